@@ -1,7 +1,7 @@
 """How much one evaluation may make, and how long it may take.
 
 * Everything that is made is counted against one budget, so that a loop without end is refused before patience runs
-  out; the clock is looked at on every step.
+  out; the clock is looked at whenever something is counted.
 * How much one step may make is known before it is done: ``hiera.values.sizes``.
 * What all expressions and loops of a document or manifest make together has a limit, too: ``total``.
 * A regular expression is one step, which has a limit of its own: ``hiera.regex``.
@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import islice
 from types import NoneType
 from typing import Any, Final
 
 from hiera.errors import LimitError
 from hiera.threads import PerThread
 from hiera.values.secrets import Secret, revealed
-from hiera.values.sizes import BITS_OF_A_DIGIT, TEXT_LIMIT, verify_length
+from hiera.values.sizes import BITS_OF_A_DIGIT, ITEM_LIMIT, TEXT_LIMIT, verify_length
 
 BUDGET: Final = 8 << 20
 """The most that one evaluation may make, intermediate results included: list items, steps, and characters by fours."""
+
+PRINT_LIMIT: Final = 4 * TEXT_LIMIT
+"""Characters of long text that one evaluation may have on its way: more than can be paid for from ``BUDGET``."""
 
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""
@@ -34,51 +38,109 @@ LOOP_LIMIT: Final = 100_000
 SCALARS: Final = frozenset({str, int, float, bool, NoneType})
 """Types whose values hold nothing else, and so no secret."""
 
+_TEXT: Final = frozenset({str})
+
+_PIECES_AT_ONCE: Final = 256
+
 _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
 
 
-class Meter(PerThread):
+class _Use:
+    """The use that the evaluation in one thread has made of its budget."""
+
+    __slots__ = ("deadline", "depth", "left", "open", "printable", "secret")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.left = 0
+        self.printable = 0
+        self.deadline = 0.0
+        self.secret = False
+        self.open: dict[int, Any] = {}
+        """Collections that were found to hold no secret, by identity: nothing can be put into one meanwhile."""
+
+
+class _Thread(PerThread):
+    def __init__(self) -> None:
+        self.use = _Use()
+
+
+_thread: Final = _Thread()
+
+
+class Meter:
     """The use that the evaluation in this thread has made of its budget; evaluations inside it share its budget.
 
     It also knows whether a secret was looked at, because whatever is made from one is a secret too.
     """
 
-    def __init__(self) -> None:
-        self.depth = 0
-        self.left = 0
-        self.deadline = 0.0
-        self.secret = False
-        self._open: dict[int, Any] = {}
-        """Collections that were found to hold no secret, by identity: nothing can be put into one meanwhile."""
+    # Each method asks once which thread it is in, which takes as long as all else that it does.
+
+    __slots__ = ()
 
     def __enter__(self) -> Meter:
-        if self.depth == 0:
-            self.left, self.deadline, self.secret = BUDGET, time.monotonic() + TIME_LIMIT, False
-            self._open = {}
-        self.depth += 1
+        use = _thread.use
+        if use.depth == 0:
+            use.left, use.deadline, use.secret = BUDGET, time.monotonic() + TIME_LIMIT, False
+            use.printable, use.open = PRINT_LIMIT, {}
+        use.depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            self.left = 0  # nothing is evaluated outside, so that compiling folds no constants
-            self._open = {}
+        use = _thread.use
+        use.depth -= 1
+        if use.depth == 0:
+            use.left = 0  # nothing is evaluated outside, so that compiling folds no constants
+            use.open = {}
+
+    @property
+    def depth(self) -> int:
+        """How many evaluations are in one another."""
+        return _thread.use.depth
+
+    @property
+    def secret(self) -> bool:
+        """Whether a secret was looked at."""
+        return _thread.use.secret
+
+    @secret.setter
+    def secret(self, secret: bool) -> None:
+        _thread.use.secret = secret
 
     def spend(self, amount: int) -> None:
         """Count ``amount`` items or steps. Raises LimitError."""
-        # Each use of an attribute is a look for those of this thread, which is what this method costs.
-        self.left = left = self.left - amount
+        use = _thread.use
+        use.left = left = use.left - amount
         if left < 0:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
-        if time.monotonic() > self.deadline:
+        if time.monotonic() > use.deadline:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")
 
+    def print(self, length: int) -> None:
+        """Count long text on its way into a larger one, which is paid for when it is whole. Raises LimitError."""
+        use = _thread.use
+        use.printable -= length
+        if use.printable < 0:
+            raise LimitError("", "makes too much text, too many items, or takes too many steps")
+
     def made(self, value: Any) -> Any:
-        """Count a value that was made, and return it."""
+        """Count a value that was made, and return it. Raises LimitError."""
+        amount = 1
         if isinstance(value, str):
-            self.spend(1 + len(value) // 4)
-        else:
-            self.spend(1 + len(value) if isinstance(value, (list, tuple, dict)) else 1)
+            amount += len(value) // 4
+        elif isinstance(value, (list, tuple, dict)):
+            amount += len(value)
+        use = _thread.use
+        use.left = left = use.left - amount
+        if left < 0 or time.monotonic() > use.deadline:
+            self.spend(0)
+        return value
+
+    def opened(self, value: Any) -> Any:
+        """``value`` without the mask on it, whatever is in it; from now on the result is a secret."""
+        while isinstance(value, Secret):
+            _thread.use.secret = True
+            value = value.reveal()
         return value
 
     def revealed(self, value: Any) -> Any:
@@ -87,21 +149,23 @@ class Meter(PerThread):
         Raises LimitError for a value that is small only because it holds the same lists many times.
         """
         if isinstance(value, Secret):
-            self.secret = True
-            return self.revealed(value.reveal())
-        if not isinstance(value, (dict, list, tuple)) or self._open.get(id(value)) is value:
+            value = self.opened(value)
+        if not isinstance(value, (dict, list, tuple)):
+            return value
+        use = _thread.use
+        if use.open.get(id(value)) is value:
             return value
         seen: list[Any] = []
         if _holds_secret(value, seen):
-            self.secret = True
+            use.secret = True
             return revealed(value)
-        if len(self._open) + len(seen) <= _MOST_REMEMBERED:
-            self._open.update((id(collection), collection) for collection in seen)
+        if len(use.open) + len(seen) <= _MOST_REMEMBERED:
+            use.open.update((id(collection), collection) for collection in seen)
         return value
 
     def masked(self, value: Any) -> Any:
         """``value`` as a secret when one was looked at; a boolean or null says too little to hide it."""
-        hidden = self.secret and value is not None and not isinstance(value, (bool, Secret))
+        hidden = _thread.use.secret and value is not None and not isinstance(value, (bool, Secret))
         return Secret(value) if hidden else value
 
 
@@ -115,9 +179,13 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
         items = waiting.pop()
         seen.append(items)
         count += len(items)
-        verify_length(items, count)
+        if count > ITEM_LIMIT:
+            verify_length(items, count)
         if isinstance(items, dict):
-            characters += sum(len(key) for key in items if type(key) is str)
+            if _TEXT.issuperset(map(type, items)):
+                characters += sum(map(len, items))
+            else:
+                characters += sum(len(key) for key in items if type(key) is str)
             items = items.values()
         for item in items:
             kind = type(item)
@@ -129,7 +197,8 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
                 waiting.append(item)
             elif isinstance(item, Secret):
                 found = True
-        verify_length("", characters)
+        if characters > TEXT_LIMIT:
+            verify_length("", characters)
     return found
 
 
@@ -186,11 +255,12 @@ def _size(value: Any) -> int:
 
 def concat(pieces: Iterable[str]) -> str:
     """``"".join`` with an end: raises LimitError."""
-    total, kept = 0, []
-    for piece in pieces:
-        total += len(piece)
-        if total > TEXT_LIMIT:
+    length, kept, iterator = 0, [], iter(pieces)
+    # By many at once: what stands in a piece has been paid for by who made it.
+    while batch := list(islice(iterator, _PIECES_AT_ONCE)):
+        length += sum(map(len, batch))
+        if length > TEXT_LIMIT:
             raise LimitError("", f"makes a text of more than {TEXT_LIMIT} characters")
-        kept.append(piece)
-    meter.spend(total // 4)
+        kept += batch
+    meter.spend(length // 4)
     return "".join(kept)

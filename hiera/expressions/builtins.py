@@ -14,7 +14,7 @@ from jinja2.filters import make_attrgetter
 from jinja2.utils import htmlsafe_json_dumps
 
 from hiera.errors import LimitError
-from hiera.limits import meter
+from hiera.limits import SCALARS, meter
 from hiera.values import sizes
 from hiera.values.plain import plain
 
@@ -43,6 +43,10 @@ def percent(template: Any, arguments: Any) -> Any:
     """``%`` as an operator: a format when the left side is text, else the remainder."""
     if isinstance(template, str):
         sizes.verify_format(template)
+        if type(arguments) is tuple and SCALARS.issuperset(map(type, arguments)):
+            longest = max(map(_printed_length, arguments), default=0)  # each is written once
+            sizes.verify_length(template, len(template) + longest * template.count("%"))
+            return template % arguments
         given = arguments.values() if isinstance(arguments, Mapping) else arguments
         longest = max(map(_printed_length, given if isinstance(given, Iterable) else [given]), default=0)
         whole = _printed_length(arguments)  # a list stands for one item, where a tuple has one for each
@@ -53,8 +57,16 @@ def percent(template: Any, arguments: Any) -> Any:
 def replace(value: str, old: str, new: str, count: int | None = None) -> str:
     """Jinja2's own."""
     text, old, new = map(sizes.text_of, (value, old, new))
-    sizes.verify_length(text, len(text) + text.count(old) * len(new))
+    if (len(text) + 1) * (len(new) + 1) > sizes.TEXT_LIMIT:  # only then it takes counting
+        sizes.verify_length(text, len(text) + text.count(old) * len(new))
     return text.replace(old, new, -1 if count is None else count)
+
+
+def dictsort(
+    value: Mapping[Any, Any], case_sensitive: bool = False, by: str = "key", reverse: bool = False
+) -> Any:
+    """Jinja2's own. By their keys the items are sorted unseen."""
+    return JINJA["dictsort"](value if by == "key" else meter.revealed(value), case_sensitive, by, reverse)
 
 
 @pass_environment
@@ -68,9 +80,11 @@ def join(
         sizes.verify_length([], len(value))
     texts, length = [], 0
     for item in value:
-        texts.append(sizes.text_of(meter.revealed(getter(item))))
+        part = getter(item)
+        texts.append(part if type(part) is str else sizes.text_of(meter.revealed(part)))
         length += len(texts[-1]) + len(separator)
-        sizes.verify_length("", length)
+        if length > sizes.TEXT_LIMIT:
+            sizes.verify_length("", length)
     return separator.join(texts)
 
 
@@ -169,6 +183,7 @@ BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "attr": attribute,
     "batch": batch,
     "center": center,
+    "dictsort": dictsort,
     "format": format_text,
     "indent": indent,
     "join": join,

@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from jinja2.runtime import Context
 from jinja2.utils import missing
+
+from hiera.threads import PerThread
 
 _NONE: Final[Mapping[str, Any]] = {}
 
@@ -22,51 +23,72 @@ _Call: TypeAlias = tuple[Context, Mapping[str, Any]]
 _Before: TypeAlias = tuple[list[_Call], Mapping[str, Any]]
 
 
-class Callers(threading.local):
-    """The calls that the template in this thread is in, the innermost last."""
+class _Own:
+    """The calls that the template in one thread is in, the innermost last."""
+
+    __slots__ = ("calls", "told")
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
-        self._told: Mapping[str, Any] = _NONE
+        self.calls: list[_Call] = []
+        self.told: Mapping[str, Any] = _NONE
+
+
+class _Thread(PerThread):
+    def __init__(self) -> None:
+        self.own = _Own()
+
+
+_thread: Final = _Thread()
+
+
+class Callers:
+    """The calls that the template in this thread is in."""
+
+    __slots__ = ()
 
     def tell(self, names: Mapping[str, Any]) -> None:
         """The variables at the place of the call that comes next."""
-        self._told = names
+        _thread.own.told = names
 
     def enter(self, context: Context) -> None:
         """Begin a call from a template with this context, and the variables told last."""
-        self._calls.append((context, self._told))
+        own = _thread.own
+        own.calls.append((context, own.told))
 
     def leave(self) -> None:
         """End the call; it may be an argument of another, which is made at the same place."""
-        self._told = self._calls.pop()[1]
+        own = _thread.own
+        own.told = own.calls.pop()[1]
 
     def begin(self) -> _Before:
         """Begin an evaluation of its own, such as that of data that a template asks for: it has no callers.
 
         ``end`` is to be called with what this gives.
         """
-        before = self._calls, self._told
+        own = _thread.own
+        before = own.calls, own.told
         if before[0]:  # every expression comes by here, and few are evaluated within another
-            self._calls, self._told = [], _NONE
+            own.calls, own.told = [], _NONE
         return before
 
     def end(self, before: _Before) -> None:
         """End an evaluation."""
-        self._calls, self._told = before
+        own = _thread.own
+        own.calls, own.told = before
 
     def names(self) -> dict[str, Any]:
         """All names at the place of the call that is being made; none outside of calls."""
-        if not self._calls:
+        calls = _thread.own.calls
+        if not calls:
             return {}
-        context, told = self._calls[-1]
+        context, told = calls[-1]
         return {**context.get_all(), **{name: item for name, item in told.items() if item is not missing}}
 
     def have(self, name: str) -> bool:
         """Whether there is this name at the place of one of the calls."""
         return any(
             told.get(name, missing) is not missing or context.resolve_or_missing(name) is not missing
-            for context, told in self._calls
+            for context, told in _thread.own.calls
         )
 
 

@@ -92,6 +92,9 @@ class Scope:
             raise self.missing(steps)
         return default
 
+    # For the sandbox: safe to call, by values alone. It is called more often than all others together.
+    lookup.__dict__["is_plain"] = True
+
     def text_of(self, expression: Expression) -> str | Secret:
         """An expression as it stands inside text. What only names one of facts or data is looked up once."""
         if (text := self._texts.get(expression)) is None:

@@ -23,27 +23,56 @@ from hiera.limits import SCALARS, meter
 from hiera.values import sizes
 
 
-def _revealing(function: Callable[..., Any], *, strict: bool, counted: bool) -> Callable[..., Any]:
-    """``function`` with secrets revealed to it; ``strict``: refuses what is missing; ``counted``: by size."""
+def _revealing(
+    function: Callable[..., Any], *, strict: bool, counted: bool, of_text: bool = False
+) -> Callable[..., Any]:
+    """``function`` with secrets revealed to it.
+
+    ``strict``: it refuses what is missing; ``counted``: its result is paid for; ``of_text``: it takes text, and what is
+    none is written down.
+    """
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        if strict:  # str() of what is missing raises, and says what it is
-            arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
+        if not SCALARS.issuperset(map(type, arguments)):
+            if strict:  # str() of what is missing raises, and says what it is
+                arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
+            arguments = tuple(map(meter.revealed, arguments))
+            if of_text:
+                arguments = tuple(
+                    sizes.text_of(item) if isinstance(item, _COLLECTIONS) else item for item in arguments
+                )
         if named:
             named = {name: meter.revealed(argument) for name, argument in named.items()}
-        value = function(*[a if type(a) in SCALARS else meter.revealed(a) for a in arguments], **named)
+        value = function(*arguments, **named)
         return meter.made(value) if counted else value
 
     return call
 
 
-def _as_text(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that takes text, and writes down what is none."""
+def _opening(function: Callable[..., Any], *, counted: bool) -> Callable[..., Any]:
+    """``function``, which looks at no item of a list or mapping, with a secret opened to it."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        return function(*(sizes.text_of(a) if isinstance(a, _COLLECTIONS) else a for a in arguments), **named)
+        if not SCALARS.issuperset(map(type, arguments)):
+            arguments = tuple(map(meter.opened, arguments))
+        if named:
+            named = {name: meter.opened(argument) for name, argument in named.items()}
+        value = meter.opened(function(*arguments, **named))
+        return meter.made(value) if counted else value
+
+    return call
+
+
+def _of_text(method: Callable[[str], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter, which does for a text alone what a method of text does."""
+
+    @functools.wraps(otherwise)
+    def call(value: Any, *arguments: Any, **named: Any) -> Any:
+        if type(value) is str and not arguments and not named:
+            return meter.made(method(value))
+        return otherwise(value, *arguments, **named)
 
     return call
 
@@ -81,22 +110,55 @@ _OF_TEXT: Final = frozenset(
 )
 _OF_ITEMS: Final = frozenset({"groupby", "list", "sort", "unique"})
 _JINJA_FILTERS: Final = {
-    name: _as_text(function) if name in _OF_TEXT else _of_items(function) if name in _OF_ITEMS else function
-    for name, function in JINJA_FILTERS.items()
+    name: _of_items(function) if name in _OF_ITEMS else function for name, function in JINJA_FILTERS.items()
 }
 
 
 def table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
     """Jinja2's functions and ``own`` ones by name, wrapped; ``counted`` are those whose results are paid for."""
-    lenient = {name: _revealing(function, strict=False, counted=counted) for name, function in jinja.items()}
+    lenient = {
+        name: _opening(function, counted=counted)
+        if name in (_FILTERS_OF_OUTSIDES if counted else _TESTS_OF_OUTSIDES)
+        else _revealing(function, strict=False, counted=counted, of_text=counted and name in _OF_TEXT)
+        for name, function in jinja.items()
+    }
     return lenient | {
         name: _revealing(function, strict=name not in _LENIENT, counted=counted)
         for name, function in own.items()
     }
 
 
+_FILTERS_OF_OUTSIDES: Final = frozenset({"count", "d", "default", "dictsort", "first", "last", "length"})
+_TESTS_OF_OUTSIDES: Final = frozenset(
+    {
+        *(
+            "boolean",
+            "defined",
+            "float",
+            "integer",
+            "iterable",
+            "mapping",
+            "none",
+            "number",
+            "sequence",
+            "string",
+        ),
+        "undefined",
+    }
+)
+"""Of Jinja2, those that ask what a value is, how long it is, or hand on a part of it."""
+
 _LENIENT: Final = frozenset({"mandatory", "ternary"})  # they may be given what is missing, and not use it
-FILTERS: Final = table({**_JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
+_OF_TEXT_ALONE: Final[dict[str, Callable[[str], Any]]] = {
+    "capitalize": str.capitalize,
+    "count": len,
+    "length": len,
+    "lower": str.lower,
+    "trim": str.strip,
+    "upper": str.upper,
+}
+_ALL: Final = table({**_JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
+FILTERS: Final = _ALL | {name: _of_text(method, _ALL[name]) for name, method in _OF_TEXT_ALONE.items()}
 _MORE_CHECKS: Final = {name: check for name, check in CHECKS.items() if name not in JINJA_TESTS}
 TESTS: Final = table(JINJA_TESTS, {**_MORE_CHECKS, **filters.TESTS}, counted=False)
 

@@ -24,7 +24,7 @@ from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.callers import callers
 from hiera.expressions.checks import CHECKS
 from hiera.expressions.filter_tables import table
-from hiera.expressions.sandbox import TEXT_METHODS, Sandbox, printable
+from hiera.expressions.sandbox import TEXT_METHODS, Sandbox, printed
 from hiera.limits import meter
 from hiera.values.plain import plain
 
@@ -64,7 +64,7 @@ def for_templates(
     loader: BaseLoader, included: Callable[[str, str], str] = lambda name, parent: name, **options: Any
 ) -> Sandbox:
     """An environment for whole template files; ``included(name, parent)`` is what ``loader`` is asked for."""
-    return Sandbox(TEXT_METHODS, included, loader=loader, finalize=printable, trim_blocks=True, **options)
+    return Sandbox(TEXT_METHODS, included, loader=loader, finalize=printed, trim_blocks=True, **options)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -103,9 +103,9 @@ def _function(environment: Sandbox, source: str) -> Callable[[Mapping[str, Any]]
 
 
 def _bounded(value: Any) -> Any:
-    """A result, unless it would be too large when it is written down somewhere."""
+    """A result with all that is in it, unless it would be too large when it is written down somewhere."""
     if isinstance(value, (dict, list)):
-        meter.revealed(value)
+        return meter.revealed(value)
     return value
 
 

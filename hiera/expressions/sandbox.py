@@ -7,14 +7,18 @@
   be reached.
 * What a template includes or imports sees all names of the place where it does so, and a block those around it. A macro
   sees what it is handed; ``default`` and ``is defined`` refuse to answer for a name that its caller has.
-* Loops, calls, operators and filters pay from one budget (``hiera.limits``).
-* Secrets are revealed to whoever uses them here; then the result is a secret.
+* Loops, calls and filters pay from one budget (``hiera.limits``), and so do operators that make text or lists.
+* Secrets are revealed to whoever uses them here; then the result is a secret. What a template passes through on its way
+  is only opened; a list or mapping is searched for secrets where the whole of it is used: printed, compared, handed to
+  a filter or a function. What stands beside the way does not count as looked at.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from types import MethodType
 from typing import Any, Final
 
 from jinja2 import Template, nodes
@@ -99,7 +103,11 @@ class _Template(Template):
 
 
 class _Generator(CodeGenerator):
-    """Jinja2's compiler, with each loop, call and ``~`` going through the environment."""
+    """Jinja2's compiler, with each loop, call, comparison and ``~`` going through the environment.
+
+    What is usual is decided where it stands, by the type of a value: text and whole numbers are printed and calculated
+    with in place, and only the rest is a call. ``t_value`` and ``t_kind`` are used up before they are set again.
+    """
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802  the compiler's naming
         if _is_shared(node):
@@ -112,7 +120,8 @@ class _Generator(CodeGenerator):
 
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: N802
         if isinstance(node.node, nodes.EnvironmentAttribute):  # ours, and no call of the template's
-            super().visit_Call(node, frame, forward_caller=forward_caller)
+            self.visit(node.node, frame)
+            self._write_all(node.args, frame, "(", ")")
             return
         self.write(f"(environment.tell({self.dump_local_context(frame)}) or ")
         super().visit_Call(node, frame, forward_caller=forward_caller)
@@ -136,11 +145,138 @@ class _Generator(CodeGenerator):
             self.fail(sentence, node.lineno)
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.joined((")
-        for part in node.nodes:
+        self._write_all(node.nodes, frame, "environment.joined((", "))")
+
+    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802
+        """``a.b.c`` is one call with all names."""
+        names, start = [node.attr], node.node
+        while isinstance(start, nodes.Getattr):
+            names.insert(0, start.attr)
+            start = start.node
+        self._write_all([start], frame, "environment.reach(", f"{tuple(names)!r})")
+
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
+        """Whole values are compared; beside one text or number a collection is equal to nothing, whatever is in it."""
+        sides = [node.expr, *(operand.expr for operand in node.ops)]
+        searches = any(operand.op in ("in", "notin") for operand in node.ops)
+        if searches or len(sides) > 2 or not any(isinstance(side, nodes.Const) for side in sides):
+            operands = [
+                nodes.Operand(one.op, _whole(one.expr, "searched" if one.op in ("in", "notin") else "whole"))
+                for one in node.ops
+            ]
+            node = nodes.Compare(_whole(node.expr), operands, lineno=node.lineno)
+        super().visit_Compare(node, frame)
+
+    def _arithmetic(self, node: nodes.BinExpr, frame: Frame) -> bool:
+        """Whether the operation was written: of a whole number and a small constant, in place."""
+        constant = node.right.value if isinstance(node.right, nodes.Const) else None
+        if type(constant) is not int or not 0 < constant < _SMALL or _is_long(node):
+            return False
+        self.write(f"(t_value {node.operator} {constant} if type(t_value := ")
+        self.visit(node.left, frame)
+        # A product must not become long, by one multiplication after the other.
+        self.write(f") is int{f' and {-_SMALL} < t_value < {_SMALL}' if node.operator == '*' else ''}")
+        self.write(f" else environment.call_binop(context, {node.operator!r}, t_value, {constant}))")
+        return True
+
+    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
+        self._arithmetic(node, frame) or super().visit_Add(node, frame)
+
+    def visit_Mul(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
+        self._arithmetic(node, frame) or super().visit_Mul(node, frame)
+
+    def visit_Mod(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
+        self._arithmetic(node, frame) or super().visit_Mod(node, frame)
+
+    def visit_Output(self, node: nodes.Output, frame: Frame) -> None:  # noqa: N802
+        """What is printed side by side is one text, where nobody gathers it and it goes out as it is."""
+        if frame.buffer is not None or frame.require_output_check or _escapes(frame):
+            super().visit_Output(node, frame)
+            return
+        for start in range(0, len(node.nodes), _PRINTED_AT_ONCE):
+            self._print(node.nodes[start : start + _PRINTED_AT_ONCE], frame)
+
+    def _print(self, parts: list[nodes.Expr], frame: Frame) -> None:
+        if len(parts) == 1:
+            super().visit_Output(nodes.Output(parts, lineno=parts[0].lineno), frame)
+            return
+        finalize = self._make_finalize()
+        form, values = "", []
+        for part in parts:
+            try:
+                form += self._output_child_to_const(part, frame, finalize).replace("%", "%%")
+            except Exception:  # noqa: BLE001  no constant, or one that fails: when it is reached
+                form += "%s"
+                values.append(part)
+        if not values:
+            self.writeline(f"yield {form % ()!r}", parts[0])
+            return
+        self.writeline(f"yield (t_text if len(t_text := {form!r} % (", parts[0])
+        for part in values:
+            self.newline(part)
+            self.write("(t_value if (t_kind := type(t_value := ")
+            self.visit(part, frame)
+            self.write(f")) is str and len(t_value) < {_LONG} or t_kind is int")
+            self.write(" else environment.shown(t_value)),")
+        self.write(f")) < {_LONG} else environment.counted(t_text))")
+
+    def _output_child_pre(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
+        if _escapes(frame):
+            super()._output_child_pre(node, frame, finalize)
+        else:
+            self.write("(t_value if (t_kind := type(t_value := ")
+
+    def _output_child_post(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
+        if _escapes(frame):
+            super()._output_child_post(node, frame, finalize)
+        else:
+            self.write(
+                ")) is str else str(t_value) if t_kind is int else str(environment.finalize(t_value)))"
+            )
+
+    def _write_all(self, parts: Iterable[nodes.Expr], frame: Frame, start: str, end: str) -> None:
+        self.write(start)
+        for part in parts:
             self.visit(part, frame)
             self.write(", ")
-        self.write("))")
+        self.write(end)
+
+
+_SMALL: Final = (1 << 30) - 1
+"""Whole numbers up to it make none that has a limit, with one operation."""
+
+_LONG: Final = 1024
+"""Characters from which on a text that is printed is counted at once, so that many side by side are not too many."""
+
+_PRINTED_AT_ONCE: Final = 64
+_LONGEST_CHAIN: Final = 8
+
+
+def _is_long(node: nodes.BinExpr) -> bool:
+    """Whether a chain of operators is so long that Python would find the code for it nested too deeply."""
+    left: nodes.Node = node
+    for _ in range(_LONGEST_CHAIN):
+        if not isinstance(left, nodes.BinExpr):
+            return False
+        left = left.left
+    return True
+
+
+def _escapes(frame: Frame) -> bool:
+    return bool(frame.eval_ctx.volatile or frame.eval_ctx.autoescape)
+
+
+_WHOLE_ALREADY: Final = (
+    *(nodes.Call, nodes.Compare, nodes.Concat, nodes.Const, nodes.Filter, nodes.Not, nodes.Test),
+)
+
+
+def _whole(node: nodes.Expr, how: str = "whole") -> nodes.Expr:
+    """An operand of a comparison, searched for secrets where it may hold some."""
+    if isinstance(node, _WHOLE_ALREADY):
+        return node
+    whole = nodes.EnvironmentAttribute(how, lineno=node.lineno)
+    return nodes.Call(whole, [node], [], None, None, lineno=node.lineno)
 
 
 _NAMING: Final = {"map": 0, "reject": 0, "rejectattr": 1, "select": 0, "selectattr": 1}
@@ -158,22 +294,46 @@ _FILTERS: Final = qualified(FILTERS | table(FILTERS_OF_MISSING, {}, counted=True
 _TESTS: Final = qualified(TESTS | table(TESTS_OF_MISSING, {}, counted=False))
 
 
+_HARMLESS: Final = SCALARS | {dict, list}
+"""Types whose values are no secret, though one may be inside."""
+
+_SIZED: Final = frozenset({dict, range, *map(type, ({}.keys(), {}.values(), {}.items()))})
+_ROUNDS_AT_ONCE: Final = 32
+
+
 class _Steps:
     """The items of a loop, counted; as long as what it goes over, which ``loop.length`` asks."""
+
+    __slots__ = ("_items",)
 
     def __init__(self, items: Any) -> None:
         self._items = items
 
     def __iter__(self) -> Iterator[Any]:
-        for item in self._items:
-            meter.spend(1)
-            if type(item) in SCALARS:
-                yield item
-                continue
-            yield tuple(map(meter.revealed, item)) if type(item) is tuple else meter.revealed(item)
+        return chain.from_iterable(self._batches())
+
+    def _batches(self) -> Iterator[Iterable[Any]]:
+        """The rounds, some at once: they are paid for, and the clock looked at, before the first of them."""
+        items = self._items
+        if type(items) in _SIZED:
+            items = list(items)
+        if type(items) not in (list, tuple):  # one by one: making an item may take long, or fail
+            for item in items:
+                meter.spend(1)
+                yield (_opened(item),)
+            return
+        for start in range(0, len(items), _ROUNDS_AT_ONCE):
+            batch = items[start : start + _ROUNDS_AT_ONCE]
+            meter.spend(len(batch))
+            yield batch if _HARMLESS.issuperset(map(type, batch)) else map(_opened, batch)
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+def _opened(item: Any) -> Any:
+    """An item of a loop; one that has several parts goes to several names."""
+    return tuple(map(meter.opened, item)) if type(item) is tuple else meter.opened(item)
 
 
 class _Context(Context):
@@ -181,7 +341,7 @@ class _Context(Context):
 
     def resolve_or_missing(self, key: str) -> Any:
         value = super().resolve_or_missing(key)
-        return meter.revealed(value) if isinstance(value, Secret) else value
+        return meter.opened(value) if isinstance(value, Secret) else value
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -209,6 +369,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals.pop("lipsum")  # another text in every run
         self.steps = _Steps
         self.tell = callers.tell
+        self.whole = whole
+        self.searched = searched
         self.given: Mapping[str, Any] = {}
         """The names of the rendering that is going on."""
 
@@ -238,18 +400,26 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Something that does not exist, with the words for it: ``data.port | default(undef('set a port'))``."""
         return self.undefined(hint or "undef() is used: there is no value")
 
+    def reach(self, value: Any, names: tuple[str, ...]) -> Any:
+        """``value.a.b.c`` in an expression."""
+        for name in names:
+            if type(value) is dict and (below := value.get(name, MISSING)) is not MISSING:
+                value = below
+            else:
+                value = self.getattr(value, name)
+        return value if type(value) in _HARMLESS else meter.opened(value)
+
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """``obj.attribute`` in an expression."""
-        if type(obj) is dict and (value := obj.get(attribute, MISSING)) is not MISSING:
-            return value if type(value) in SCALARS else meter.revealed(value)
+        """``obj.attribute``, also for filters."""
         if isinstance(obj, ExplainedUndefined):
             return obj  # the first thing that is missing is the one to name
         # Jinja2's own objects (loop, macros, namespaces) are guarded by its sandbox.
         if isinstance(obj, _RUNTIME):
             return super().getattr(obj, attribute)
+        obj = meter.opened(obj)
         found = step(obj, attribute) if isinstance(obj, Mapping) else MISSING
         if found is not MISSING:
-            return meter.revealed(found)
+            return meter.opened(found)
         if isinstance(obj, TIMES) and attribute in TIME_PARTS:
             return getattr(obj, attribute)
         method = self._method(obj, attribute)
@@ -257,7 +427,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _method(self, obj: Any, name: str) -> Any:
         if isinstance(obj, Mapping) and name in MAPPING_METHODS:
-            return getattr(obj, name)
+            # Nobody looks into what these two give, so that it must be without secrets.
+            return getattr(meter.revealed(obj) if name in ("items", "values") else obj, name)
         if not isinstance(obj, str) or not self.text_methods:
             return None
         if name in self.text_methods:
@@ -266,12 +437,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """``obj[argument]`` in an expression."""
-        if (
-            type(obj) is dict
-            and type(argument) is str
-            and (value := obj.get(argument, MISSING)) is not MISSING
-        ):
-            return value if type(value) in SCALARS else meter.revealed(value)
+        if type(obj) is dict and type(argument) is str and (at := obj.get(argument, MISSING)) is not MISSING:
+            return at if type(at) in _HARMLESS else meter.opened(at)
         if isinstance(obj, ExplainedUndefined):
             return obj
         if isinstance(obj, TemplateReference):
@@ -284,26 +451,58 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 found = obj[argument]
             except IndexError:
                 pass
-        return self.undefined(obj=obj, name=argument) if found is MISSING else meter.revealed(found)
+        return self.undefined(obj=obj, name=argument) if found is MISSING else meter.opened(found)
 
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
         """``obj(…)`` in an expression."""
-        meter.spend(1)
+        if not SCALARS.issuperset(map(type, arguments)):
+            arguments = tuple(map(meter.revealed, arguments))
         callers.enter(context)
         try:
-            value = super().call(context, obj, *map(meter.revealed, arguments), **named)
+            if type(obj) is Macro:
+                value = obj(context.eval_ctx, *arguments, **_given(named))
+            elif type(obj) is MethodType and hasattr(obj.__func__, "is_plain"):  # ``lookup``: nothing to ask
+                value = obj(*arguments, **_given(named))
+            else:
+                value = super().call(context, obj, *arguments, **named)
         finally:
             callers.leave()
-        return value if isinstance(value, _Steps) else meter.made(meter.revealed(value))
+        return meter.made(whole(value))
 
     def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operator that could make too much."""
-        left, right = meter.revealed(left), meter.revealed(right)
-        return meter.made(_OPERATORS[operator](left, right))
+        value = _OPERATORS[operator](whole(left), whole(right))
+        return value if type(value) in SCALARS and type(value) is not str else meter.made(value)
+
+    def shown(self, value: Any) -> str:
+        """A value as text, where several are printed side by side."""
+        return self.counted(str(printed(value)))
+
+    def counted(self, text: str) -> str:
+        """A text that is printed, noted when it is long."""
+        if len(text) >= _LONG:
+            meter.print(len(text))
+        return text
 
     def joined(self, parts: tuple[Any, ...]) -> str:
         """``a ~ b``."""
-        return limits.concat(sizes.text_of(printable(part)) for part in parts)
+        return limits.concat([str(part) if type(part) in SCALARS else str(printable(part)) for part in parts])
+
+
+def whole(value: Any) -> Any:
+    """A value with all that is in it, for who looks at all of it."""
+    return value if type(value) in SCALARS else meter.revealed(value)
+
+
+def searched(value: Any) -> Any:
+    """A value in which another is looked for: of a mapping only keys are compared."""
+    return value if type(value) is dict else whole(value)
+
+
+def printed(value: Any) -> Any:
+    """A value as template files print it, paid for when writing it makes a text of what was none."""
+    value = printable(value)
+    return meter.made(str(value)) if isinstance(value, (dict, list, tuple)) else value
 
 
 def printable(value: Any) -> Any:
@@ -318,6 +517,11 @@ def printable(value: Any) -> Any:
     return value
 
 
+def _given(named: dict[str, Any]) -> dict[str, Any]:
+    """The named arguments that a template has written."""
+    return {name: whole(value) for name, value in named.items() if name not in ("_loop_vars", "_block_vars")}
+
+
 def _join_items(separator: str, items: Any) -> str:
     texts = [sizes.text_of(meter.revealed(item)) for item in items]
     sizes.verify_length("", sum(map(len, texts)) + len(separator) * len(texts))
@@ -328,6 +532,8 @@ _BOUNDED_METHODS: Final[dict[str, Callable[..., Any]]] = {"join": _join_items, "
 
 
 def _times(left: Any, right: Any) -> Any:
+    if type(left) is str and type(right) is int and len(left) * right <= sizes.TEXT_LIMIT:
+        return left * right
     sizes.verify_product(left, right)
     return left * right
 

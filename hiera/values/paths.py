@@ -61,7 +61,8 @@ def parse_path(text: str) -> tuple[str, ...]:
 def find(value: Any, path: Sequence[str]) -> Any:
     """The value at ``path`` below ``value``, or ``MISSING``; a part of a secret is a secret."""
     for position, key in enumerate(path):
-        below = step(value, key)
+        if type(value) is not dict or (below := value.get(key, MISSING)) is MISSING:
+            below = step(value, key)
         if below is MISSING:
             return _inside_secret(value, path[position:])
         value = below

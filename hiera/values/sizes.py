@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,6 +35,8 @@ BITS_OF_A_DIGIT: Final = 3
 
 def text_of(value: Any) -> str:
     """``str()`` with an end."""
+    if type(value) is str:
+        return value
     if isinstance(value, (dict, list, tuple)):
         verify_printed(value)
     return str(value)
@@ -149,12 +152,22 @@ def verify_width(width: Any) -> None:
 _FIELD: Final = r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+))?"
 
 
+_REMEMBERED: Final = 256  # characters of a format that is looked through once, however often it is used
+
+
 def verify_format(template: str) -> None:
     """Raise LimitError for a ``%`` format whose width or precision is large, or comes from the arguments."""
+    (_verify_short if len(template) <= _REMEMBERED else _verify_format)(template)
+
+
+def _verify_format(template: str) -> None:
     for field in re.finditer(_FIELD, template):
         for width in field.groups():
             if width == "*" or (width and (len(width) > 9 or int(width) > WIDTH_LIMIT)):
                 raise LimitError("", f"the width in {field[0]!r} is more than {WIDTH_LIMIT}, or not fixed")
+
+
+_verify_short: Final = functools.lru_cache(maxsize=128)(_verify_format)
 
 
 def verify_product(left: Any, right: Any) -> None:

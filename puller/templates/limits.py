@@ -1,7 +1,8 @@
 """How long a template may run and how much text it may make.
 
 * A loop or recursion without end stops at a time or depth limit; gigantic text stops before it is built.
-* The clock is looked at where work repeats: at each round of a loop and each call of a block or partial.
+* The clock is looked at where work repeats: at the first round of a loop and some of the others, and at each call of a
+  block or partial.
 * Text counts when it is long and a template makes or writes it, so that short values cost nothing; a value
   that is written twice counts twice.
 * Nothing here knows an engine: what is raised is a sentence, to which the engine adds the place.
@@ -19,7 +20,8 @@ LONG_TEXT: Final = 4096
 """Characters from which on a text counts; whoever makes or writes one calls ``Budget.spend``."""
 
 _STEPS_BETWEEN_LOOKS: Final = 128  # a round may be short, and asking the clock is not free
-_PIECES_AT_ONCE: Final = 256
+PIECES_AT_ONCE: Final = 256
+"""Pieces of text that are counted together; short ones cost nothing before."""
 
 
 class Exceeded(FunctionError):
@@ -75,7 +77,8 @@ class Budget:
         self._depth -= 1
         if self._depth < 0:
             raise Exceeded(f"templates and blocks call one another more than {self.limits.depth} levels deep")
-        self.look()
+        if self._clock() > self._deadline:
+            self.look()
 
     def leave(self) -> None:
         """After the call, whether it failed or not."""
@@ -100,7 +103,14 @@ class Pieces:
     def add(self, text: str) -> None:
         """One more piece. Raises Exceeded when there is too much text."""
         self._pieces.append(text)
-        if len(self._pieces) >= _PIECES_AT_ONCE:
+        if len(self._pieces) >= PIECES_AT_ONCE:
+            self._join()
+
+    def take(self, texts: list[str]) -> None:
+        """More pieces, which are taken out of the list. Raises Exceeded when there is too much text."""
+        self._pieces += texts
+        texts.clear()
+        if len(self._pieces) >= PIECES_AT_ONCE:
             self._join()
 
     def joined(self) -> str:
@@ -109,8 +119,8 @@ class Pieces:
         return self._parts[0] if len(self._parts) == 1 else "".join(self._parts)
 
     def _join(self) -> None:
-        part = "".join(self._pieces)
+        length = sum(map(len, self._pieces))
+        if length >= LONG_TEXT or self._parts:  # before they are one text, which may be too long
+            self._budget.spend(length)
+        self._parts.append("".join(self._pieces))
         self._pieces.clear()
-        self._parts.append(part)
-        if len(part) >= LONG_TEXT or len(self._parts) > 1:
-            self._budget.spend(len(part))

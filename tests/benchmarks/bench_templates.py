@@ -1,95 +1,49 @@
-"""A 200-line template, rendered again and again by every engine: time a rendering, and the ratio to Jinja2's.
+"""Templates of many shapes, rendered again and again by every engine: time a rendering, and what Puller's cost.
 
-    python tests/benchmarks/bench_templates.py [--rounds 10] [--renderings 100] [--engines jet,go]
+    python tests/benchmarks/bench_templates.py [--rounds 9] [--shapes page,maps] [--seconds 0.03]
 
 * Each engine has the same template in its own language, parsed once; all must give the same text, but for white space.
-* The engines take turns (A B C A B C), so that a busy moment of the machine hits all of them.
-* Jinja2 is the library as it is, not Puller's sandboxed engine: that is a contender of its own.
+* *Go* is Go's own ``text/template``, in a program that is built for it without network (``render.go``); without a
+  ``go`` its columns are left out. *Sandbox* is Jinja2's ``ImmutableSandboxedEnvironment`` as it is, *Jinja2* is that
+  library without a sandbox.
+* Times are processor time, medians over the rounds. The engines take turns (A B C A B C), so that a busy moment of
+  the machine hits all of them.
+* At last small expressions of manifests, each compiled once, and the time until a template is parsed and compiled.
 """
 
 import argparse
+import functools
+import json
+import operator
+import os
+import shutil
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from puller.templates.engine import load_engine
-from puller.templates.scope import Engine, TemplateScope
+from hiera.expressions.expressions import Scope
+from hiera.expressions.jinja import compile_expression
+from puller.templates.gotemplate.engine import GoEngine
+from puller.templates.jet.engine import JetEngine
+from puller.templates.jinja import JinjaEngine
+from puller.templates.scope import TemplateScope
 
-SECTIONS = 10
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-JINJA = """\
-# site {{ data.sites.NAME.name }} on {{ facts.hostname }}
-server {
-    listen {{ data.sites.NAME.port }};
-    server_name {{ data.sites.NAME.name }}.{{ facts.domain }};
-    root /srv/{{ data.sites.NAME.name }}/htdocs;
-    {% if data.sites.NAME.tls %}
-    ssl_certificate /etc/ssl/{{ data.sites.NAME.name }}.pem;
-    ssl_protocols {{ data.tls.protocols }};
-    {% else %}
-    # no certificate
-    {% endif %}
-    {% for backend in data.sites.NAME.backends %}
-    upstream {{ backend.host }}:{{ backend.port }} weight={{ backend.weight }};
-    {% endfor %}
-    access_log /var/log/nginx/{{ data.sites.NAME.name | lower }}.log main;
-    client_max_body_size {{ data.limits.body }}m;
-    add_header X-Served-By "{{ facts.hostname | upper }}";
-    keepalive_timeout 65;
-    worker_connections {{ facts.processors * 256 }};
-}
-"""
+from tests.benchmarks.template_shapes import EXPRESSIONS, SHAPES, Shape, data, facts
 
-JET = """\
-# site [[ data.sites.NAME.name ]] on [[ facts.hostname ]]
-server {
-    listen [[ data.sites.NAME.port ]];
-    server_name [[ data.sites.NAME.name ]].[[ facts.domain ]];
-    root /srv/[[ data.sites.NAME.name ]]/htdocs;
-    [[ if data.sites.NAME.tls ]]
-    ssl_certificate /etc/ssl/[[ data.sites.NAME.name ]].pem;
-    ssl_protocols [[ data.tls.protocols ]];
-    [[ else ]]
-    # no certificate
-    [[ end ]]
-    [[ range data.sites.NAME.backends ]]
-    upstream [[ .host ]]:[[ .port ]] weight=[[ .weight ]];
-    [[ end ]]
-    access_log /var/log/nginx/[[ data.sites.NAME.name | lower ]].log main;
-    client_max_body_size [[ data.limits.body ]]m;
-    add_header X-Served-By "[[ facts.hostname | upper ]]";
-    keepalive_timeout 65;
-    worker_connections [[ facts.processors * 256 ]];
-}
-"""
-
-GO = """\
-# site {{ .data.sites.NAME.name }} on {{ .facts.hostname }}
-server {
-    listen {{ .data.sites.NAME.port }};
-    server_name {{ .data.sites.NAME.name }}.{{ .facts.domain }};
-    root /srv/{{ .data.sites.NAME.name }}/htdocs;
-    {{ if .data.sites.NAME.tls }}
-    ssl_certificate /etc/ssl/{{ .data.sites.NAME.name }}.pem;
-    ssl_protocols {{ .data.tls.protocols }};
-    {{ else }}
-    # no certificate
-    {{ end }}
-    {{ range .data.sites.NAME.backends }}
-    upstream {{ .host }}:{{ .port }} weight={{ .weight }};
-    {{ end }}
-    access_log /var/log/nginx/{{ .data.sites.NAME.name | lower }}.log main;
-    client_max_body_size {{ .data.limits.body }}m;
-    add_header X-Served-By "{{ .facts.hostname | upper }}";
-    keepalive_timeout 65;
-    worker_connections {{ mul .facts.processors 256 }};
-}
-"""
-
-TEMPLATES = {"jet": JET, "go": GO, "jinja": JINJA}
+Run = Callable[[int], float]
+"""Do it so many times; gives the seconds of processor time."""
 
 
 @dataclass
@@ -97,7 +51,8 @@ class Contender:
     """An engine with its parsed template; ``samples`` are seconds a rendering."""
 
     name: str
-    render: Callable[[], str]
+    text: str
+    run: Run
     samples: list[float] = field(default_factory=list)
 
     @property
@@ -105,36 +60,108 @@ class Contender:
         return statistics.median(self.samples)
 
 
+def timed(call: Callable[[], Any]) -> Run:
+    def run(count: int) -> float:
+        start = time.process_time()
+        for _ in range(count):
+            call()
+        return time.process_time() - start
+
+    return run
+
+
+def rendering(name: str, render: Callable[[], str]) -> Contender:
+    return Contender(name, render(), timed(render))
+
+
+# -- the engines ------------------------------------------------------------------------------------
+
+
 def scope() -> TemplateScope:
-    backends = [{"host": f"10.0.0.{n}", "port": 8080 + n, "weight": n} for n in range(1, 9)]
-    sites = {
-        f"s{n}": {"name": f"Shop{n}", "port": 80 + n, "tls": n % 2 == 0, "backends": backends}
-        for n in range(SECTIONS)
-    }
-    data = {"sites": sites, "tls": {"protocols": "TLSv1.3"}, "limits": {"body": 16}}
-    return TemplateScope({"hostname": "web01", "domain": "example.net", "processors": 8}, data, {})
+    return TemplateScope(facts(), data(), {})
 
 
-def whole(section: str) -> str:
-    """The template: one section after another, each on a site of its own."""
-    return "".join(section.replace("NAME", f"s{n}") for n in range(SECTIONS))
+def look_up(values: Any, path: str) -> Any:
+    return functools.reduce(operator.getitem, path.split("."), values)
 
 
-def jinja2_itself() -> Contender:
-    template = jinja2.Environment(autoescape=False).from_string(whole(JINJA))
-    variables = dict(scope())
-    return Contender("Jinja2", lambda: template.render(variables))
+def of_puller(shape: Shape) -> Iterator[Contender]:
+    values = scope()
+    functions = {"lookup": functools.partial(look_up, values)}
+    go = GoEngine().compile("shape", shape.go)
+    yield rendering("go", lambda: go.render(values, functions))
+    if shape.jet is not None:
+        jet = JetEngine(loader=shape.files.get).compile("shape", shape.jet)
+        yield rendering("jet", lambda: jet.render(values, functions))
+    names = Scope(facts(), data()).names
+    jinja = JinjaEngine(files=shape.files).compile("shape", shape.jinja)
+    yield rendering("jinja", lambda: jinja.render_names(names))
 
 
-def contenders(names: list[str]) -> Iterator[Contender]:
-    yield jinja2_itself()
-    for name in names:
-        yield contender(load_engine(name), whole(TEMPLATES[name]))
+def of_jinja2(shape: Shape) -> Iterator[Contender]:
+    values: dict[str, Any] = {"facts": facts(), "data": data()}
+    values["lookup"] = functools.partial(look_up, values)
+    for name, kind in ("Sandbox", ImmutableSandboxedEnvironment), ("Jinja2", jinja2.Environment):
+        loader = jinja2.DictLoader(shape.files)
+        environment = kind(trim_blocks=True, keep_trailing_newline=True, loader=loader)
+        render = environment.from_string(shape.jinja).render
+        yield rendering(name, functools.partial(render, values))
 
 
-def contender(engine: Engine, text: str) -> Contender:
-    template, dot = engine.compile("site.conf", text), scope()
-    return Contender(f"puller {engine.name}", lambda: template.render(dot))
+class Go:
+    """The program with Go's templates, which waits for shapes and counts."""
+
+    def __init__(self, program: Path, given: Path) -> None:
+        self._process = subprocess.Popen(
+            [program, given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, shape: str, count: int) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(f"{shape}\t{count}", file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"the program of Go gives nothing for {shape}")
+        return json.loads(answer)
+
+    def contender(self, shape: Shape) -> Contender:
+        return Contender("Go", self.ask(shape.name, 0), lambda count: self.ask(shape.name, count) / 1e9)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@contextmanager
+def go_program() -> Iterator[Go | None]:
+    """The program, built in a directory that goes afterwards; none where there is no Go."""
+    if shutil.which("go") is None:
+        print("There is no go: its own text/template is left out, and the ratios to it.\n")
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        shutil.copy(Path(__file__).with_name("render.go"), directory)
+        (directory / "go.mod").write_text("module render\n\ngo 1.19\n")
+        shapes = {shape.name: shape.go for shape in SHAPES}
+        given = {"dot": {"facts": facts(), "data": data()}, "shapes": shapes}
+        (directory / "given.json").write_text(json.dumps(given))
+        settings = {
+            "GOFLAGS": "-mod=mod",
+            "GOPROXY": "off",
+            "GOCACHE": f"{name}/cache",
+            "GOPATH": f"{name}/path",
+        }
+        command = ["go", "build", "-o", "render", "."]
+        subprocess.run(command, cwd=name, env=os.environ | settings, check=True)
+        go = Go(directory / "render", directory / "given.json")
+        try:
+            yield go
+        finally:
+            go.close()
+
+
+# -- measuring --------------------------------------------------------------------------------------
 
 
 def lines_of(text: str) -> tuple[str, ...]:
@@ -142,30 +169,85 @@ def lines_of(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
-def measure(running: list[Contender], rounds: int, renderings: int) -> None:
+def measure(running: list[Contender], rounds: int, seconds: float) -> dict[str, float]:
+    """Seconds a rendering by contender, of rounds of about ``seconds`` each."""
+    counts = [max(1, round(seconds / (one.run(3) / 3 + 1e-7))) for one in running]
     for _ in range(rounds):
-        for one in running:
-            start = time.perf_counter()
-            for _ in range(renderings):
-                one.render()
-            one.samples.append((time.perf_counter() - start) / renderings)
+        for one, count in zip(running, counts, strict=True):
+            one.samples.append(one.run(count) / count)
+    return {one.name: one.time for one in running}
+
+
+def show(title: str, times: dict[str, float], ratios: dict[str, tuple[str, str]]) -> None:
+    columns = [f"{times[name] * 1e6:8.0f}" if name in times else "       –" for name in NAMES]
+    for above, below in ratios.values():
+        known = above in times and below in times
+        columns.append(f"{times[above] / times[below]:13.2f}" if known else f"{'–':>13}")
+    print(f"{title:14}{''.join(columns)}")
+
+
+NAMES = ("Go", "go", "jet", "Sandbox", "Jinja2", "jinja")
+RATIOS = {name: (name, below) for name, below in (("go", "Go"), ("jet", "Go"), ("jinja", "Sandbox"))}
+
+
+def measure_shapes(chosen: list[Shape], rounds: int, seconds: float) -> None:
+    heads = [f"{name:>8}" for name in NAMES] + [f"{a + '/' + b:>13}" for a, b in RATIOS.values()]
+    print(f"{'µs a rendering':14}{''.join(heads)}")
+    with go_program() as go:
+        for shape in chosen:
+            running = [*([go.contender(shape)] if go else []), *of_puller(shape), *of_jinja2(shape)]
+            if len({lines_of(one.text) for one in running}) != 1:
+                raise SystemExit(f"the engines do not give the same text for {shape.name}")
+            show(shape.name, measure(running, rounds, seconds), RATIOS)
+
+
+def measure_expressions(rounds: int, seconds: float) -> None:
+    names, sandbox = Scope(facts(), data()).names, ImmutableSandboxedEnvironment()
+    values = {"facts": facts(), "data": data()}
+    print(f"\n{'µs an expression':60}{'Sandbox':>8}{'hiera':>8}   ratio")
+    for source in EXPRESSIONS:
+        ours, theirs = compile_expression(source), sandbox.compile_expression(source)
+        running = [
+            Contender("hiera", "", timed(functools.partial(ours, names))),
+            Contender("Sandbox", "", timed(functools.partial(theirs, values))),
+        ]
+        times = measure(running, rounds, seconds / 3)
+        sandbox_time, ours_time = times["Sandbox"], times["hiera"]
+        print(f"{source:60}{sandbox_time * 1e6:8.1f}{ours_time * 1e6:8.1f}   {ours_time / sandbox_time:5.2f}")
+
+
+def measure_compiling(rounds: int, seconds: float) -> None:
+    """The page, parsed and compiled; Puller's Jinja2 keeps code, so each text is another one."""
+    shape, numbers = SHAPES[0], iter(range(10**9))
+
+    def anew(text: str) -> str:
+        return f"{text}{next(numbers)}"
+
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True)
+    running = [
+        Contender("go", "", timed(lambda: GoEngine().compile("page", anew(shape.go)))),
+        Contender("jet", "", timed(lambda: JetEngine().compile("page", anew(shape.jet or "")))),
+        Contender("Sandbox", "", timed(lambda: plain.from_string(anew(shape.jinja)))),
+        Contender("jinja", "", timed(lambda: JinjaEngine().compile("page", anew(shape.jinja)))),
+    ]
+    times = measure(running, rounds, seconds)
+    print("\nms until the page is compiled: ", end="")
+    print(", ".join(f"{name} {time * 1e3:.2f}" for name, time in times.items()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--renderings", type=int, default=100)
-    parser.add_argument("--engines", default=",".join(TEMPLATES))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.03)
+    parser.add_argument("--shapes", default=",".join(shape.name for shape in SHAPES))
     options = parser.parse_args()
-    running = list(contenders(options.engines.split(",")))
-    if len({lines_of(one.render()) for one in running}) != 1:
-        raise SystemExit("the engines do not give the same text")
-    measure(running, options.rounds, options.renderings)
-    print(f"{len(whole(JINJA).splitlines())} lines, {options.rounds} x {options.renderings} renderings")
-    for one in running:
-        print(f"{one.name:14} {one.time * 1e6:8.0f} µs   {one.time / running[0].time:5.2f} x Jinja2")
+    names = options.shapes.split(",")
+    chosen = [shape for shape in SHAPES if shape.name in names]
+    measure_shapes(chosen, options.rounds, options.seconds)
+    measure_expressions(options.rounds, options.seconds)
+    measure_compiling(options.rounds, options.seconds)
 
 
 if __name__ == "__main__":

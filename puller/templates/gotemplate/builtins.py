@@ -68,7 +68,7 @@ def _ne(left: Any, right: Any) -> bool:
 
 def _is_equal(left: Any, right: Any) -> bool:
     # Scalars of one type, the common case, need none of the questions below.
-    if type(left) is type(right) and isinstance(left, str | int | float):
+    if type(left) is type(right) and isinstance(left, (str, int, float)):
         return bool(left == right)
     kind = _basic_kind(left)
     if kind != _basic_kind(right):
@@ -84,13 +84,13 @@ def _is_same(left: Any, right: Any) -> bool:
         raise _incompatible(left, right)
     if _is_nil(left) or _is_nil(right):
         return _is_nil(left) and _is_nil(right)
-    if isinstance(right, list | tuple | dict | bytes):
+    if isinstance(right, (list, tuple, dict, bytes)):
         raise FunctionError(f"non-comparable type {type_name(right)}")
     return bool(left == right)
 
 
 def _is_nil(value: Any) -> bool:
-    return value is None or isinstance(value, NilSlice | NilMap)
+    return value is None or isinstance(value, (NilSlice, NilMap))
 
 
 def _lt(left: Any, right: Any) -> bool:
@@ -139,7 +139,7 @@ def _len(value: Any) -> int:
     """``len``: bytes of a text, items of a list, keys of a map. Raises FunctionError for anything else."""
     if isinstance(value, str):
         return byte_length(value)
-    if isinstance(value, list | tuple | dict | bytes):
+    if isinstance(value, (list, tuple, dict, bytes)):
         return len(value)
     raise FunctionError(f"len of type {type_name(value)}")
 
@@ -151,7 +151,7 @@ def _index(value: Any, *indexes: Any) -> Any:
     for index in indexes:
         if isinstance(value, dict):
             value = _entry(value, index)
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             value = value[_checked_index(index, len(value))]
         elif isinstance(value, str):
             value = Uint8(to_bytes(value)[_checked_index(index, byte_length(value))])

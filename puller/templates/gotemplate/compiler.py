@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.calls import Evaluate
@@ -26,10 +26,12 @@ from puller.templates.gotemplate.syntax.nodes import (
 )
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import MISSING, is_integer, map_keys
-from puller.templates.limits import Exceeded
+from puller.templates.limits import PIECES_AT_ONCE, Exceeded
 from puller.templates.source import TemplateSource
 
 Execute = Callable[[Frame, Any], None]
+
+_ROUNDS_BETWEEN_LOOKS: Final = 128
 
 
 class _Leave(Exception):
@@ -80,19 +82,23 @@ class _Compiler:
         mark = self.expressions.variables.mark()
         steps = [self._step(node) for node in nodes]
         self.expressions.variables.forget(mark)
-        if len(steps) == 1:
+        if len(steps) == 1 and not isinstance(steps[0], str):
             return steps[0]
 
         def run(frame: Frame, dot: Any) -> None:
             for step in steps:
-                step(frame, dot)
+                if isinstance(step, str):
+                    frame.write(step)
+                else:
+                    step(frame, dot)
 
         return run
 
-    def _step(self, node: Node) -> Execute:
+    def _step(self, node: Node) -> str | Execute:
+        """Code for one node; text is itself."""
         match node:
             case Text(_, text):
-                return lambda frame, _dot: frame.write(text)
+                return text
             case Action():
                 return self._action(node)
             case Branch():
@@ -114,11 +120,12 @@ class _Compiler:
 
         def show(frame: Frame, dot: Any) -> None:
             value = evaluate(frame, dot)
-            if type(value) is str:
+            kind = type(value)
+            if kind is str:
                 frame.write(value)
                 return
             try:
-                frame.write(text_of(value))
+                frame.write(str(value) if kind is int else text_of(value))
             except ValueError as error:
                 raise self._source.error(node.position, str(error)) from None
 
@@ -174,13 +181,18 @@ class _Compiler:
         index_place = places[0] if len(places) > 1 else None
 
         def loop(frame: Frame, rounds: Iterable[tuple[Any, Any]]) -> bool:
-            step = frame.rendering.budget.step
-            variables = frame.variables
-            ran = False
+            rendering, variables = frame.rendering, frame.variables
+            texts = rendering.texts
+            ran, left = False, 0
             try:
                 for index, element in rounds:
                     ran = True
-                    step()
+                    if left == 0:  # the first round, and each after so many
+                        left = _ROUNDS_BETWEEN_LOOKS
+                        rendering.budget.look()
+                    left -= 1
+                    if len(texts) >= PIECES_AT_ONCE:
+                        rendering.gather()
                     if element_place is not None:
                         variables[element_place] = element
                     if index_place is not None:
@@ -222,6 +234,8 @@ class _Compiler:
             budget = frame.rendering.budget
             try:  # 3. run
                 budget.enter()
+                if len(frame.rendering.texts) >= PIECES_AT_ONCE:
+                    frame.rendering.gather()
                 template.execute(Frame(frame.rendering, value, template.size), value)
             except Exceeded as error:
                 raise self._source.limit(node.position, error) from None
@@ -276,7 +290,7 @@ def _choose_with(arms: list[tuple[Evaluate, Execute]], otherwise: Execute) -> Ex
 
 def _rounds_over(value: Any, has_index: bool) -> Iterable[tuple[Any, Any]]:
     """Index or key, and element, for each round over the value. Raises FunctionError for what has no elements."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return enumerate(value)
     if isinstance(value, dict):
         return [(key, value[key]) for key in map_keys(value)]

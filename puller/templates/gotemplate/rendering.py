@@ -15,7 +15,7 @@ _CHARACTERS_PER_ITEM: Final = 8  # what an item of a list takes of the memory th
 class Rendering:
     """One file being rendered, or one partial: where its text goes, and what its functions may reach."""
 
-    __slots__ = ("budget", "environ", "functions", "text", "write")
+    __slots__ = ("_pieces", "budget", "environ", "functions", "texts")
 
     def __init__(
         self, functions: Mapping[str, Callable[..., Any]], environ: Mapping[str, Any], budget: Budget
@@ -23,9 +23,18 @@ class Rendering:
         self.functions = functions
         self.environ = environ
         self.budget = budget
-        pieces = Pieces(budget)
-        self.write = pieces.add
-        self.text = pieces.joined
+        self.texts: list[str] = []
+        """What was written last; loops and calls see to it that it is gathered."""
+        self._pieces = Pieces(budget)
+
+    def gather(self) -> None:
+        """Count what was written. Raises Exceeded when there is too much of it."""
+        self._pieces.take(self.texts)
+
+    def text(self) -> str:
+        """All that was written. Raises Exceeded when it is too much."""
+        self.gather()
+        return self._pieces.joined()
 
     def spend(self, result: str | list[Any]) -> None:
         """Count a long result of a function. Raises Exceeded when there was too much of it."""
@@ -51,6 +60,6 @@ class Frame:
 
     def __init__(self, rendering: Rendering, dot: Any, size: int) -> None:
         self.rendering = rendering
-        self.write = rendering.write
+        self.write = rendering.texts.append
         self.variables = [MISSING] * size
         self.variables[0] = dot

@@ -130,7 +130,7 @@ _TYPES: Final = {
     ),
     "list[Any]": Type(
         "[]interface {}",
-        lambda value: isinstance(value, list | tuple) and not isinstance(value, Strings | Ints),
+        lambda value: isinstance(value, (list, tuple)) and not isinstance(value, (Strings, Ints)),
         NilSlice,
     ),
 }

@@ -53,11 +53,11 @@ class _Encoder:
     def encode(self, value: Any, depth: int) -> None:
         if isinstance(value, str):
             self.pieces.append(self._text(value))
-        elif isinstance(value, NilSlice | NilStrings | NilMap):
+        elif isinstance(value, (NilSlice, NilStrings, NilMap)):
             self.pieces.append("null")
         elif isinstance(value, dict):
             self._items("{}", [(self._text(str(key)) + ":", value[key]) for key in map_keys(value)], depth)
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             self._items("[]", [("", item) for item in value], depth)
         elif isinstance(value, GoObject):
             self.encode(value.json_value(), depth)

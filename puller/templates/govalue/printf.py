@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -74,8 +75,13 @@ def sprintf(template: str, *values: Any) -> str:
     """
     # All of them, used or not: one that is left over is printed as well.
     for value in values:
-        ensure_small(value)
-    return _Printer(template, values).run()
+        if isinstance(value, (dict, list, tuple)):
+            ensure_small(value)
+    plan = _plan(template) if len(template) <= _LONGEST_PLANNED else None
+    if plan is None or sum(type(part) is _Spec for part in plan) != len(values):
+        return _Printer(template, values).run()
+    rest = iter(values)
+    return "".join([part if isinstance(part, str) else _print_operand(part, next(rest)) for part in plan])
 
 
 class _Spec(NamedTuple):
@@ -100,6 +106,43 @@ class _Spec(NamedTuple):
 
 
 _PLAIN: Final = _Spec("v")
+
+
+@functools.lru_cache(maxsize=128)
+def _plan(template: str) -> tuple[str | _Spec, ...] | None:
+    """Text and verbs of a usual format, in turns; None for one that says by number or star what an operand is for."""
+    parts: list[str | _Spec] = []
+    end = 0
+    for found in _USUAL.finditer(template):
+        if "%" in template[end : found.start()]:
+            return None
+        parts.append(template[end : found.start()])
+        end = found.end()
+        parts.append("%" if found["verb"] == "%" else _spec_of(found))
+    return None if "%" in template[end:] else (*parts, template[end:])
+
+
+_USUAL: Final = re.compile(
+    r"%(?P<flags>[-+# 0]*)(?P<width>\d{0,6})(?:\.(?P<precision>\d{0,6}))?(?P<verb>[a-zA-Z%])", re.A
+)
+_LONGEST_PLANNED: Final = 256
+
+
+def _spec_of(found: re.Match[str]) -> _Spec:
+    """As ``_Printer`` reads a verb."""
+    flags, verb = found["flags"], found["verb"]
+    is_value = verb == "v"
+    return _Spec(
+        verb,
+        minus="-" in flags,
+        plus="+" in flags and not is_value,
+        sharp="#" in flags and not is_value,
+        space=" " in flags,
+        zero="0" in flags and "-" not in flags,
+        width=int(found["width"]) if found["width"] else None,
+        precision=None if found["precision"] is None else int(found["precision"] or 0),
+        go_syntax="#" in flags and is_value,
+    )
 
 
 class _Printer:
@@ -263,7 +306,7 @@ def _print_operand(spec: _Spec, value: Any) -> str:
         return spec.pad("<nil>") if spec.verb in "vT" else f"%!{spec.verb}(<nil>)"
     if spec.verb == "T":
         return _format_text(spec._replace(verb="s"), type_name(value))
-    if spec.verb == "p" and isinstance(value, dict | list | tuple | bytes):
+    if spec.verb == "p" and isinstance(value, (dict, list, tuple, bytes)):
         raise ValueError("%p is an address, which would be another one in each run")
     return _print_value(spec, value, 0)
 
@@ -281,11 +324,11 @@ def _print_value(spec: _Spec, value: Any, depth: int) -> str:
         return _bad_verb(spec, value)
     if isinstance(value, float):
         return _format_number(spec, value)
-    if isinstance(value, NilMap | NilSlice) and spec.go_syntax:
+    if isinstance(value, (NilMap, NilSlice)) and spec.go_syntax:
         return f"{type_name(value)}(nil)"
     if isinstance(value, dict):
         return _format_map(spec, value, depth)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return _format_list(spec, value, depth)
     if isinstance(value, bytes):
         return _format_bytes(spec, value)

@@ -290,12 +290,12 @@ def is_integer(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether the value is one of Go's integers or floats (``bool`` is not)."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def is_list(value: object) -> bool:
     """Whether the value is a slice other than ``[]byte``."""
-    return isinstance(value, list | tuple)
+    return isinstance(value, (list, tuple))
 
 
 def wrap_int64(number: int) -> int:
@@ -357,7 +357,7 @@ def ensure_small(value: Any) -> None:
     Raises ValueError when it is nested more than 200 levels deep (or holds itself), or when it has more than
     a million items or 64 Mi characters, counting an item as often as it is reached.
     """
-    if not isinstance(value, list | tuple | dict):
+    if not isinstance(value, (list, tuple, dict)):
         return
     level: list[Any] = [value]
     items = characters = 0
@@ -371,7 +371,7 @@ def ensure_small(value: Any) -> None:
             characters += sum(len(child) for child in children if isinstance(child, str))
             if characters > MAX_CHARACTERS:
                 raise ValueError(f"the value has more than {MAX_CHARACTERS} characters")
-            inner += [child for child in children if isinstance(child, list | tuple | dict)]
+            inner += [child for child in children if isinstance(child, (list, tuple, dict))]
         if not inner:
             return
         level = inner

@@ -69,7 +69,7 @@ class CallCompiler(ExpressionCompiler):
         return _Argument(self.value(node), self.unboxed(node))
 
     def _call(self, node: Call) -> Value:
-        if not isinstance(node.base, Name | Field | Chain | Dot):
+        if not isinstance(node.base, (Name, Field, Chain, Dot)):
             return lambda frame: self.fail(node.offset, f"{node.base} cannot be called")
         return self._function_call(node.base, node.arguments, None, in_pipeline=False)
 
@@ -89,7 +89,11 @@ class CallCompiler(ExpressionCompiler):
         def call(frame: Frame) -> Any:
             called = function(frame)
             if type(called) is Function:
-                return self._invoke(offset, frame, called, arguments_for[called.typed])
+                typed = arguments_for[called.typed]
+                values = [argument(frame) for argument in typed]
+                if piped is not None:
+                    self._refuse_written(offset, values)
+                return self._invoke(offset, frame, called, values)
             if in_pipeline and type(called) is Writer:
                 return self._write(offset, frame, called, loose)
             if in_pipeline and piped is None and called is MISSING:
@@ -106,9 +110,7 @@ class CallCompiler(ExpressionCompiler):
         ]
         return given if arguments.slot else [piped, *given]
 
-    def _invoke(self, offset: int, frame: Frame, function: Function, arguments: list[Value]) -> Any:
-        given = [argument(frame) for argument in arguments]
-        self._refuse_written(offset, given)
+    def _invoke(self, offset: int, frame: Frame, function: Function, given: list[Any]) -> Any:
         try:
             result = function.call(frame, given)
             pay(frame, result)
@@ -129,7 +131,7 @@ class CallCompiler(ExpressionCompiler):
         return _Written("".join(parts))
 
     def _refuse_written(self, offset: int, given: list[Any]) -> None:
-        if any(type(value) is _Written for value in given):
+        if _Written in map(type, given):  # it comes through a pipe or not at all
             self.fail(offset, "a writer such as raw must be the last of a pipeline")
 
     # isset

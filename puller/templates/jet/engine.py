@@ -75,6 +75,8 @@ class JetEngine:
         self._right = right_delimiter or "]]"
         self._loader = loader
         self._programs: dict[str, Program] = {}
+        self._found: dict[tuple[str, str], Program] = {}
+        """Programs by the paths that templates write, and the templates that they stand in."""
         self._loading: list[str] = []
 
     def compile(self, name: str, text: str) -> JetTemplate:
@@ -84,6 +86,13 @@ class JetEngine:
 
     def load(self, path: str, sibling: str) -> Program | None:
         """The template at ``path``, relative to the directory of ``sibling``. Raises TemplateError."""
+        if (found := self._found.get((path, sibling))) is None:
+            found = self._load(path, sibling)
+            if found is not None:
+                self._found[path, sibling] = found
+        return found
+
+    def _load(self, path: str, sibling: str) -> Program | None:
         absolute = posixpath.normpath(posixpath.join("/", posixpath.dirname(sibling), path)).lstrip("/")
         for candidate in (absolute + extension for extension in _EXTENSIONS):
             if candidate in self._programs:

@@ -154,7 +154,7 @@ class ExpressionParser:
 
     def chain(self, base: Expression) -> Expression:
         """``base.a.b``; the fields of a field are one path."""
-        if isinstance(base, Literal | Nil):
+        if isinstance(base, (Literal, Nil)):
             raise self.source.error(self.token.offset, f"{base} has no fields")
         keys: list[Key] = []
         while self.token.kind == "field":

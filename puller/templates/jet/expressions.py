@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from puller.templates.errors import FunctionError, similar_names
 from puller.templates.govalue.printf import format_value
-from puller.templates.govalue.types import INT64_MAX, MISSING
+from puller.templates.govalue.types import MISSING
 from puller.templates.jet import values
 from puller.templates.jet.frame import ROOT_NAMES, Frame, Output, Value
 from puller.templates.jet.nodes import (
@@ -146,7 +146,51 @@ class ExpressionCompiler:
             return lambda frame: self.printed(
                 offset, frame, frame.dot, format_value if frame.boxed else to_text
             )
-        return self.text_of(self.value(node), node.offset)
+        value = self.value(node)
+        if isinstance(node, Name):
+            return self._text_of_name(node, value)
+        if isinstance(node, Field) and len(node.keys) == 1:
+            return self._text_of_key(node, value)
+        return self.text_of(value, node.offset)
+
+    # What is printed most often, without a call for the value; ``text_of`` says how it is printed.
+
+    def _text_of_name(self, node: Name, resolve: Value) -> Output:
+        name, offset = node.name, node.offset
+
+        def text(frame: Frame) -> str:
+            cell = frame.variables.get(name)
+            result = resolve(frame) if cell is None else cell[0]
+            kind = type(result)
+            if kind is str and len(result) < LONG_TEXT:
+                return result  # type: ignore[no-any-return]
+            if kind is int:
+                try:
+                    return str(result)
+                except ValueError:  # facts may hold one with more digits than Python writes
+                    pass
+            return self.printed(offset, frame, result, to_text)
+
+        return text
+
+    def _text_of_key(self, node: Field, look_up: Value) -> Output:
+        name, offset = node.keys[0].name, node.offset
+
+        def text(frame: Frame) -> str:
+            dot = frame.dot
+            if type(dot) is not dict or (result := dot.get(name, MISSING)) is MISSING:
+                result = look_up(frame)
+            kind = type(result)
+            if kind is str and len(result) < LONG_TEXT:
+                return result  # type: ignore[no-any-return]
+            if kind is int:
+                try:
+                    return str(result)
+                except ValueError:  # facts may hold one with more digits than Python writes
+                    pass
+            return self.printed(offset, frame, result, to_text)
+
+        return text
 
     def text_of(self, value: Value, offset: int) -> Output:
         """The output of a compiled expression."""
@@ -156,9 +200,11 @@ class ExpressionCompiler:
             kind = type(result)
             if kind is str and len(result) < LONG_TEXT:
                 return result  # type: ignore[no-any-return]
-            # A larger one, as facts may hold, can have more digits than Python writes: that error needs its place.
-            if kind is int and -INT64_MAX <= result <= INT64_MAX:
-                return str(result)
+            if kind is int:
+                try:
+                    return str(result)
+                except ValueError:  # facts may hold one with more digits than Python writes
+                    pass
             return self.printed(offset, frame, result, to_text)
 
         return text
@@ -201,6 +247,13 @@ class ExpressionCompiler:
 
     def _field(self, node: Field) -> Value:
         names = tuple(key.name for key in node.keys)
+        name = names[0]
+
+        def look_up_one(frame: Frame) -> Any:
+            dot = frame.dot
+            if type(dot) is dict and (value := dot.get(name, MISSING)) is not MISSING:
+                return value
+            return self._walk(node, dot, may_miss=False)
 
         def look_up(frame: Frame) -> Any:
             value = frame.dot
@@ -213,7 +266,7 @@ class ExpressionCompiler:
                     return value
             return self._walk(node, frame.dot, may_miss=False)
 
-        return look_up
+        return look_up_one if len(names) == 1 else look_up
 
     def _chain(self, node: Chain) -> Value:
         base, names = self.value(node.base), tuple(key.name for key in node.keys)
@@ -289,13 +342,16 @@ class ExpressionCompiler:
         left, right = self.unboxed(node.left), self.unboxed(node.right)
         loose_right = self.value(node.right)  # joined to text, even a boxed dot prints itself
         operation, offset = _ARITHMETIC[node.operator], node.offset
+        is_constant = isinstance(node.right, Literal)
+        constant = node.right.value if isinstance(node.right, Literal) else None
 
         def calculate(frame: Frame) -> Any:
             a = left(frame)
-            b = loose_right(frame) if type(a) is str else right(frame)
+            b = constant if is_constant else loose_right(frame) if type(a) is str else right(frame)
             try:
                 result = operation(a, b)
-                pay(frame, result)
+                if type(result) is str and len(result) >= LONG_TEXT:
+                    pay(frame, result)
             except (FunctionError, ValueError) as error:
                 self.fail(offset, error)
             return result
@@ -311,6 +367,8 @@ class ExpressionCompiler:
     def _equality(self, node: Binary) -> Value:
         left, right, offset = self.value(node.left), self.value(node.right), node.offset
         wanted = node.operator == "=="
+        if isinstance(node.right, Literal) and isinstance(node.right.value, str):
+            return self._equality_with(node.right.value, left, wanted=wanted)
 
         def compare(frame: Frame) -> bool:
             a, b = left(frame), right(frame)
@@ -318,6 +376,13 @@ class ExpressionCompiler:
                 return values.equal(a, b) is wanted
             except ValueError as error:
                 self.fail(offset, error)
+
+        return compare
+
+    def _equality_with(self, text: str, left: Value, *, wanted: bool) -> Value:
+        def compare(frame: Frame) -> bool:
+            value = left(frame)
+            return (isinstance(value, str) and value == text) is wanted
 
         return compare
 
@@ -337,7 +402,7 @@ class ExpressionCompiler:
 
 def pay(frame: Frame, result: Any) -> None:
     """Count a text that was made, when it is long. Raises Exceeded."""
-    if isinstance(result, str | bytes) and len(result) >= LONG_TEXT:
+    if isinstance(result, (str, bytes)) and len(result) >= LONG_TEXT:
         frame.budget.spend(len(result))
 
 

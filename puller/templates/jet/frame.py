@@ -92,8 +92,8 @@ class Frame:
         frame = Frame(self.dot, self.functions, program, self.load, self.budget)
         frame.boxed = self.boxed
         frame.scope = self.scope
-        frame.blocks = {**self.blocks, **program.blocks}
-        frame.variables = self.variables.copy()
+        frame.blocks = {**self.blocks, **program.blocks} if program.blocks else self.blocks
+        frame.variables = self.variables  # what declares names copies them before
         frame.content = self.content
         return frame
 

@@ -43,12 +43,18 @@ _PIECE_COST: Final = 64
 def _go_function(name: str, call: Callable[..., Any], *parameters: Callable[[Any], Any]) -> Function:
     """A function of Go's library; ``parameters`` convert the arguments, and ``call`` gets the frame before them."""
 
+    count = len(parameters)
+
     def checked(frame: Frame, values: list[Any]) -> Any:
-        if len(values) != len(parameters):
-            raise FunctionError(f"takes {_count(len(parameters))}, not {len(values)}")
-        return call(frame, *(convert(as_any(v)) for convert, v in zip(parameters, values, strict=True)))
+        if len(values) != count:
+            raise FunctionError(f"takes {_count(count)}, not {len(values)}")
+        return call(frame, *map(_converted, parameters, values))
 
     return Function(name, checked, "none" if parameters == (as_any,) else "all")
+
+
+def _converted(convert: Callable[[Any], Any], value: Any) -> Any:
+    return value if type(value) is str and convert is as_string else convert(as_any(value))
 
 
 def external(name: str, function: Callable[..., Any]) -> Function:
@@ -99,7 +105,7 @@ def _length(_: Frame, values: list[Any]) -> int:
     (value,) = _exactly(1, values)
     if isinstance(value, str):
         return byte_length(value)
-    if isinstance(value, list | tuple | dict | bytes):
+    if isinstance(value, (list, tuple, dict, bytes)):
         return len(value)
     if value is MISSING:
         raise FunctionError("wants a value, but there is none")

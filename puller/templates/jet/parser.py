@@ -319,7 +319,7 @@ class _Parser(ExpressionParser):
         if not fits:
             raise self.source.error(offset, f"cannot assign {len(values)} values to {len(targets)} targets")
         for target in targets if declares else ():
-            if isinstance(target, Field | Chain):
+            if isinstance(target, (Field, Chain)):
                 raise self.source.error(
                     target.offset, f"cannot declare {target}: only a name can be declared"
                 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from puller.templates.errors import FunctionError, LimitError, TemplateError, similar_names
 from puller.templates.govalue.types import MISSING, GoError, LazyMap, UnlistedMap
@@ -43,11 +43,20 @@ from puller.templates.jet.values import rows, rows_are_boxed
 from puller.templates.limits import Exceeded, Pieces
 from puller.templates.source import TemplateSource
 
+_ROUNDS_BETWEEN_LOOKS: Final = 128
+
 LONG_BODY: Final = 256
 """Statements from which on a body counts the text of each: many short texts are long together."""
 
 Effect = Callable[[Frame], None]
 Store = Callable[[Frame, Any], None]
+
+
+class Given(NamedTuple):
+    """The arguments that a block is run with, and their names."""
+
+    arguments: Sequence[tuple[str, Value | None]]
+    names: frozenset[str]
 
 
 class StatementCompiler(CallCompiler):
@@ -111,6 +120,9 @@ class StatementCompiler(CallCompiler):
         given = [self.value(value) for value in node.values]
         if node.looks_up:
             return _look_up(given[0], *stores)
+
+        if len(stores) == 1:
+            return _assign(stores[0], given[0])
 
         def assign(frame: Frame) -> None:
             for store, value in zip(stores, given, strict=True):
@@ -184,6 +196,9 @@ class StatementCompiler(CallCompiler):
     def _range(self, node: Range) -> Output:
         expression, offset = self.value(node.expression), node.expression.offset
         stores = [self._store(target, node.declares) for target in node.targets]
+        store_key, store_item = [*stores, None, None][:2]
+        # A declared name is a new cell, which takes no call.
+        key_name, item_name = [*(_declared(target, node) for target in node.targets), "", ""][:2]
         sets_dot, declares = len(stores) < 2, node.declares
         body = self.body(node.body)
         otherwise = self.body(node.otherwise) if node.otherwise is not None else _nothing
@@ -195,20 +210,33 @@ class StatementCompiler(CallCompiler):
                 items = rows(value)
             except FunctionError as what:
                 self.fail(offset, f"cannot range over {node.expression}: {what}")
-            pieces = Pieces(frame.budget)
-            boxed = rows_are_boxed(value)
+            budget = frame.budget
+            pieces, texts = Pieces(budget), list[str]()
+            boxed, rounds = rows_are_boxed(value), 0
             if declares:
                 frame.variables = frame.variables.copy()
+            variables = frame.variables
             try:
-                for row in items:
-                    frame.budget.step()
-                    for store, part in zip(stores, row, strict=False):
-                        store(frame, part)
+                for key, item in items:
+                    if rounds == 0:  # the first, and each after so many
+                        rounds = _ROUNDS_BETWEEN_LOOKS
+                        budget.look()
+                        pieces.take(texts)
+                    rounds -= 1
+                    if key_name:
+                        variables[key_name] = [key]
+                    elif store_key is not None:
+                        store_key(frame, key)
+                    if item_name:
+                        variables[item_name] = [item]
+                    elif store_item is not None:
+                        store_item(frame, item)
                     if sets_dot:
-                        frame.dot, frame.boxed = row[1], boxed
-                    pieces.add(body(frame))
+                        frame.dot, frame.boxed = item, boxed
+                    texts.append(body(frame))
                     if frame.returned is not MISSING:
                         break
+                pieces.take(texts)
                 text = otherwise(frame) if pieces.none else pieces.joined()
             except Exceeded as error:
                 self.fail(offset, error)
@@ -241,7 +269,8 @@ class StatementCompiler(CallCompiler):
 
         def run(frame: Frame) -> str:
             block = frame.blocks[name]
-            return self._call_block(frame, offset, block, block.parameters, block.context, block.content)
+            given = Given(block.parameters, frozenset(name for name, _ in block.parameters))
+            return self._call_block(frame, offset, block, given, block.context, block.content)
 
         return run
 
@@ -252,6 +281,7 @@ class StatementCompiler(CallCompiler):
         """
         name, offset = node.name, node.offset
         arguments = tuple((a.name, self.value(a.value) if a.value else None) for a in node.arguments)
+        given = Given(arguments, frozenset(name for name, _ in arguments))
         context = self._context(node.context)
         content = self.body(node.content) if node.content is not None else None
 
@@ -259,7 +289,7 @@ class StatementCompiler(CallCompiler):
             block = frame.blocks.get(name)
             if block is None:
                 self.fail(offset, f"there is no block {name!r}{similar_names(name, frame.blocks)}")
-            return self._call_block(frame, offset, block, arguments, context, content)
+            return self._call_block(frame, offset, block, given, context, content)
 
         return run
 
@@ -268,7 +298,7 @@ class StatementCompiler(CallCompiler):
         frame: Frame,
         offset: int,
         block: BlockCode,
-        arguments: Sequence[tuple[str, Value | None]],
+        given: Given,
         context: Context | None,
         content: Output | None,
     ) -> str:
@@ -282,31 +312,36 @@ class StatementCompiler(CallCompiler):
         5. Everything is as before: what the block has declared or returned, nobody sees.
         """
         outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.returned
-        if arguments or block.parameters:  # 1. variables
+        if given.arguments or block.parameters:  # 1. variables
             frame.variables = frame.variables.copy()
-            self._bind(frame, offset, block, arguments)
+            self._bind(frame, offset, block, given)
         if content is not None:  # 2. content
             frame.content = Content(content, frame.variables, frame.content)
         if context is not None:  # 3. dot
             frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
-        text = self._nested(frame, offset, block.body)  # 4. run
+        budget = frame.budget
+        try:  # 4. run
+            budget.enter()
+            text = block.body(frame)
+        except Exceeded as error:
+            self.fail(offset, error)
+        finally:
+            budget.leave()
         # 5. Not in a ``finally``: what fails fails the template, or comes to a ``try``, which puts back by itself.
         frame.dot, frame.boxed, frame.variables, frame.content, frame.returned = outer
         return text
 
-    def _bind(
-        self, frame: Frame, offset: int, block: BlockCode, arguments: Sequence[tuple[str, Value | None]]
-    ) -> None:
-        for name, value in arguments:
+    def _bind(self, frame: Frame, offset: int, block: BlockCode, given: Given) -> None:
+        variables = frame.variables
+        for name, value in given.arguments:
             if value is None:
                 self.fail(
                     offset, f"block {block.name}: the parameter {name} has no value here, and no default"
                 )
-            frame.variables[name] = [value(frame)]
-        given = {name for name, _ in arguments}
+            variables[name] = [value(frame)]
         for name, default in block.parameters:
-            if name not in given:
-                frame.variables[name] = [default(frame) if default else False]
+            if name not in given.names:
+                variables[name] = [default(frame) if default else False]
 
     def _nested(self, frame: Frame, offset: int, body: Output) -> str:
         """Run a body one level deeper."""
@@ -357,11 +392,14 @@ class StatementCompiler(CallCompiler):
             program = frame.load(wanted, self.path)
             if program is None:
                 self.fail(offset, f"there is no template {wanted}")
-            inner = frame.inner(program)
+            outer = frame.dot, frame.boxed, frame.blocks
             if context is not None:
-                inner.dot, inner.boxed = context.value(frame), frame.boxed and context.is_dot
-            text = self._nested(inner, offset, program.body)
-            frame.returned = inner.returned
+                frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
+            if program.blocks:
+                frame.blocks = {**frame.blocks, **program.blocks}
+            frame.returned = MISSING
+            text = self._nested(frame, offset, program.body)
+            frame.dot, frame.boxed, frame.blocks = outer
             return text
 
         return run
@@ -380,13 +418,13 @@ class StatementCompiler(CallCompiler):
         catch = self._catch(node.catch) if node.catch else None
 
         def run(frame: Frame) -> str:
-            outer = frame.dot, frame.boxed, frame.variables, frame.content
+            outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.blocks
             try:
                 return body(frame)
             except LimitError:
                 raise
             except TemplateError as error:
-                frame.dot, frame.boxed, frame.variables, frame.content = outer
+                frame.dot, frame.boxed, frame.variables, frame.content, frame.blocks = outer
                 frame.returned = MISSING
                 return catch(frame, error) if catch else ""
 
@@ -407,6 +445,11 @@ class StatementCompiler(CallCompiler):
             return text
 
         return run
+
+
+def _declared(target: Target, node: Range) -> str:
+    """The name that a loop declares; empty for what it only assigns to, or nobody can read."""
+    return target.name if node.declares and isinstance(target, Name) else ""
 
 
 def _declares(statement: Statement) -> bool:
@@ -433,6 +476,8 @@ def _constant(text: str) -> Output:
 
 def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
     """Pieces of text with places between them for what the runs print."""
+    if len(runs) <= 3:
+        return _joined_few(pieces, [output for _, output in runs])
 
     def run(frame: Frame) -> str:
         frame.returned = MISSING
@@ -440,6 +485,32 @@ def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
         for place, output in runs:
             texts[place] = output(frame)
         return "".join(texts)
+
+    return run
+
+
+def _joined_few(pieces: list[str], outputs: list[Output]) -> Output:
+    """As most bodies are: without a list."""
+    if len(outputs) == 1:
+        (before, _, after), (only,) = pieces, outputs
+
+        def run(frame: Frame) -> str:
+            frame.returned = MISSING
+            return f"{before}{only(frame)}{after}"
+
+    elif len(outputs) == 2:
+        (before, _, between, _, after), (first, second) = pieces, outputs
+
+        def run(frame: Frame) -> str:
+            frame.returned = MISSING
+            return f"{before}{first(frame)}{between}{second(frame)}{after}"
+
+    else:
+        (before, _, between, _, then, _, after), (first, second, third) = pieces, outputs
+
+        def run(frame: Frame) -> str:
+            frame.returned = MISSING
+            return f"{before}{first(frame)}{between}{second(frame)}{then}{third(frame)}{after}"
 
     return run
 
@@ -483,6 +554,10 @@ def _after(effect: Effect, output: Output) -> Output:
         return output(frame)
 
     return run
+
+
+def _assign(store: Store, value: Value) -> Effect:
+    return lambda frame: store(frame, value(frame))
 
 
 def _look_up(value: Value, store: Store, store_found: Store) -> Effect:

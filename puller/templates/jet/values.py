@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
@@ -124,14 +125,14 @@ def to_text(value: Any) -> str:
         return value.output
     if isinstance(value, GoObject):
         return value.text()
-    if isinstance(value, Function | Writer):
+    if isinstance(value, (Function, Writer)):
         raise FunctionError(f"{value.name} is a function: it cannot be printed, only called")
     return format_value(value)
 
 
 def is_true(value: Any) -> bool:
     """Whether ``if value`` takes the first branch: everything but zero, "", false, nil and no value."""
-    if isinstance(value, list | tuple | dict | bytes):
+    if isinstance(value, (list, tuple, dict, bytes)):
         return True
     if isinstance(value, Rendered):
         return value.true
@@ -146,7 +147,7 @@ def add(left: Any, right: Any) -> Any:
     if isinstance(left, str):
         return left + _joined(right)
     _require_both(left, right)
-    return _calculate(left, right, lambda a, b: a + b)
+    return _calculate(left, right, operator.add)
 
 
 def subtract(left: Any, right: Any) -> Any:
@@ -154,12 +155,12 @@ def subtract(left: Any, right: Any) -> Any:
     if isinstance(left, str):
         raise FunctionError("minus does not work on strings")
     _require_both(left, right)
-    return _calculate(left, right, lambda a, b: a - b)
+    return _calculate(left, right, operator.sub)
 
 
 def multiply(left: Any, right: Any) -> Any:
     """``left * right``. Raises FunctionError for what is no number."""
-    return _calculate(left, right, lambda a, b: a * b)
+    return _calculate(left, right, operator.mul)
 
 
 def divide(left: Any, right: Any) -> Any:
@@ -200,26 +201,27 @@ def _joined(right: Any) -> str:
         raise FunctionError("the right side of + has no value")
     if isinstance(right, bytes):
         return from_bytes(right)
-    if isinstance(right, Function | Writer):
+    if isinstance(right, (Function, Writer)):
         raise FunctionError(f"{right.name} is a function: it cannot be joined to text, only called")
     return sprint(right)
 
 
 def _require_both(left: Any, right: Any) -> None:
-    for value, side in (left, "left"), (right, "right"):
-        if value is MISSING:
-            raise FunctionError(f"the {side} side has no value")
+    if left is MISSING or right is MISSING:
+        raise FunctionError(f"the {'left' if left is MISSING else 'right'} side has no value")
 
 
 def _calculate(left: Any, right: Any, operation: Callable[[Any, Any], Any]) -> Any:
     """The operation on both sides as numbers of one type: the left side's, or float when either is one."""
+    if type(left) is int and type(right) is int:
+        return wrap_int64(operation(left, right))
     if isinstance(left, float):
         return operation(left, _to_float(right))
     if not is_number(left):
         raise FunctionError(f"the left side is {describe(left)}, not a number")
     if isinstance(right, float):
         return operation(_to_float(left), right)
-    if isinstance(left, Uint8 | Uint64):
+    if isinstance(left, (Uint8, Uint64)):
         unsigned = parse_uint(right) if isinstance(right, str) else _to_int(right) & UINT64_MAX
         return Uint64(operation(int(left), unsigned) & UINT64_MAX)
     return wrap_int64(operation(int(left), _to_int(right)))
@@ -254,7 +256,7 @@ def _to_int(value: Any) -> int:
 def _to_float(value: Any) -> float:
     if isinstance(value, bool):
         return 0.0 if value else 1.0  # so says Jet
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         return int_to_float(value) if isinstance(value, int) else value
     if isinstance(value, str):
         return parse_float(value)
@@ -286,32 +288,34 @@ _IN_WORDS: Final = {
 
 def less(left: Any, right: Any) -> bool:
     """``left < right``."""
-    return bool(_compare(left, right, lambda a, b: a < b))
+    return bool(_compare(left, right, operator.lt))
 
 
 def less_or_equal(left: Any, right: Any) -> bool:
     """``left <= right``."""
-    return bool(_compare(left, right, lambda a, b: a <= b))
+    return bool(_compare(left, right, operator.le))
 
 
 def greater(left: Any, right: Any) -> bool:
     """``left > right``."""
-    return bool(_compare(left, right, lambda a, b: a > b))
+    return bool(_compare(left, right, operator.gt))
 
 
 def greater_or_equal(left: Any, right: Any) -> bool:
     """``left >= right``."""
-    return bool(_compare(left, right, lambda a, b: a >= b))
+    return bool(_compare(left, right, operator.ge))
 
 
 def _compare(left: Any, right: Any, operation: Callable[[Any, Any], bool]) -> bool:
-    if not is_number(left):
+    if type(left) is not int and not is_number(left):
         raise FunctionError(f"the left side is {describe(left)}; only numbers have an order")
     return bool(_calculate(left, right, operation))
 
 
 def equal(left: Any, right: Any) -> bool:
     """``left == right``: numbers by value, lists and maps item by item, nil and no value alike."""
+    if type(left) is int and type(right) in (int, float):
+        return left == _whole(right)
     if isinstance(left, str) or isinstance(right, str):
         return isinstance(left, str) and isinstance(right, str) and left == right
     if _is_container(left) and _is_container(right):
@@ -328,7 +332,7 @@ def _equal_scalars(left: Any, right: Any) -> bool:
         return left is right  # to Python True is 1, to Jet it is not
     if is_number(left) and is_number(right):
         return bool(left == right) if isinstance(left, float) else int(left) == _whole(right)
-    return isinstance(left, bytes | GoObject) and type(left) is type(right) and bool(left == right)
+    return isinstance(left, (bytes, GoObject)) and type(left) is type(right) and bool(left == right)
 
 
 def _whole(number: Any) -> int:
@@ -340,7 +344,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _is_container(value: Any) -> bool:
-    return isinstance(value, list | tuple | dict)
+    return isinstance(value, (list, tuple, dict))
 
 
 def _equal_containers(left: Any, right: Any) -> bool:
@@ -378,7 +382,7 @@ def index(value: Any, position: Any) -> Any:
     """
     if isinstance(value, dict) and not isinstance(position, str):
         raise FunctionError(f"{describe(position)} cannot be a key: keys are strings")
-    if not isinstance(value, str | list | tuple | bytes):
+    if not isinstance(value, (str, list, tuple, bytes)):
         if isinstance(position, str):
             return field(value, position)
         raise FunctionError(f"{describe(value)} has no items")
@@ -401,7 +405,7 @@ def cut(value: Any, start: Any, end: Any) -> Any:
 
     Raises FunctionError for bounds that are outside, and for what cannot be cut.
     """
-    if not isinstance(value, str | list | tuple | bytes):
+    if not isinstance(value, (str, list, tuple, bytes)):
         raise FunctionError(f"{describe(value)} cannot be sliced")
     length = byte_length(value) if isinstance(value, str) else len(value)
     first, last = _bound(start, 0), _bound(end, length)
@@ -428,7 +432,7 @@ def rows(value: Any) -> Iterable[tuple[Any, Any]]:
     """
     if isinstance(value, dict):
         return [(key, value[key]) for key in map_keys(value)]
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return enumerate(value)
     if isinstance(value, IntRange):
         return enumerate(value.numbers)
@@ -439,7 +443,7 @@ def rows(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def rows_are_boxed(value: Any) -> bool:
     """Whether the items are *any value* to Go: as ``.`` they then cannot be calculated with."""
-    return not isinstance(value, IntRange | bytes | Strings | Ints | StringMap)
+    return not isinstance(value, (IntRange, bytes, Strings, Ints, StringMap))
 
 
 # Arguments of functions that want one type -----------------------------------------------------------------

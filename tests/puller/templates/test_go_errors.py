@@ -1,5 +1,6 @@
 """The Go engine's errors in templates, and where it stops one that would not end."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -145,6 +146,9 @@ def test_recursion_through_many_python_frames_is_stopped_too() -> None:
         "{{ $l := list 1 }}{{ range 60 }}{{ $l = concat $l $l }}{{ end }}",
         '{{ $s := repeat 1000000 "x" }}{{ range 1000 }}{{ $s }}{{ end }}',
         "{{ range 10000000 }}some text that is not so short{{ end }}",
+        '{{ $s := repeat 9999 "x" }}' + "{{ $s }}" * 9999,
+        '{{ define "t" }}some text{{ if lt . 30 }}{{ template "t" add1 . | int }}{{ template "t" add1 . | int }}'
+        '{{ end }}{{ end }}{{ template "t" 0 }}',
         '{{ indent 1000000 (repeat 1000 "\\n") }}',
         '{{ wrapWith 1 (repeat 100000 "x") (repeat 10000 "y") }}',
         '{{ printf "%1000000d" 1 | repeat 1000 }}',
@@ -155,6 +159,18 @@ def test_gigantic_text_stops_before_it_is_built(text: str) -> None:
     error = failure(text, Limits(characters=1_000_000))
     assert isinstance(error, LimitError)
     assert error.message == "the template makes more than 1000000 characters of text"
+
+
+def test_text_that_is_known_already_is_counted_before_it_is_joined() -> None:
+    text = "x" * 1_000_000
+    template = GoEngine().compile("t", "{{ range 1000000 }}{{ $.data.text }}{{ end }}")
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitError, match="makes more than"):
+            template.render(TemplateScope(data={"text": text}))
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,8 @@ def test_a_loop_without_end_stops_at_the_time_limit(loop: str) -> None:
         '[[ range ints(0, 1000) ]][[ repeat("x", 4000) ]][[ end ]]',
         '[[ s := repeat("x", 50000) ]]' + "[[ s ]]" * 5,
         '[[ s := repeat("x", 4000) ]]' + "[[ upper(s) ]]" * 300,
+        '[[ s := repeat("x", 4000) ]][[ range ints(0, 1000) ]][[ s ]][[ s ]][[ s ]][[ end ]]',
+        '[[ range i, s := slice(repeat("x", 99999), repeat("x", 99)) ]][[ s ]][[ s ]][[ end ]]',
         '[[ s := repeat("x", 50000) ]][[ l := slice(s, s, s) ]][[ l ]]',
         '[[ s := repeat("x", 50000) ]][[ l := slice(s, s, s) ]][[ json(l) ]]',
         "[[ block b(n=1) ]][[ range ints(0, 100000) ]]xx[[ end ]][[ end ]]",
@@ -262,6 +264,22 @@ def test_a_template_nested_too_deeply_is_refused(text: str) -> None:
 def test_compiling_takes_no_longer_for_each_level_of_nesting(opening: str, closing: str) -> None:
     depth = 25  # at twice the time for each level this would take minutes
     JetEngine().compile("t", f"[[ {opening * depth}1{closing * depth} ]]")
+
+
+@pytest.mark.parametrize(
+    "text", ["[[ data.n ]]", "[[ n := data.n ]][[ n ]]", "[[ range data.l ]][[ .n ]][[ end ]]"]
+)
+def test_a_number_with_too_many_digits_is_an_error_with_its_place(text: str) -> None:
+    numbers = {"n": 10**5000}
+    with pytest.raises(TemplateError, match=r"^t:1:\d+: .*digits"):
+        JetEngine().compile("t", text).render(TemplateScope(data={**numbers, "l": [numbers]}))
+
+
+@pytest.mark.parametrize("number", [2**30, 2**31, 2**62, 2**63 - 1, -(2**63), -(2**40)])
+def test_a_number_is_printed_whatever_it_takes(number: int) -> None:
+    text = "[[ data.n ]] [[ n := data.n ]][[ n ]] [[ range data.l ]][[ .n ]] [[ . ]][[ end ]]"
+    scope = TemplateScope(data={"n": number, "l": [{"n": number}]})
+    assert JetEngine().compile("t", text).render(scope) == f"{number} {number} {number} map[n:{number}]"
 
 
 def test_try_does_not_catch_a_limit() -> None:

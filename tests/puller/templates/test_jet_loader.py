@@ -106,6 +106,37 @@ def test_return_in_an_included_template_ends_the_loop_around_it() -> None:
     assert render(files) == "0"
 
 
+def test_an_included_template_leaves_everything_as_it_was() -> None:
+    files = {
+        "main.jet": '[[ v := 1 ]][[ block b() ]]main[[ end ]]|[[ include "x.jet" data.m ]]|[[ yield b() ]]'
+        "[[ v ]][[ isset(w) ]][[ isset(i) ]]",
+        "x.jet": "[[ w := 2 ]][[ v = v + 1 ]][[ range i, v := data.l ]][[ v ]][[ end ]]"
+        "[[ block b() ]]x[[ end ]][[ yield b() ]][[ .k ]]",
+    }
+    assert render(files, l=["a", "b"], m={"k": "v"}) == "main|abxxv|main2falsefalse"
+
+
+def test_a_template_that_fails_below_an_include_leaves_everything_as_it_was() -> None:
+    files = {
+        "main.jet": "[[ block b() ]]main[[ end ]][[ range data.l ]]"
+        '[[ try ]][[ include "x.jet" data.m ]][[ catch e ]]<[[ . ]]>[[ end ]][[ . ]][[ yield b() ]];[[ end ]]',
+        "x.jet": '[[ block b() ]]x[[ end ]][[ include "y.jet" 1 ]]',
+        "y.jet": "[[ block b() ]]y[[ end ]][[ range i, v := data.l ]][[ nope ]][[ end ]]",
+    }
+    assert render(files, l=["a", "b"], m={"k": "v"}) == "main<a>amain;<b>bmain;"
+
+
+def test_a_path_means_another_template_in_another_directory() -> None:
+    files = {
+        "main.jet": '[[ range ints(0, 2) ]][[ include "a/x.jet" ]][[ include "b/x.jet" ]][[ end ]]',
+        "a/x.jet": '[[ include "y.jet" ]]',
+        "b/x.jet": '[[ include "y.jet" ]]',
+        "a/y.jet": "A",
+        "b/y.jet": "B",
+    }
+    assert render(files) == "ABAB"
+
+
 def test_include_if_exists() -> None:
     files = {
         "main.jet": '[[ includeIfExists("x.jet", "c") ]][[ if includeIfExists("no.jet") ]]y[[ else ]]n[[ end ]]',

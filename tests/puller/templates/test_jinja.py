@@ -1,5 +1,6 @@
 """Template files in Jinja2: the whole language, in a sandbox, with errors at their lines."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,66 @@ def test_a_failure_in_an_included_file_names_that_file(source: Path) -> None:
     assert (caught.value.file, caught.value.line, caught.value.source_line) == ("bad.j2", 2, "{{ nope }}")
 
 
+@pytest.mark.attack("input.endless-template")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% set x = i + j * 3 % 7 %}{% endfor %}{% endfor %}",
+        "{% set n = namespace(x=3) %}{% for i in range(100000) %}{% set n.x = n.x * 3 %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}{{ n.x }}",
+        "{% set x = 'x' * 9999999 %}{% for i in range(1000) %}{{ x }}{% endfor %}",
+        "{% set x = 'x' * 9999999 %}{% for i in range(1000) %}{{ x }}-{{ x }}{% endfor %}",
+        "{% set x = 'x' * 9999999 %}" + "{{ x }}-" * 1000,
+        "{% set x = ['x' * 999] * 9999 %}" + "{{ x }}-" * 1000,
+        "{% set x = 'x' * 999 %}{% for i in range(100000) %}" + "{{ x }}-" * 60 + "{% endfor %}",
+        "{% macro m() %}{% for i in range(100000) %}"
+        + "{{ 'x' * 999 }}-" * 60
+        + "{% endfor %}{% endmacro %}{{ m() }}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(90) }}",
+        "{% for i in [1] recursive %}{{ loop([1, 2]) }}{% endfor %}",
+    ],
+)
+def test_a_template_that_would_make_too_much_is_stopped_in_little_memory(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TIME_LIMIT", 1.0)
+    template = JinjaEngine().compile("main.j2", text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
+            template.render(TemplateScope())
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_loop_is_paid_for_to_the_last_round() -> None:
+    assert render("{% for i in range(99999) %}{% if loop.last %}{{ i }}{% endif %}{% endfor %}") == "99998"
+    halves = limits.BUDGET // 2
+    with pytest.raises(LimitError):
+        render("{% for i in x * 20 %}{% endfor %}" * 2, Scope({}, functions={"x": [0] * (halves // 20 - 99)}))
+
+
+@pytest.mark.parametrize("operator", ["+", "*", "%", "-", "~"])
+def test_a_long_chain_of_operators_is_no_problem(operator: str) -> None:
+    assert render("{{ data.n" + f" {operator} 1" * 150 + " }}", Scope({}, {"n": 7}))
+
+
+@pytest.mark.parametrize(
+    "value", [0, -7, 7, 2**29, 2**30, -(2**30), 2**62, 2**63, 2**70, True, 1.5, "x", [1]]
+)
+@pytest.mark.parametrize("operator", ["+", "*", "%"])
+def test_a_constant_is_calculated_with_as_any_number(operator: str, value: Any) -> None:
+    def outcome(right: str) -> str:
+        try:
+            return render(f"{{{{ data.value {operator} {right} }}}}", Scope({}, {"value": value, "three": 3}))
+        except TemplateError as error:
+            return error.message
+
+    assert outcome("3") == outcome("data.three")
+
+
 # -- secrets --------------------------------------------------------------------------------------
 
 
@@ -181,6 +242,55 @@ def test_a_secret_is_rendered_where_it_is_used_and_the_engine_knows(text: str, r
     assert engine.render("main.j2", text, scope) == rendered
     assert engine.used_secret
     assert engine.render("main.j2", "{{ data.x }}", scope) == "1"
+    assert not engine.used_secret
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        ("{{ data.map == {'pw': 's3cret'} }}", "True"),
+        ("{{ [data.map] == [{'pw': 's3cret'}] }}", "True"),
+        ("{{ {'pw': 's3cret'} in data.users }}", "True"),
+        ("{{ 's3cret' in data.words }}{{ 's3cret' not in data.words[:1] }}", "TrueFalse"),
+        ("{{ data.map == data.users[0] == {'pw': 's3cret'} }}", "True"),
+        ("{{ (data.map or 1) == {'pw': 's3cret'} }}", "True"),
+        ("{{ 1 if {'pw': 's3cret'} == (data.map if 1 else 0) }}", "1"),
+        ("{% set m = data.map %}{{ m }}{{ m | to_json }}", "{'pw': 's3cret'}" + '{"pw": "s3cret"}'),
+        ("{% for m in data.users %}{{ m.items() | list }}{% endfor %}", "[('pw', 's3cret')]"),
+        ("{% for k, v in data.map | dictsort %}{{ v ~ '' }}{% endfor %}", "s3cret"),
+        ("{% for k, v in {'a': data.words} | dictsort(by='value') %}{{ v[0] }}{% endfor %}", "s3cret"),
+        ("{{ data.words | first }}{{ data.words | last | upper }}", "s3cretS3CRET"),
+        ("{% macro m(words) %}{{ words[0] + '!' }}{% endmacro %}{{ m(words=data.words) }}", "s3cret!"),
+        ("{% set n = namespace(w=data.words) %}{{ n.w | join('+') }}", "s3cret+s3cret"),
+        ("{{ dict(w=data.words).w[0] }}", "s3cret"),
+        ("{% for w in data.words %}{{ loop.last or loop.nextitem | length }}{% endfor %}", "6True"),
+        ("{{ (data.nope | default(data.words))[0] }}", "s3cret"),
+        ("{{ data.db.deep.pin + 1 }}{{ data['db']['deep']['pin'] * 2 }}", "4384"),
+    ],
+)
+def test_wherever_a_collection_is_used_its_secrets_are_revealed(text: str, rendered: str) -> None:
+    secret = Secret("s3cret")
+    data = {"map": {"pw": secret}, "users": [{"pw": secret}], "words": [secret, secret]}
+    engine = JinjaEngine()
+    scope = Scope({}, {**data, "db": Secret({"deep": {"pin": 42}})})
+    assert engine.render("main.j2", text, scope) == rendered
+    assert engine.used_secret
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ data.site.name | upper }}",
+        "{% for one in data.list %}{{ one.name }}{% endfor %}",
+        "{{ data.list | length }}{{ data.site is defined }}{{ (data.list | first).name }}",
+        "{{ 'name' in data.site }}{{ data.site.get('name') }}",
+        "{{ data.site.name == 'a' }}{{ data.list[0]['name'] }}",
+    ],
+)
+def test_what_stands_beside_the_way_was_not_looked_at(text: str) -> None:
+    site = {"name": "a", "pw": Secret("s3cret")}
+    engine = JinjaEngine()
+    assert "s3cret" not in engine.render("main.j2", text, Scope({}, {"site": site, "list": [site]}))
     assert not engine.used_secret
 
 

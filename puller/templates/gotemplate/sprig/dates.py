@@ -96,7 +96,7 @@ def _date_modify(duration: str, date: Time) -> Time:
 
 def _ago(date: Any) -> str:
     """``ago``: the duration from a date to now, in whole seconds."""
-    return format_duration(round_duration(_since(date), SECOND) if isinstance(date, Time | int) else 0)
+    return format_duration(round_duration(_since(date), SECOND) if isinstance(date, (Time, int)) else 0)
 
 
 def _duration(seconds: Any) -> str:

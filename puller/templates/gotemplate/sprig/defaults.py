@@ -84,13 +84,13 @@ def _are_equal(left: Any, right: Any) -> bool:
         return False
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(_are_equal(item, right[key]) for key, item in left.items())
-    if isinstance(left, list | tuple):
+    if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(map(_are_equal, left, right))
     return bool(left == right)
 
 
 def _is_nil(value: Any) -> bool:
-    return isinstance(value, NilSlice | NilMap)
+    return isinstance(value, (NilSlice, NilMap))
 
 
 def _deep_copy(value: Any) -> Any:
@@ -100,11 +100,11 @@ def _deep_copy(value: Any) -> Any:
 
 
 def _copy(value: Any) -> Any:
-    if isinstance(value, StringMap | NilMap):
+    if isinstance(value, (StringMap, NilMap)):
         return type(value)(value)
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
-    return type(value)(map(_copy, value)) if isinstance(value, list | tuple) else value
+    return type(value)(map(_copy, value)) if isinstance(value, (list, tuple)) else value
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {

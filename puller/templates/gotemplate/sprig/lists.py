@@ -112,7 +112,7 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
     for item in _items(items, "make unique"):
         rendering.budget.step()
         # Scalars are looked up; lists and maps cannot be, so they are compared with those before them.
-        if isinstance(item, str | int | float):
+        if isinstance(item, (str, int, float)):
             key = (type(item), item)
             # NaN equals nothing, itself included.
             if key in seen and not (isinstance(item, float) and math.isnan(item)):

@@ -28,7 +28,7 @@ _DIVISION_PLACES: Final = 16
 
 def to_int64(value: Any) -> int:
     """``int``: a number, text or boolean as a 64-bit integer; a fraction is cut off; anything else is 0."""
-    if isinstance(value, bool | int):
+    if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):
         return float_to_int(value)
@@ -46,7 +46,7 @@ def _text_to_int(text: str) -> int:
 
 def to_float(value: Any) -> float:
     """``float64``: a number, text or boolean as a float; anything else is 0."""
-    if isinstance(value, bool | int | float):
+    if isinstance(value, (bool, int, float)):
         return float(value)
     if not isinstance(value, str):
         return 0.0

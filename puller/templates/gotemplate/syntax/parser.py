@@ -317,7 +317,7 @@ class _Parser:
     def _check_stage(self, commands: list[Command]) -> None:
         """Only the first command of a pipeline can start with something that is not called."""
         first = commands[-1].words[0]
-        if isinstance(first, Boolean | Dot | Nil | Number | String):
+        if isinstance(first, (Boolean, Dot, Nil, Number, String)):
             raise self._error(first.position, f"non executable command in pipeline stage {len(commands)}")
 
     def _declarations(self, context: str) -> tuple[tuple[str, ...], bool]:
@@ -367,7 +367,7 @@ class _Parser:
         term = self._term()
         if term is None or self._peek().kind is not Kind.FIELD:
             return term
-        if isinstance(term, Boolean | String | Number | Nil | Dot):
+        if isinstance(term, (Boolean, String, Number, Nil, Dot)):
             raise self._error(self._peek().position, "a constant has no fields")
         path: list[str] = []
         while self._peek().kind is Kind.FIELD:
