@@ -15,6 +15,8 @@ LONGEST = 64 * 1024
 DEEPEST = 16
 """Mappings and lists inside one another."""
 
+_TOO_DEEP = "exceeded maximum nesting depth"  # libyaml since 0.2.6, of a thousand
+
 
 def load(data: bytes) -> Any:
     """Mappings, lists and text of a YAML text, ``None`` when it is empty; raises ``ValueError`` with a sentence."""
@@ -28,6 +30,9 @@ def load(data: bytes) -> Any:
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
     except yaml.YAMLError as error:
+        mark: Any = getattr(error, "problem_mark", None)
+        if getattr(error, "problem", None) == _TOO_DEEP:  # found by reading ahead of the events
+            raise ValueError(f"line {mark.line + 1}: is nested more than {DEEPEST} deep") from None
         raise ValueError(f"is not YAML: {error}") from None
 
 

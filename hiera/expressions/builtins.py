@@ -47,6 +47,8 @@ def percent(template: Any, arguments: Any) -> Any:
             longest = max(map(_printed_length, arguments), default=0)  # each is written once
             sizes.verify_length(template, len(template) + longest * template.count("%"))
             return template % arguments
+        if not isinstance(arguments, (Mapping, list, tuple)):
+            sizes.verify_writable(arguments)
         given = arguments.values() if isinstance(arguments, Mapping) else arguments
         longest = max(map(_printed_length, given if isinstance(given, Iterable) else [given]), default=0)
         whole = _printed_length(arguments)  # a list stands for one item, where a tuple has one for each

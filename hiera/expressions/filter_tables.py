@@ -39,15 +39,21 @@ def _revealing(
                 arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
             arguments = tuple(map(meter.revealed, arguments))
             if of_text:
-                arguments = tuple(
-                    sizes.text_of(item) if isinstance(item, _COLLECTIONS) else item for item in arguments
-                )
+                arguments = tuple(map(_written, arguments))
         if named:
             named = {name: meter.revealed(argument) for name, argument in named.items()}
         value = function(*arguments, **named)
         return meter.made(value) if counted else value
 
     return call
+
+
+def _written(value: Any) -> Any:
+    """A list or mapping as text; anything else as it is. Raises ExpressionError for what has no text."""
+    if isinstance(value, _COLLECTIONS):
+        return sizes.text_of(value)
+    sizes.verify_writable(value)
+    return value
 
 
 def _opening(function: Callable[..., Any], *, counted: bool) -> Callable[..., Any]:

@@ -37,7 +37,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler, Joiner, Namespace
 
 from hiera import limits
-from hiera.errors import ExpressionError
 from hiera.expressions.builtins import percent, replace
 from hiera.expressions.callers import callers
 from hiera.expressions.dates import TIME_PARTS, TIMES
@@ -506,14 +505,14 @@ def printed(value: Any) -> Any:
 
 
 def printable(value: Any) -> Any:
-    """A value as templates print it. Raises ExpressionError for a function, which has another address in every run."""
+    """A value as templates print it. Raises ExpressionError for what has no text of its own."""
     if type(value) in SCALARS:
         return value
     value = meter.revealed(value)
-    if callable(value) and not isinstance(value, Undefined):
-        raise ExpressionError("", "a function is printed, not what it returns: call it")
     if isinstance(value, (dict, list, tuple)):
         sizes.verify_printed(value)
+    else:
+        sizes.verify_writable(value)
     return value
 
 

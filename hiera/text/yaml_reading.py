@@ -46,7 +46,8 @@ VALUES_LIMIT: Final = 1_000_000
 """Values in a document, with aliases written out: an empty list takes thirty times the memory of its text."""
 
 _NESTED: Final = f"is nested more than {DEPTH_LIMIT} deep"
-_TOO_DEEP: Final = "exceeded maximum nesting depth"  # libyaml since 0.2.6, of a thousand
+TOO_DEEP: Final = "exceeded maximum nesting depth"
+"""The complaint of libyaml, since 0.2.6, of a thousand collections inside one another; it reads ahead of its events."""
 
 _LONGEST_NUMBER: Final = 1000  # converting digits takes time quadratic in their number
 _LONGEST_SHARED: Final = 40  # equal texts up to this length become one object; longer ones seldom repeat
@@ -377,7 +378,7 @@ _SENTENCES: Final = {
 
 def _syntax_error(error: Any, text: str, source: str) -> HieraError:
     """The complaint of the C parser as a sentence with the place in front."""
-    if getattr(error, "problem", None) == _TOO_DEEP:  # read ahead of where it would have been refused
+    if getattr(error, "problem", None) == TOO_DEEP:
         mark = error.problem_mark
         return LimitError(f"{source}:{mark.line + 1}:{mark.column + 1}", _NESTED)
     mark = getattr(error, "problem_mark", None)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from hiera.errors import LimitError
+from hiera.errors import ExpressionError, LimitError
 
 TEXT_LIMIT: Final = 16 << 20
 """Characters of one text."""
@@ -29,6 +29,8 @@ WIDTH_LIMIT: Final = 10_000
 
 BITS_OF_A_DIGIT: Final = 3
 
+_WRITABLE: Final = frozenset({str, int, float, bool, type(None)})
+
 
 # -- as text --------------------------------------------------------------------------------------
 
@@ -39,7 +41,26 @@ def text_of(value: Any) -> str:
         return value
     if isinstance(value, (dict, list, tuple)):
         verify_printed(value)
+    else:
+        verify_writable(value)
     return str(value)
+
+
+def verify_writable(value: Any) -> None:
+    """Raise ExpressionError for what has no text of its own: a function, or items that come one by one.
+
+    Python would write the address of such an object, which is another one in every run.
+    """
+    kind = type(value)
+    if kind in _WRITABLE or hasattr(kind, "_undefined_message"):  # Jinja2's undefined speaks for itself
+        return
+    if callable(value):
+        raise ExpressionError("", "a function is printed, not what it returns: call it")
+    if isinstance(value, Iterator):
+        raise ExpressionError("", "items that a filter gives one by one are written as text: add | list")
+    own: Any = object
+    if kind.__str__ is own.__str__ and kind.__repr__ is own.__repr__:
+        raise ExpressionError("", f"an object of Jinja2 ({kind.__name__}) is written as text")
 
 
 def verify_printed(value: Any, spelled: Callable[[str], str] = repr, indent: int = 0) -> None:
@@ -125,6 +146,7 @@ def _printed(value: Any, length: Callable[[str], int], indent: int) -> int:
                 below += item
             else:
                 characters += _LONGEST_FLOAT
+                verify_writable(item)
         if characters > _LONGEST_SPELLING * TEXT_LIMIT:
             break
         level, columns = below, columns + indent

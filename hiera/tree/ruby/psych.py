@@ -23,6 +23,7 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 from hiera.errors import DocumentError, LimitError
+from hiera.text.yaml_reading import TOO_DEEP
 from hiera.tree.ruby import values
 from hiera.tree.ruby.psych_scalars import CORE, RefusedError, place_of, plain, tagged
 from hiera.tree.ruby.values import Symbol
@@ -44,11 +45,17 @@ def load(data: bytes, path: str) -> Any:
     try:
         return _Builder(CParser(text)).document()
     except YAMLError as error:
+        if getattr(error, "problem", None) == TOO_DEEP:
+            raise LimitError(path, _nested(error.problem_mark)) from None  # type: ignore[attr-defined]
         raise DocumentError("", f"Unable to parse ({path}): {_problem(error, text)}") from None
     except RefusedError as error:
         raise DocumentError("", f"Unable to parse ({path}): {error} {error.place()}") from None
     except LimitError as error:
         raise error.at(path) from None
+
+
+def _nested(mark: Any) -> str:
+    return f"nested deeper than {MAX_DEPTH} levels {place_of(mark)}"
 
 
 def decode(data: bytes, path: str, encoding: str = "utf-8-sig") -> str:
@@ -202,7 +209,7 @@ class _Builder:
 
     def _start(self, event: MappingStartEvent | SequenceStartEvent) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise LimitError("", f"nested deeper than {MAX_DEPTH} levels {place_of(event.start_mark)}")
+            raise LimitError("", _nested(event.start_mark))
         self._open.append(self._top)
         is_mapping = isinstance(event, MappingStartEvent)
         if event.tag is not None and _is_ordered(event.tag, is_mapping):

@@ -1,6 +1,6 @@
 """The ``file`` resource: a file or directory (``one_file``), or all that is below a directory, too (``tree``)."""
 
-from typing import ClassVar, Self, cast
+from typing import Self, cast
 
 from puller.resources.base import Context
 from puller.resources.files.one_file import OneFile
@@ -10,12 +10,12 @@ from puller.resources.files.properties import FileProperties
 class File(OneFile):
     """A file or directory, with what is below it where that is asked for."""
 
-    _is_tree: ClassVar[bool] = False
-
     def __new__(cls, properties: FileProperties, context: Context) -> Self:
         """The resource for these properties: few files are trees, and only those have anything to do with them."""
-        if cls._is_tree or not (properties.recurse or properties.purge):
+        if not properties.recurse and not properties.purge:
             return super().__new__(cls)
         from puller.resources.files.tree import Tree
 
-        return cast("Self", super().__new__(Tree))
+        return cast(
+            "Self", Tree(properties, context)
+        )  # of another class, and so not initialised a second time

@@ -15,8 +15,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Difference
 from puller.resources.checksums import sha256
 from puller.resources.files.content import resolved
-from puller.resources.files.file import File
-from puller.resources.files.one_file import FileState
+from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.files.others import Others, others_below
 from puller.resources.files.tree_plan import Plan, Walk, Wanted, is_text
 from puller.resources.receipts import TREES, Receipts, own_file
@@ -35,10 +34,8 @@ class TreeState(FileState, frozen=True):
     below: Plan | None = Plan()
 
 
-class Tree(File):
+class Tree(OneFile):
     """A directory of which more than itself is managed."""
-
-    _is_tree = True
 
     def look(self) -> TreeState:
         if self._is_pending:

@@ -347,3 +347,26 @@ def test_any_text_renders_or_is_a_template_error(text: str) -> None:
         render(text)
     except TemplateError as error:
         assert str(error).startswith("main.j2:")
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ data.m | items }}", "one by one"),
+        ("{{ data.n | map('string') }}", "one by one"),
+        ("{{ data.n | select | string }}", "one by one"),
+        ("{{ data.m | items | replace('a', 'b') }}", "one by one"),
+        ("{{ 'x%s' % (data.m | items) }}", "one by one"),
+        ("{{ 'x%s' | format(data.m | items) }}", "one by one"),
+        ("{{ [data.n | map('string')] }}", "one by one"),
+        ("{{ data.m.get | safe }}", "a function is printed"),
+        ("{{ [data.m.get] }}", "a function is printed"),
+        ("{{ {'a': lookup} }}", "a function is printed"),
+        ("{{ [lookup] | join }}", "a function is printed"),
+        ("{{ cycler(1, 2) }}", "an object of Jinja2"),
+    ],
+)
+def test_what_has_no_text_of_its_own_is_not_written(template: str, said: str) -> None:
+    """Python would write its address, which is another one in every run: no file would ever be in order."""
+    with pytest.raises(TemplateError, match=said):
+        render(template, Scope({}, {"m": {"a": 1}, "n": [1, 2]}))
