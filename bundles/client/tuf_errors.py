@@ -8,11 +8,11 @@ import re
 from datetime import datetime
 
 from tuf.api import exceptions as tuf
-from tuf.api.metadata import Metadata, Root, Signed, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
 from bundles.client.updater import Workflow
 from bundles.errors import BundleError, ExpiredError, RollbackError, SignatureError
+from bundles.format.tuf import Metadata, Root, Signed, Snapshot, Targets, Timestamp
 
 # python-tuf gives these values in its sentences only. Should one change, our message says less, and no more than that.
 _KEYS = re.compile(r"(\d+)/(\d+) keys")

@@ -33,9 +33,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import Root, TargetFile, Targets
 
-from bundles.client.targets import target_path
 from bundles.errors import (
     PublishError,
     SignatureError,
@@ -54,6 +52,8 @@ from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_name, data_path, read_custom
+from bundles.format.target_paths import target_path
+from bundles.format.tuf import Root, TargetFile, Targets
 from bundles.publisher import transaction
 from bundles.publisher.edition import Edition, check_readable
 from bundles.publisher.files import Files, make_directory

@@ -8,11 +8,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuf.api.metadata import TargetFile
-
 from bundles.errors import PublishError
 from bundles.format.limits import LARGEST_SITE_DATA
 from bundles.format.site_data import DIRECTORY, SiteDocument, custom_fields, data_path, parse_data_name
+from bundles.format.tuf import TargetFile
 from bundles.publisher.edition import check_readable
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.prune import tidy

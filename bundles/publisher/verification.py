@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import TargetFile
 
 from bundles.archive.unpack import inspect
 from bundles.client.client import TrustClient
@@ -17,6 +16,7 @@ from bundles.format.artifact import Artifact, Digest
 from bundles.format.identity import DESCRIPTION
 from bundles.format.index import Indexes
 from bundles.format.release import Release
+from bundles.format.tuf import TargetFile
 from bundles.publisher.published import Published
 from bundles.publisher.records import Record
 from bundles.publisher.site import RoleStatus, Site, statuses

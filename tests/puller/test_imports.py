@@ -4,6 +4,7 @@ A run that finds nothing to do spends most of its time importing; so what a comm
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -225,3 +226,32 @@ def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
     description.write_text(f"{text}\nimport puller\n")
     what = "bundles/format/description.py (bundles/format) imports puller (puller)"
     assert layout.violations(tmp_path) == [what]
+
+
+KEY_SERVICES = {"azure", "boto3", "botocore", "google", "hvac", "keylet", "pkcs11"}
+
+
+@pytest.mark.parametrize("command", [("refresh",), ("list",), ("verify",), ("publish",)])
+def test_a_publisher_whose_keys_are_files_imports_no_library_of_tokens_or_services(
+    command: tuple[str, ...], publisher: "Publisher", tmp_path: Path
+) -> None:
+    """Though some are installed with what the tests need; boto3 alone takes longer than a publication."""
+    publisher.publish("1.0.0", "resources: []\n", files={})
+    source = tmp_path / "other"
+    source.mkdir()
+    (source / "manifest.yaml").write_text("resources: []\n")
+    more = (str(source), "--version", "1.0.0") if command == ("publish",) else ()
+    imported = imported_by("site", *command, str(publisher.site.directory), *more)
+    assert "securesystemslib" in imported
+    assert imported & KEY_SERVICES == set()
+
+
+def test_modules_of_tuf_that_import_key_services_are_imported_by_one_door() -> None:
+    root = Path(__file__).parents[2]
+    named = [
+        str(path.relative_to(root))
+        for package in ("bundles", "puller", "hiera")
+        for path in sorted((root / package).rglob("*.py"))
+        if re.search(r"(from|import) (tuf\.api\.metadata|securesystemslib\.signer)\b", path.read_text())
+    ]
+    assert named == ["bundles/format/tuf.py"]
