@@ -16,6 +16,7 @@ from bundles.archive.pack import NO_LIBRARIES, BuiltBundle, Libraries, build_bun
 from bundles.archive.unpack import inspect, read_description
 from bundles.errors import FormatError, PublishError, StoreError
 from bundles.filesystem.trees import measure, remove_tree
+from bundles.first_few import first_few
 from bundles.format.artifact import Archive, Artifact, Digest
 from bundles.format.description import BundleDescription
 from bundles.format.identity import parse_name
@@ -32,6 +33,8 @@ from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.versions import AUTO, next_version
 
 _BUILD = ".build-"
+_MOST_TOLD = 50
+"""Problems that a person mends in one go."""
 
 Progress = Callable[[int, Path], None]
 """Told of each source, and its number from 1 on, before it is packed."""
@@ -299,7 +302,7 @@ def _raise_all(problems: Sequence[PublishError | FormatError], count: int) -> No
     if count == 1 and problems:
         raise problems[0]
     if problems:
-        lines = "\n".join(map(str, problems))
+        lines = first_few(list(map(str, problems)), _MOST_TOLD, "\n")
         raise PublishError(
             "", f"{len(problems)} of {count} bundles cannot be published, so none is:\n{lines}"
         )

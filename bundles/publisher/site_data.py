@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bundles.errors import PublishError
+from bundles.first_few import first_few
 from bundles.format.limits import LARGEST_SITE_DATA
 from bundles.format.site_data import DIRECTORY, SiteDocument, custom_fields, data_path, parse_data_name
 from bundles.format.tuf import TargetFile
@@ -90,7 +91,7 @@ def withdraw_data(site: Site, name: str, passphrase: Passphrase) -> None:
     with site.locked():
         edition = site.edition(passphrase)
         if name not in (names := site.data_names(edition.published)):
-            there = f"there is {', '.join(names)}" if names else "there is no site data"
+            there = f"there is {first_few(names, 20)}" if names else "there is no site data"
             raise PublishError(str(site.directory), f"publishes no site data {name!r}: {there}")
         edition.change({path: None})
         edition.sign_timestamp()

@@ -181,7 +181,8 @@ def verify(directory: Path) -> None:
 
     made = Site(directory)
     found = verify_site(made)
-    click.echo(f"{made.public}: {found.targets} published files, {found.size} bytes: all are as signed")
+    shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
+    click.echo(f"{made.public}: {shown}: all are as signed")
     _print_roles(found.roles)
 
 
