@@ -1,7 +1,7 @@
 """SHA-256, without importing ``hashlib`` where that does not pay.
 
-It loads libcrypto, which takes a fortieth of a run that finds nothing to do, and is six times as fast: so it is for what
-is large, and where it is there anyway.
+It loads libcrypto, which takes a fortieth of a run that finds nothing to do, and is up to six times as fast: so it is
+for what is large, and for all where it is there anyway.
 """
 
 import sys

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.archive.deflate import gzipped
+from bundles.archive.side_by_side import side_by_side
 from bundles.archive.unpack import Members, read_members
 from bundles.errors import FormatError, SignatureError
 from bundles.filesystem.atomic import open_directory
@@ -26,6 +27,8 @@ from bundles.format.description import FileEntry, worth_asking_for
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _BEGUN = ".begun-"
+_SMALL = 256 * 1024
+"""Bytes of a file that is held in memory; larger ones are compressed in blocks, also side by side."""
 
 
 class _Listed(msgspec.Struct):
@@ -113,13 +116,21 @@ class Files:
 
 def _compress(members: Members, wanted: set[str], directory: Path) -> None:
     """Write what is ``wanted`` of ``members``, and read no further than that."""
-    while wanted:
-        entry, contents = next(members)
-        if entry.sha256 in wanted:
-            _write(directory / entry.sha256, contents)
-            wanted.remove(entry.sha256)
-        for _ in contents:  # to the next one, which is behind it
-            pass
+
+    def small() -> Iterator[tuple[Path, bytes]]:
+        while wanted:
+            entry, contents = next(members)
+            path = directory / entry.sha256
+            if entry.sha256 in wanted and entry.size > _SMALL:
+                _write(path, contents)
+            elif entry.sha256 in wanted:
+                yield path, b"".join(contents)
+            wanted.discard(entry.sha256)
+            for _ in contents:  # to the next one, which is behind it
+                pass
+
+    for _ in side_by_side(lambda file: _write(file[0], [file[1]]), small()):
+        pass
 
 
 def _write(path: Path, contents: Iterable[bytes]) -> None:

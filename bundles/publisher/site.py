@@ -84,6 +84,16 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class NewArchive:
+    """An archive to be published, which is at ``path``."""
+
+    archive: Archive
+    path: Path
+    is_ours: bool = False
+    """Made for the site and on its file system, so that it is moved; others are copied."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoleStatus:
     """Version and expiry of the metadata of one role."""
 
@@ -145,9 +155,7 @@ class Site:
         """Keys and thresholds of the roles, as they are in force."""
         return self.published().root
 
-    def announce(
-        self, edition: Edition, records: Iterable[Record], new: Iterable[tuple[Archive, Path]] = ()
-    ) -> None:
+    def announce(self, edition: Edition, records: Iterable[Record], new: Iterable[NewArchive] = ()) -> None:
         """Sign ``records`` of bundles, and write them and ``new`` archives; hosts see it all or nothing of it.
 
         Raises `PublishError`, `KeyFileError` for one, and ``OSError``; what was published before stays complete then.
@@ -167,9 +175,9 @@ class Site:
         # 2.
         edition.sign_timestamp()
         # 3.
-        for archive, source in new:
-            self._write_archive(archive, source)
-            self.files.add(self.archive_file(archive))
+        for each in new:
+            self._write_archive(each)
+            self.files.add(self.archive_file(each.archive))
         for path, data in documents.items():
             self.write_target(infos[path], data)
         # 4.
@@ -245,12 +253,18 @@ class Site:
         make_directory(self.file_of(info).parent)
         write_file(self.file_of(info), data)
 
-    def _write_archive(self, archive: Archive, source: Path) -> None:
-        destination = self.archive_file(archive)
+    def _write_archive(self, new: NewArchive) -> None:
+        destination = self.archive_file(new.archive)
         make_directory(destination.parent)
-        with open_regular(source, follow=True) as stream, open_directory(destination.parent) as parent:
+        with open_directory(destination.parent) as parent:
             remove_leftovers(parent)
-            replace_file(parent, destination.name, _as_described(stream, archive, source), mode=0o644)
+            if new.is_ours:  # it is on the disk, and nobody else could write it
+                os.rename(new.path, destination.name, dst_dir_fd=parent)
+                os.fsync(parent)
+                return
+            with open_regular(new.path, follow=True) as stream:
+                contents = _as_described(stream, new.archive, new.path)
+                replace_file(parent, destination.name, contents, mode=0o644)
 
     def _forget_histories(self, *kept: TargetFile | None) -> None:
         """Otherwise they would grow with the square of what is published."""

@@ -344,7 +344,7 @@ def test_a_missing_key_leaves_no_trace(published: Repository) -> None:
 
 def test_a_dry_run_says_what_would_be_published_and_writes_nothing(published: Repository) -> None:
     published.write("web/text", "new\n")
-    building = published.site.directory / ".build-of-somebody-else"
+    building = published.site.public / "targets/.build-of-somebody-else"
     building.mkdir()
     before = contents(published.site.directory)
     with published.site.locked():  # it waits for nobody, and disturbs nobody
@@ -404,7 +404,7 @@ def test_after_a_kill_auto_goes_on_as_if_nothing_had_been(
         survived = survives(moment, published.publish)
         published.publish()
         assert versions(publisher_host) == [f"1.0.{number}" for number in expected]
-        assert not list(published.site.directory.glob(".build-*"))
+        assert not list(published.site.public.rglob(".build-*"))
         if survived:
             break
         moment, expected = moment + 1, [number + 1 for number in expected]

@@ -621,7 +621,7 @@ def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publi
     """``public/`` is copied to web servers as it is."""
     half = publisher.site.public / "targets/web" / temporary_name("web-1.1.0.tar.gz")
     half.write_bytes(b"half")
-    build = publisher.site.directory / ".build-0123abcd"
+    build = publisher.site.public / "targets/.build-0123abcd"
     (build / "deeper").mkdir(parents=True)
     publisher.publish("1.2.0")
     assert not half.exists()
