@@ -162,7 +162,7 @@ class Site:
 
         1. Sign the bins of the records, and the snapshot that names them (TUF 6.3.1, 6.3.2).
         2. Sign the timestamp (TUF 6.3.3). So far all is in memory: a key that is missing leaves no trace.
-        3. Write new archives, their files one by one, and the records, under names with their hashes in them (TUF
+        3. Write new archives, then their files one by one, and the records, under names with their hashes in them (TUF
            6.2.1): nobody asks for them yet.
         4. Write the metadata, ``timestamp.json`` last, which makes all of it visible.
         5. Remove histories that are older than the ones before these.
@@ -175,9 +175,9 @@ class Site:
         # 2.
         edition.sign_timestamp()
         # 3.
-        for each in new:
-            self._write_archive(each)
-            self.files.add(self.archive_file(each.archive))
+        archives = [self._write_archive(each) for each in new]
+        if archives:
+            self.files.add(archives)
         for path, data in documents.items():
             self.write_target(infos[path], data)
         # 4.
@@ -253,7 +253,7 @@ class Site:
         make_directory(self.file_of(info).parent)
         write_file(self.file_of(info), data)
 
-    def _write_archive(self, new: NewArchive) -> None:
+    def _write_archive(self, new: NewArchive) -> Path:
         destination = self.archive_file(new.archive)
         make_directory(destination.parent)
         with open_directory(destination.parent) as parent:
@@ -261,10 +261,11 @@ class Site:
             if new.is_ours:  # it is on the disk, and nobody else could write it
                 os.rename(new.path, destination.name, dst_dir_fd=parent)
                 os.fsync(parent)
-                return
+                return destination
             with open_regular(new.path, follow=True) as stream:
                 contents = _as_described(stream, new.archive, new.path)
                 replace_file(parent, destination.name, contents, mode=0o644)
+        return destination
 
     def _forget_histories(self, *kept: TargetFile | None) -> None:
         """Otherwise they would grow with the square of what is published."""
