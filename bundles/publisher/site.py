@@ -128,28 +128,28 @@ class Site:
         paths = (path for of_bin in published.bins() for path in of_bin.targets)
         return sorted(path.removesuffix(_INDEX) for path in paths if path.endswith(_INDEX))
 
-    def indexes(self) -> Indexes:
+    def indexes(self, published: Published | None = None) -> Indexes:
         """The indexes of all bundles."""
-        published = self.published()
+        published = published or self.published()
         return Indexes({bundle: self.index_of(published, bundle) for bundle in self.bundles(published)})
 
     def record(self, bundle: str) -> Record:
         """Index and history of one bundle, empty when nothing of it was published; raises as `index_of`."""
         return self.record_of(self.published(), bundle)
 
-    def releases(self) -> list[Listed]:
+    def releases(self, published: Published | None = None) -> list[Listed]:
         """The releases that hosts are told to run, sorted by channel and bundle."""
         listed = [
             Listed(channel, release, archive.length, archive.sha256)
-            for index in self.indexes().of.values()
+            for index in self.indexes(published).of.values()
             for channel, release in index.channels.items()
             for archive in [index.releases[release.version].archive]
         ]
         return sorted(listed, key=lambda each: (each.channel, each.release.bundle))
 
-    def roles(self) -> list[RoleStatus]:
+    def roles(self, published: Published | None = None) -> list[RoleStatus]:
         """Version and expiry of each role."""
-        return statuses(self.published())
+        return statuses(published or self.published())
 
     def root(self) -> Root:
         """Keys and thresholds of the roles, as they are in force."""

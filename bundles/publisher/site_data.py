@@ -16,6 +16,7 @@ from bundles.format.tuf import TargetFile
 from bundles.publisher.edition import check_readable
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.prune import tidy
+from bundles.publisher.published import Published
 from bundles.publisher.site import Site
 
 
@@ -31,9 +32,9 @@ class PublishedData:
     """Whether that is new by what was done."""
 
 
-def published_data(site: Site) -> list[PublishedData]:
+def published_data(site: Site, published: Published | None = None) -> list[PublishedData]:
     """All documents, by name; raises `PublishError`, and `SignatureError` for a file that is not as signed."""
-    published = site.published()
+    published = published or site.published()
     found = ((name, site.data_of(published, name)) for name in site.data_names(published))
     return [
         PublishedData(name, len(known.contents), _sha256(known.contents), known.published)

@@ -255,3 +255,27 @@ def test_modules_of_tuf_that_import_key_services_are_imported_by_one_door() -> N
         if re.search(r"(from|import) (tuf\.api\.metadata|securesystemslib\.signer)\b", path.read_text())
     ]
     assert named == ["bundles/format/tuf.py"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "library", "error"),
+    [("awskms", "boto3", "AWS_IMPORT_ERROR"), ("hsm", "pkcs11", "PKCS11_IMPORT_ERROR")],
+)
+def test_a_key_that_wants_a_library_gets_it(scheme: str, library: str, error: str) -> None:
+    pytest.importorskip(library)
+    probe = f"""\
+import sys
+from bundles.publisher import tokens
+from bundles.format.tuf import SIGNER_FOR_URI_SCHEME
+assert {library!r} not in sys.modules
+before = SIGNER_FOR_URI_SCHEME[{scheme!r}]
+assert getattr(sys.modules[before.__module__], {error!r})
+signer = tokens.signer_of({scheme!r})
+assert {library!r} in sys.modules
+assert getattr(sys.modules[signer.__module__], {error!r}) is None
+assert SIGNER_FOR_URI_SCHEME[{scheme!r}] is signer
+"""
+    completed = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", probe], capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr

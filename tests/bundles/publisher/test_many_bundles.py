@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bundles.archive.pack import build_bundle
+from bundles.archive.pack import BuiltBundle, DescribedBundle, build_bundle
 from bundles.errors import BundleError, KeyFileError, PublishError, SignatureError
 from bundles.format.release import Release
 from bundles.publisher.changes import Changes
@@ -110,6 +110,21 @@ def test_nothing_changed_writes_and_signs_nothing(published: Repository) -> None
     for _ in range(2):
         assert said(published.publish()) == {}
     assert contents(published.site.directory) == before
+
+
+def test_what_is_published_already_is_not_packed(
+    published: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pack(bundle: DescribedBundle, output: Path) -> BuiltBundle:
+        raise AssertionError(f"{bundle.description.name} is packed")
+
+    monkeypatch.setattr(DescribedBundle, "pack", pack)
+    assert said(published.publish()) == {}
+    assert said(published.publish("1.0.0")) == {}
+    assert said(published.publish("1.0.0", "canary")) == dict.fromkeys(NAMES, (None, "1.0.0"))
+    published.write("web/text", "new\n")
+    with pytest.raises(AssertionError, match="web is packed"):
+        published.publish()
 
 
 def test_all_are_signed_once(published: Repository) -> None:

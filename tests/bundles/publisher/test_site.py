@@ -628,6 +628,26 @@ def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publi
     assert not build.exists()
 
 
+def test_an_archive_that_was_built_before_is_copied_and_stays_where_it_is(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    built = build_bundle(publisher.source("db\n"), tmp_path / "db.tar.gz", name="db", version="1.0.0")
+    publish_bundle(publisher.site, built.path, never)
+    (published,) = publisher.site.public.glob("targets/db/*.tar.gz")
+    assert not built.path.samefile(published)
+    assert built.path.read_bytes() == published.read_bytes()
+
+
+def test_what_is_packed_gets_the_mode_of_what_web_servers_read_and_leaves_nothing_hidden(
+    publisher: Publisher,
+) -> None:
+    publisher.publish("1.1.0")
+    (published,) = publisher.site.public.glob("targets/web/*.web-1.1.0.tar.gz")
+    assert stat.S_IMODE(published.stat().st_mode) == 0o644
+    assert stat.S_IMODE(published.parent.stat().st_mode) == 0o755
+    assert not [path for path in publisher.site.public.rglob("*") if path.name.startswith(".")]
+
+
 @pytest.mark.parametrize("place", [".", "..", "/"])
 def test_a_site_is_made_under_a_name_of_its_own(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
