@@ -107,7 +107,7 @@ class _Found:
 
 def _of_bundle(site: Site, record: Record) -> _Found:
     # 2.
-    contradiction = _contradiction(site, record)
+    contradiction = _contradiction(record)
     # 3.
     kept = {name: of.artifact for name, of in record.history.versions.items() if of.pruned is None}
     named = record.index.named()
@@ -131,12 +131,12 @@ def _indexes_for_hosts(site: Site, published: Published) -> Indexes:
             raise SignatureError(error.where, error.what) from None
 
 
-def _contradiction(site: Site, record: Record) -> _Problem | None:
+def _contradiction(record: Record) -> _Problem | None:
     bundle = record.index.bundle
     for version, artifact in record.index.releases.items():
         if record.find_artifact(version) != artifact:
-            path = str(site.archive_file(artifact.archive).parent / index_path(bundle).rpartition("/")[2])
-            return _Problem("contradicted by a history", path, f"offers other files of {bundle} {version}")
+            what = f"{bundle} {version}: the index offers other files than the history has"
+            return _Problem("contradicted by the history", index_path(bundle), what)
     return None
 
 
