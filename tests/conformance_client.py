@@ -26,12 +26,13 @@ from urllib.parse import quote
 from tuf.api.exceptions import DownloadError, RepositoryError
 from tuf.api.metadata import TargetFile
 
-from bundles.client.targets import fetch_target, hashed_path
+from bundles.client.targets import fetch_target
 from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
 from bundles.client.tuf_errors import verdict
 from bundles.client.updater import Workflow
 from bundles.errors import BundleError, FormatError
+from bundles.format.target_paths import hashed_path
 from bundles.transport.mirror import open_mirrors
 
 ANCHOR = "anchor"

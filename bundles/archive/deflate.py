@@ -2,22 +2,33 @@
 
 * Text is compressed. What does not shrink, such as pictures, packages and what is encrypted, is stored in the same
   stream: to compress a gigabyte of it takes half a minute and gains nothing.
-* The same pieces give the same bytes: what is decided follows from a piece alone, never from time or machine.
+* Blocks of a quarter of a megabyte are compressed side by side, each with the end of the one before for a dictionary:
+  as small as in one go, within ten thousandths.
+* The same pieces give the same bytes: what is decided follows from the pieces alone, never from time, machine or the
+  number of processors.
 * Any inflate reads it: RFC 1951 lets a stream change between its kinds of block at each block.
 """
 
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from bundles.archive.canonical_tar import GZIP_HEADER
+from bundles.archive.side_by_side import side_by_side
 
 _LEVEL = 7
 """Against 9, which zlib calls best: 0.1 to 0.6 % more bytes in half the time, of Python, HTML and ELF."""
 _RAW = -15
+_BLOCK = 256 * 1024
+_WINDOW = 32 * 1024
+"""As far as deflate refers back."""
 _SMALLEST = 4096
 """Bytes. What is smaller takes little time, and left in the stream it costs less than to end the block before it."""
 _SAMPLES = 4
 _SAMPLE = 1024
+_SMALLEST_SAMPLE = 256
+_PART = 64
+"""A sample is this part of its piece: to sample ten thousand small texts would else take as long as a tenth of them."""
 _SHRINKS = 0.97
 """A sample that is larger than this afterwards is not worth the time; of text it is 0.2 to 0.6, of base64 0.77."""
 _MOST_STORED = 65535
@@ -40,26 +51,53 @@ def gzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield checksum.to_bytes(4, "little") + (length % 2**32).to_bytes(4, "little")
 
 
+class _Block(NamedTuple):
+    """A part of a stream; ``before`` is the end of what is compressed before it, which it may refer to."""
+
+    data: bytes
+    before: bytes = b""
+    is_stored: bool = False
+    is_last: bool = False
+
+
 def deflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """``pieces`` as one raw deflate stream, in which each piece that does not shrink is stored."""
-    deflate = zlib.compressobj(level=_LEVEL, wbits=_RAW)
+    return side_by_side(_written, _blocks(pieces))
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[_Block]:
+    together: list[bytes] = []
+    size, before = 0, b""
     for piece in pieces:
-        if shrinks(piece):
-            yield deflate.compress(piece)
-            continue
-        # A full flush ends at a byte, and what comes after a stored piece refers to nothing before it.
-        yield deflate.flush(zlib.Z_FULL_FLUSH)
-        yield _stored(piece)
-        deflate = zlib.compressobj(level=_LEVEL, wbits=_RAW)
-    yield deflate.flush()
+        is_stored = not shrinks(piece)
+        if together and (is_stored or size >= _BLOCK):
+            data = b"".join(together)
+            yield _Block(data, before)
+            together, size, before = [], 0, data[-_WINDOW:]
+        if is_stored:
+            yield _Block(piece, is_stored=True)
+            before = b""  # nothing refers to noise
+        else:
+            together.append(piece)
+            size += len(piece)
+    yield _Block(b"".join(together), before, is_last=True)
+
+
+def _written(block: _Block) -> bytes:
+    if block.is_stored:
+        return _stored(block.data)
+    deflate = zlib.compressobj(level=_LEVEL, wbits=_RAW, zdict=block.before)
+    # A flush ends at a byte, where the next block can be put behind.
+    return deflate.compress(block.data) + deflate.flush(zlib.Z_FINISH if block.is_last else zlib.Z_SYNC_FLUSH)
 
 
 def shrinks(piece: bytes) -> bool:
     """Is compressing ``piece`` worth its time, by what becomes of a few samples of it?"""
     if len(piece) < _SMALLEST:
         return True
-    step = (len(piece) - _SAMPLE) // (_SAMPLES - 1)
-    sample = b"".join(piece[start : start + _SAMPLE] for start in range(0, step * _SAMPLES, step))
+    size = min(_SAMPLE, max(_SMALLEST_SAMPLE, len(piece) // _PART))
+    step = (len(piece) - size) // (_SAMPLES - 1)
+    sample = b"".join(piece[start : start + size] for start in range(0, step * _SAMPLES, step))
     return len(zlib.compress(sample, level=1)) < len(sample) * _SHRINKS
 
 

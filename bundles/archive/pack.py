@@ -51,6 +51,52 @@ LINT_FILE = ".puller-lint.yaml"
 """What the author of a bundle has told its checks; hosts have no use for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedBundle:
+    """A bundle whose files were read, and that was not packed yet; ``roots`` are the directories that they are in."""
+
+    description: BundleDescription
+    roots: tuple[Path, ...]
+    members: Mapping[MemberPath, Path]
+    limits: Limits = LIMITS
+
+    def pack(self, output: Path) -> BuiltBundle:
+        """Pack it into ``output``; raises ``PublishError``, and a file that was there before stays."""
+        for root in self.roots:
+            # The archive would hold what was written of itself so far.
+            if output.resolve().is_relative_to(root.resolve()):
+                raise PublishError(str(output), f"lies inside {str(root)!r}, which is to be packed")
+        # Nothing is held in memory: the files are read once to describe them, and once more to pack them.
+        archive = Counted(gzipped(_tar(self.members, self.description)))
+        name, size = f"{self.description.name} {self.description.version}", self.description.size
+        with (
+            progress.transfer(name, size, doing="packing", done="packed"),
+            _explained(output, "cannot be written"),
+            open_directory(output.parent) as parent,
+        ):
+            remove_leftovers(parent)
+            pieces = _accepted(archive, self.description, self.limits)
+            replace_file(parent, output.name, pieces, mode=0o644)
+        return BuiltBundle(output, archive.size, archive.sha256, self.description)
+
+
+def describe(
+    directory: Path,
+    *,
+    name: str,
+    version: str,
+    libraries: Libraries = NO_LIBRARIES,
+    limits: Limits = LIMITS,
+) -> DescribedBundle:
+    """The bundle of ``directory`` and ``libraries``; raises ``PublishError``."""
+    with _explained(directory, "cannot be read"):
+        members = _members(directory, libraries)
+        description = BundleDescription(name, version, {path: _entry(file) for path, file in members.items()})
+        limits.check_files(description)
+        limits.check_description(len(description.to_bytes()))
+    return DescribedBundle(description, (directory, *libraries.values()), members, limits)
+
+
 def build_bundle(
     directory: Path,
     output: Path,
@@ -60,41 +106,8 @@ def build_bundle(
     libraries: Libraries = NO_LIBRARIES,
     limits: Limits = LIMITS,
 ) -> BuiltBundle:
-    """Pack ``directory`` and ``libraries`` into ``output``.
-
-    Raises ``PublishError``, and a file that was there before stays.
-    """
-    for root in (directory, *libraries.values()):
-        # The archive would hold what was written of itself so far.
-        if output.resolve().is_relative_to(root.resolve()):
-            raise PublishError(str(output), f"lies inside {str(root)!r}, which is to be packed")
-    with _explained(directory, "cannot be read"):
-        members = _members(directory, libraries)
-        description = _described(members, name, version)
-        limits.check_files(description)
-        limits.check_description(len(description.to_bytes()))
-    # Nothing is held in memory: the files are read once to describe them, and once more to pack them.
-    archive = Counted(gzipped(_tar(members, description)))
-    with (
-        progress.transfer(f"{name} {version}", description.size, doing="packing", done="packed"),
-        _explained(output, "cannot be written"),
-        open_directory(output.parent) as parent,
-    ):
-        remove_leftovers(parent)
-        replace_file(parent, output.name, _accepted(archive, description, limits), mode=0o644)
-    return BuiltBundle(output, archive.size, archive.sha256, description)
-
-
-def describe(
-    directory: Path, *, name: str, version: str, libraries: Libraries = NO_LIBRARIES
-) -> BundleDescription:
-    """The description of a bundle of ``directory`` and ``libraries``; raises ``PublishError``."""
-    with _explained(directory, "cannot be read"):
-        return _described(_members(directory, libraries), name, version)
-
-
-def _described(members: Mapping[MemberPath, Path], name: str, version: str) -> BundleDescription:
-    return BundleDescription(name, version, {path: _entry(file) for path, file in members.items()})
+    """Pack ``directory`` and ``libraries`` into ``output``; raises as `DescribedBundle.pack`, and `describe`."""
+    return describe(directory, name=name, version=version, libraries=libraries, limits=limits).pack(output)
 
 
 def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:

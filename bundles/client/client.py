@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from tuf.api.exceptions import DownloadError, RepositoryError
-from tuf.api.metadata import TargetFile
 
 from bundles.client.files import fetch_file
 from bundles.client.mirror_answers import View, find_behind, within, worst
@@ -35,6 +34,7 @@ from bundles.errors import (
 from bundles.format.artifact import Artifact, Digest
 from bundles.format.index import Indexes
 from bundles.format.release import Release
+from bundles.format.tuf import TargetFile
 from bundles.transport.mirror import Mirror
 
 

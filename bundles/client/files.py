@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import TargetFile
 
 from bundles.client.targets import explained, fetch_target
 from bundles.errors import FormatError
 from bundles.format.artifact import Digest
 from bundles.format.compressed_file import file_path, longest_compressed, verify
+from bundles.format.tuf import TargetFile
 from bundles.transport.mirror import Mirror
 
 

@@ -7,9 +7,7 @@
 from collections.abc import Iterable
 from io import BytesIO
 
-from tuf.api.metadata import Metadata, Root, TargetFile, Targets
-
-from bundles.client.targets import download_target, is_target, target_path
+from bundles.client.targets import download_target, is_target
 from bundles.client.trusted_metadata import TrustDirectory, document_file, index_file
 from bundles.client.updater import Workflow
 from bundles.errors import FormatError, SignatureError
@@ -17,6 +15,8 @@ from bundles.format import bins
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_INDEX, LARGEST_SITE_DATA
 from bundles.format.site_data import SiteDocument, data_path, read_custom
+from bundles.format.target_paths import target_path
+from bundles.format.tuf import Metadata, Root, TargetFile, Targets
 from bundles.transport.mirror import Mirror
 
 

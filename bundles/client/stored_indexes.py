@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, Root, SuccinctRoles, TargetFile, Targets
 
 from bundles.client.targets import explained, is_target
 from bundles.client.trusted_metadata import TrustDirectory, document_file, index_file
@@ -17,6 +16,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.site_data import SiteDocument, data_path, read_custom
+from bundles.format.tuf import Metadata, Root, SuccinctRoles, TargetFile, Targets
 
 _BACK = "the next refresh brings it back"
 

@@ -1,4 +1,4 @@
-"""Targets of a repository: where a mirror has them, and how one gets here (TUF specification, 5.7).
+"""Targets of a repository, and how one gets here (TUF specification, 5.7).
 
 * A file is checked while nobody else can see it, and placed afterwards.
 * A download that broke off goes on where it ended, on any mirror; it is the whole that is checked.
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import TargetFile
 
 from bundles.client.partial_downloads import is_kept, partial_download
 from bundles.client.tuf_errors import mismatch
@@ -19,25 +18,11 @@ from bundles.deadline import Deadline, aside
 from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
 from bundles.filesystem.free_space import check_free_space, readable
 from bundles.filesystem.trees import open_regular
+from bundles.format.target_paths import digest_of
+from bundles.format.tuf import TargetFile
 from bundles.transport.mirror import Mirror
 
 _Verify = Callable[[bytes | BinaryIO], None]
-
-
-def target_path(info: TargetFile) -> str:
-    """Where a target is on a mirror of a site."""
-    return f"targets/{hashed_path(info)}"
-
-
-def hashed_path(info: TargetFile) -> str:
-    """A target's path with its hash in it, so that no URL ever changes its contents."""
-    directory, slash, name = info.path.rpartition("/")
-    return f"{directory}{slash}{_digest(info)}.{name}"
-
-
-def _digest(info: TargetFile) -> str:
-    """SHA-256, which every site of Puller has; other repositories may have others."""
-    return info.hashes.get("sha256") or next(iter(info.hashes.values()))
 
 
 def fetch_target(
@@ -64,7 +49,7 @@ def fetch_target(
     if _is_placed(verify, destination):
         return
     # 2., and 5. at the end of the block
-    with explained(destination), partial_download(destination, _digest(info)) as partial:
+    with explained(destination), partial_download(destination, digest_of(info)) as partial:
         # 3.
         held = partial.seek(0, os.SEEK_END)
         check_free_space(destination, destination.parent, size=max(info.length - held, 0), files=1)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
-from tuf.api.metadata import Metadata, Root
 
 from bundles.errors import BundleError, SettingsError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.limits import LARGEST_METADATA
 from bundles.format.metadata import check_metadata
+from bundles.format.tuf import Metadata, Root
 
 _LARGEST = LARGEST_METADATA["root"]
 _WANTED = "wanted the root.json that `puller site init` wrote"

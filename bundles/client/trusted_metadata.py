@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
-from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from bundles.client.trust_anchor import Anchor, parse_root
 from bundles.errors import SettingsError
@@ -42,6 +41,7 @@ from bundles.format.bins import is_bin_file
 from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.site_data import data_path
+from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
 
 _HISTORY = "root_history"
 _INDEXES = "indexes"

@@ -8,11 +8,12 @@ import re
 from datetime import datetime
 
 from tuf.api import exceptions as tuf
-from tuf.api.metadata import Metadata, Root, Signed, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
 from bundles.client.updater import Workflow
 from bundles.errors import BundleError, ExpiredError, RollbackError, SignatureError
+from bundles.first_few import first_few
+from bundles.format.tuf import Metadata, Root, Signed, Snapshot, Targets, Timestamp
 
 # python-tuf gives these values in its sentences only. Should one change, our message says less, and no more than that.
 _KEYS = re.compile(r"(\d+)/(\d+) keys")
@@ -112,7 +113,7 @@ def _older_names(found: Snapshot, trusted: Snapshot) -> str:
         for name in found.meta.keys() & trusted.meta
     )
     older = [f"{name} {_older(now, before)}" for name, now, before in sorted(files) if now < before]
-    return f"names {', '.join(older)}"
+    return f"names {first_few(older)}"
 
 
 def _older(found: int, trusted: int) -> str:

@@ -32,7 +32,10 @@ from datetime import datetime
 from pathlib import Path
 
 from tuf.api.exceptions import DownloadHTTPError
-from tuf.api.metadata import Root, Targets
+
+from bundles.format.tuf import Root, Targets  # before python-tuf's client, which imports the same
+
+# isort: split
 from tuf.ngclient import UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 from tuf.ngclient.updater import Updater

@@ -98,7 +98,7 @@ def replace_file(
                 _copy_labels(labels_from, descriptor, mode, keeps_acl=keeps_acl)
             # 3.
             for chunk in chunks:
-                _write_all(descriptor, chunk)
+                write_all(descriptor, chunk)
             # 4. Owner before mode: a mode set first would be open to the old owner. Both after the content: chown
             # clears bits of the mode, and so does a write, unless it is root's.
             if uid is not None or gid is not None:
@@ -198,7 +198,7 @@ def _remove_leftover(directory: int, name: str) -> None:
             os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
     """A short write (a full disk, a signal) is continued until the kernel gives an error."""
     view = memoryview(data)
     while view:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from bundles.digests import sha256
+from bundles.digests import sha256, sha256_beginning
 
 _PIECE = 256 * 1024
 
@@ -76,7 +76,7 @@ class Counted:
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self.size = 0
-        self._digest = sha256()
+        self._digest = sha256()  # of nothing, so far
         self._pieces = pieces
 
     @property
@@ -85,7 +85,10 @@ class Counted:
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._pieces:
-            self._digest.update(piece)
+            if self.size:
+                self._digest.update(piece)
+            else:
+                self._digest = sha256_beginning(piece)
             self.size += len(piece)
             yield piece
 

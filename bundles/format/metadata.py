@@ -13,12 +13,11 @@ from typing import Any
 
 from securesystemslib.exceptions import FormatError as FormatException
 from securesystemslib.formats import encode_canonical
-from securesystemslib.signer import Signature
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Root, Signed, Targets
 
 from bundles.errors import FormatError, SignatureError
 from bundles.format import strict_json
+from bundles.format.tuf import Root, Signature, Signed, Targets
 
 SPECIFICATION = "1"
 """Major version of the TUF specification; a later one may mean something else by the same words."""

@@ -24,12 +24,12 @@ from typing import Any
 
 from securesystemslib.formats import encode_canonical
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Key, Metadata, Root, VerificationResult
 
 from bundles.errors import BundleError, FormatError, PublishError, SignatureError
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.format import strict_json
 from bundles.format.metadata import check_metadata
+from bundles.format.tuf import Key, Metadata, Root, VerificationResult
 from bundles.publisher.keys import Signer, shown_id
 from bundles.publisher.published import ROLES
 from bundles.publisher.signing import sign_with

@@ -19,7 +19,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tuf.api.metadata import (
+from bundles.errors import KeyFileError, PublishError, SignatureError
+from bundles.filesystem.atomic import write_file
+from bundles.format.bins import BITS, PREFIX, bin_of
+from bundles.format.limits import LARGEST_METADATA
+from bundles.format.tuf import (
     Delegations,
     Metadata,
     MetaFile,
@@ -29,11 +33,6 @@ from tuf.api.metadata import (
     TargetFile,
     Targets,
 )
-
-from bundles.errors import KeyFileError, PublishError, SignatureError
-from bundles.filesystem.atomic import write_file
-from bundles.format.bins import BITS, PREFIX, bin_of
-from bundles.format.limits import LARGEST_METADATA
 from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.keys import Signer
 from bundles.publisher.published import ROLES, Published

@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from bundles.archive.deflate import gzipped
+from bundles.archive.side_by_side import side_by_side
 from bundles.archive.unpack import Members, read_members
 from bundles.errors import FormatError, SignatureError
-from bundles.filesystem.atomic import open_directory
+from bundles.filesystem.atomic import open_directory, write_all
 from bundles.filesystem.trees import open_regular, remove_tree, sync_filesystem
 from bundles.format.artifact import Digest
 from bundles.format.compressed_file import file_path, longest_compressed, verified
@@ -26,6 +27,8 @@ from bundles.format.description import FileEntry, worth_asking_for
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _BEGUN = ".begun-"
+_SMALL = 256 * 1024
+"""Bytes of a file that is held in memory; larger ones are compressed in blocks, also side by side."""
 
 
 class _Listed(msgspec.Struct):
@@ -43,28 +46,34 @@ class Files:
         """Where the file with this SHA-256 is."""
         return self._targets / file_path(sha256)
 
-    def add(self, archive: Path) -> None:
-        """Write what is not there yet of a bundle, whose ``archive`` was checked; raises ``OSError``.
+    def add(self, archives: Iterable[Path]) -> None:
+        """Write what is not there yet of bundles, whose ``archives`` were checked; raises ``OSError``.
 
         1. Compress each such file under another name.
         2. Wait until all of them are on the disk.
         3. Give them their names, and bring those to the disk, too.
         """
         make_directory(self._directory)
+        with self._begun() as begun:
+            # 1.
+            added: set[str] = set()
+            for archive in archives:
+                added |= self._compressed(archive, added, begun)
+            # 2. and 3.
+            if added:
+                self._place(added, begun)
+
+    def _compressed(self, archive: Path, added: set[str], begun: Path) -> set[str]:
+        """SHA-256 of the files of a bundle that are neither here nor ``added``, and are in ``begun`` now."""
         with read_members(archive) as (description, members):
             data = description.to_bytes()
             described = hashlib.sha256(data).hexdigest()
-            listed = [described, *worth_asking_for(description.files.values())]
-            wanted = [sha256 for sha256 in listed if not self.path(sha256).exists()]
-            if not wanted:
-                return
-            with self._begun() as begun:
-                # 1.
-                if described in wanted:
-                    _write(begun / described, [data])
-                _compress(members, set(wanted) - {described}, begun)
-                # 2. and 3.
-                self._place(wanted, begun)
+            listed = {described, *worth_asking_for(description.files.values())}
+            wanted = {sha256 for sha256 in listed - added if not self.path(sha256).exists()}
+            if described in wanted:
+                _write(begun / described, gzipped([data]))
+            _compress(members, wanted - {described}, begun)
+            return wanted
 
     def _place(self, wanted: Iterable[str], begun: Path) -> None:
         with open_directory(self._directory) as directory:
@@ -113,19 +122,29 @@ class Files:
 
 def _compress(members: Members, wanted: set[str], directory: Path) -> None:
     """Write what is ``wanted`` of ``members``, and read no further than that."""
-    while wanted:
-        entry, contents = next(members)
-        if entry.sha256 in wanted:
-            _write(directory / entry.sha256, contents)
-            wanted.remove(entry.sha256)
-        for _ in contents:  # to the next one, which is behind it
-            pass
+
+    def small() -> Iterator[tuple[Path, bytes]]:
+        while wanted:
+            entry, contents = next(members)
+            path = directory / entry.sha256
+            if entry.sha256 in wanted and entry.size > _SMALL:
+                _write(path, gzipped(contents))
+            elif entry.sha256 in wanted:
+                yield path, b"".join(contents)
+            wanted.discard(entry.sha256)
+            for _ in contents:  # to the next one, which is behind it
+                pass
+
+    # Written by this thread alone: two that make files in one directory wait for each other in the kernel.
+    for path, compressed in side_by_side(lambda file: (file[0], b"".join(gzipped([file[1]]))), small()):
+        _write(path, [compressed])
 
 
 def _write(path: Path, contents: Iterable[bytes]) -> None:
-    with open(path, "xb") as stream:
+    with open(path, "xb", buffering=0) as stream:
         os.fchmod(stream.fileno(), _FILE_MODE)
-        stream.writelines(gzipped(contents))
+        for piece in contents:
+            write_all(stream.fileno(), piece)
 
 
 def make_directory(path: Path) -> None:

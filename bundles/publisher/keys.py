@@ -32,10 +32,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
-from securesystemslib.signer import CryptoSigner, Key, Signer, SSlibKey
 
 from bundles.errors import KeyFileError
 from bundles.filesystem.atomic import read_limited, write_file
+from bundles.format.tuf import CryptoSigner, Key, Signer, SSlibKey
 
 __all__ = [
     "NewKey",

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bundles.archive.pack import NO_LIBRARIES, BuiltBundle, Libraries, build_bundle
+from bundles.archive.pack import NO_LIBRARIES, BuiltBundle, DescribedBundle, Libraries, describe
 from bundles.archive.unpack import inspect, read_description
 from bundles.errors import FormatError, PublishError, StoreError
 from bundles.filesystem.trees import measure, remove_tree
+from bundles.first_few import first_few
 from bundles.format.artifact import Archive, Artifact, Digest
 from bundles.format.description import BundleDescription
 from bundles.format.identity import parse_name
@@ -27,11 +28,13 @@ from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.prune import announce, outdated_by_rule
 from bundles.publisher.published import Published
 from bundles.publisher.records import Record
-from bundles.publisher.site import Site
+from bundles.publisher.site import NewArchive, Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.versions import AUTO, next_version
 
 _BUILD = ".build-"
+_MOST_TOLD = 50
+"""Problems that a person mends in one go."""
 
 Progress = Callable[[int, Path], None]
 """Told of each source, and its number from 1 on, before it is packed."""
@@ -139,7 +142,7 @@ class _Draft:
 
     publication: Publication
     record: Record
-    new: list[tuple[Archive, Path]]
+    new: Sequence[NewArchive]
 
 
 def _told(site: Site, drafts: Sequence[_Draft]) -> list[Publication]:
@@ -182,13 +185,13 @@ class _Round:
     def draft(self, source: Path, output: Path) -> _Draft:
         """Of one bundle, which is packed into ``output`` unless it is an archive.
 
-        1. Pack the directory, or check the archive as thoroughly as a host does.
+        1. Read the files of the directory, or check the archive as thoroughly as a host does.
         2. With `AUTO`, what has the same files as the release that the channel names is left as it is.
-        3. A version that was published with other files is refused.
+        3. Pack the directory, unless the version is published with these files; with other files it is refused.
         4. Work out what the channel says next.
         """
         # 1.
-        bundle = self._built(source, output)
+        bundle = self._described(source)
         release = Release.of(bundle.description.name, bundle.description.version)
         record = self._record(release.bundle)
         before = record.index.find(self._wish.channel)
@@ -198,14 +201,12 @@ class _Round:
             named = record.index.releases[before.version]
             changes = Changes.between(self._description(named), bundle.description)
             if not changes:
-                # Of many bundles most are unchanged, and the disk need not hold them all.
-                output.unlink(missing_ok=True)
                 return self._drafted(record, before, named, changes)
         # 3.
-        artifact = self._artifact(record, release, bundle)
+        artifact, new = self._packed(record, release, bundle, output)
         # 4.
         following = statements.published(before, release, self._wish.request, self._now)
-        return self._drafted(record, following, artifact, changes, bundle.path)
+        return self._drafted(record, following, artifact, changes, new)
 
     def _drafted(
         self,
@@ -213,16 +214,15 @@ class _Round:
         after: Release,
         artifact: Artifact,
         changes: Changes | None,
-        built: Path | None = None,
+        new: Sequence[NewArchive] = (),
     ) -> _Draft:
         channel, archive = self._wish.channel, artifact.archive
         statement = Statement(channel, record.index.find(channel), after, self._now)
         publication = Publication(after, statement, archive.length, archive.sha256, changes)
-        new = [(archive, built)] if built and record.find_artifact(after.version) is None else []
         following = record.with_version(after.version, artifact, self._now)
         return _Draft(publication, following.with_statement(channel, after, self._now), new)
 
-    def _built(self, source: Path, output: Path) -> BuiltBundle:
+    def _described(self, source: Path) -> DescribedBundle | BuiltBundle:
         name, version = self._wish.name, self._wish.version
         if not source.is_dir():
             return _archive(source, name, version)
@@ -234,7 +234,7 @@ class _Round:
             # Of all that were ever published, in whatever channel.
             version = next_version(self._record(name).history.versions)
         libraries = self._wish.libraries.get(source, NO_LIBRARIES)
-        return build_bundle(source, output, name=name, version=version, libraries=libraries)
+        return describe(source, name=name, version=version, libraries=libraries)
 
     def _record(self, bundle: str) -> Record:
         return self._site.record_of(self._published, parse_name(bundle))
@@ -249,33 +249,42 @@ class _Round:
                 error.where, f"{error.what}; restore it from a copy, or give a --version"
             ) from None
 
-    def _artifact(self, record: Record, release: Release, bundle: BuiltBundle) -> Artifact:
-        """The files of a release: those that it has for ever; raises `PublishError` for another bundle.
+    def _packed(
+        self, record: Record, release: Release, bundle: DescribedBundle | BuiltBundle, output: Path
+    ) -> tuple[Artifact, Sequence[NewArchive]]:
+        """The files of a release: those that it has for ever; and its archive, if that is not there.
 
-        Other bytes may hold the same files: another zlib compresses otherwise.
+        Raises `PublishError` for another bundle. Other bytes may hold the same files: another zlib compresses
+        otherwise.
         """
-        archive = Archive.of(release.bundle, release.version, Digest(bundle.size, bundle.sha256))
         described = bundle.description.to_bytes()
         description = Digest(len(described), hashlib.sha256(described).hexdigest())
-        artifact = Artifact(archive, description)
         known = record.history.versions.get(release.version)
-        if known is None or known.artifact == artifact:
-            return artifact
-        if known.pruned is None and known.artifact.description == description:
-            return known.artifact
-        published = known.artifact.archive.sha256
-        raise PublishError(
-            str(release),
-            f"is published with sha256 {published}, this one has {bundle.sha256}: give it a new version",
-        )
+        if known is not None and known.pruned is None and known.artifact.description == description:
+            return known.artifact, ()
+        is_ours = isinstance(bundle, DescribedBundle)
+        built = bundle.pack(output) if isinstance(bundle, DescribedBundle) else bundle
+        archive = Archive.of(release.bundle, release.version, Digest(built.size, built.sha256))
+        artifact = Artifact(archive, description)
+        if known is not None and known.artifact != artifact:
+            published = known.artifact.archive.sha256
+            raise PublishError(
+                str(release),
+                f"is published with sha256 {published}, this one has {built.sha256}: give it a new version",
+            )
+        return artifact, [NewArchive(archive, built.path, is_ours)]
 
 
 @contextlib.contextmanager
 def _own_scratch(site: Site) -> Iterator[Path]:
-    """On the file system of the site, which has to take what is packed anyway."""
-    for leftover in site.directory.glob(f"{_BUILD}*"):  # of a publisher that was killed
+    """Where what is packed is moved from: of the same file system, and with what it gives new files, such as labels.
+
+    For its owner alone, and under a name that nobody takes for a bundle.
+    """
+    targets = site.public / "targets"
+    for leftover in targets.glob(f"{_BUILD}*"):  # of a publisher that was killed
         remove_tree(leftover)
-    with tempfile.TemporaryDirectory(dir=site.directory, prefix=_BUILD) as scratch:
+    with tempfile.TemporaryDirectory(dir=targets, prefix=_BUILD) as scratch:
         yield Path(scratch)
 
 
@@ -299,7 +308,7 @@ def _raise_all(problems: Sequence[PublishError | FormatError], count: int) -> No
     if count == 1 and problems:
         raise problems[0]
     if problems:
-        lines = "\n".join(map(str, problems))
+        lines = first_few(list(map(str, problems)), _MOST_TOLD, "\n")
         raise PublishError(
             "", f"{len(problems)} of {count} bundles cannot be published, so none is:\n{lines}"
         )

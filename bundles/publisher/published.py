@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import msgspec
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, Root, Signed, Snapshot, SuccinctRoles, Targets, Timestamp
 
 from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.filesystem.atomic import read_limited
 from bundles.format import bins
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.metadata import check_metadata
+from bundles.format.tuf import Metadata, Root, Signed, Snapshot, SuccinctRoles, Targets, Timestamp
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 

@@ -7,9 +7,8 @@ cannot be signed now is told, and holds nothing else up.
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuf.api.metadata import Root, Targets
-
 from bundles.errors import BundleError, KeyFileError
+from bundles.format.tuf import Root, Targets
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase

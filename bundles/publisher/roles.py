@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuf.api.metadata import Metadata, Root
-
 from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited, sync_directory, write_file
 from bundles.format.limits import LARGEST_METADATA
+from bundles.format.tuf import Metadata, Root
 from bundles.publisher.ceremony import Proposal, check_thresholds, needed
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import (

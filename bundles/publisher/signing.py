@@ -9,9 +9,9 @@ from typing import Any
 
 from securesystemslib.exceptions import UnverifiedSignatureError
 from tuf.api.exceptions import UnsignedMetadataError
-from tuf.api.metadata import Metadata, Root
 
 from bundles.errors import KeyFileError, TokenError, reason_of
+from bundles.format.tuf import Metadata, Root
 from bundles.publisher.keys import NewKey, Passphrase, Signer, find_key_file, key_file, open_key
 
 

@@ -33,9 +33,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import Root, TargetFile, Targets
 
-from bundles.client.targets import target_path
 from bundles.errors import (
     PublishError,
     SignatureError,
@@ -54,6 +52,8 @@ from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_name, data_path, read_custom
+from bundles.format.target_paths import target_path
+from bundles.format.tuf import Root, TargetFile, Targets
 from bundles.publisher import transaction
 from bundles.publisher.edition import Edition, check_readable
 from bundles.publisher.files import Files, make_directory
@@ -81,6 +81,16 @@ class Listed:
     release: Release
     size: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewArchive:
+    """An archive to be published, which is at ``path``."""
+
+    archive: Archive
+    path: Path
+    is_ours: bool = False
+    """Made for the site and on its file system, so that it is moved; others are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,43 +128,41 @@ class Site:
         paths = (path for of_bin in published.bins() for path in of_bin.targets)
         return sorted(path.removesuffix(_INDEX) for path in paths if path.endswith(_INDEX))
 
-    def indexes(self) -> Indexes:
+    def indexes(self, published: Published | None = None) -> Indexes:
         """The indexes of all bundles."""
-        published = self.published()
+        published = published or self.published()
         return Indexes({bundle: self.index_of(published, bundle) for bundle in self.bundles(published)})
 
     def record(self, bundle: str) -> Record:
         """Index and history of one bundle, empty when nothing of it was published; raises as `index_of`."""
         return self.record_of(self.published(), bundle)
 
-    def releases(self) -> list[Listed]:
+    def releases(self, published: Published | None = None) -> list[Listed]:
         """The releases that hosts are told to run, sorted by channel and bundle."""
         listed = [
             Listed(channel, release, archive.length, archive.sha256)
-            for index in self.indexes().of.values()
+            for index in self.indexes(published).of.values()
             for channel, release in index.channels.items()
             for archive in [index.releases[release.version].archive]
         ]
         return sorted(listed, key=lambda each: (each.channel, each.release.bundle))
 
-    def roles(self) -> list[RoleStatus]:
+    def roles(self, published: Published | None = None) -> list[RoleStatus]:
         """Version and expiry of each role."""
-        return statuses(self.published())
+        return statuses(published or self.published())
 
     def root(self) -> Root:
         """Keys and thresholds of the roles, as they are in force."""
         return self.published().root
 
-    def announce(
-        self, edition: Edition, records: Iterable[Record], new: Iterable[tuple[Archive, Path]] = ()
-    ) -> None:
+    def announce(self, edition: Edition, records: Iterable[Record], new: Iterable[NewArchive] = ()) -> None:
         """Sign ``records`` of bundles, and write them and ``new`` archives; hosts see it all or nothing of it.
 
         Raises `PublishError`, `KeyFileError` for one, and ``OSError``; what was published before stays complete then.
 
         1. Sign the bins of the records, and the snapshot that names them (TUF 6.3.1, 6.3.2).
         2. Sign the timestamp (TUF 6.3.3). So far all is in memory: a key that is missing leaves no trace.
-        3. Write new archives, their files one by one, and the records, under names with their hashes in them (TUF
+        3. Write new archives, then their files one by one, and the records, under names with their hashes in them (TUF
            6.2.1): nobody asks for them yet.
         4. Write the metadata, ``timestamp.json`` last, which makes all of it visible.
         5. Remove histories that are older than the ones before these.
@@ -167,9 +175,9 @@ class Site:
         # 2.
         edition.sign_timestamp()
         # 3.
-        for archive, source in new:
-            self._write_archive(archive, source)
-            self.files.add(self.archive_file(archive))
+        archives = [self._write_archive(each) for each in new]
+        if archives:
+            self.files.add(archives)
         for path, data in documents.items():
             self.write_target(infos[path], data)
         # 4.
@@ -245,12 +253,19 @@ class Site:
         make_directory(self.file_of(info).parent)
         write_file(self.file_of(info), data)
 
-    def _write_archive(self, archive: Archive, source: Path) -> None:
-        destination = self.archive_file(archive)
+    def _write_archive(self, new: NewArchive) -> Path:
+        destination = self.archive_file(new.archive)
         make_directory(destination.parent)
-        with open_regular(source, follow=True) as stream, open_directory(destination.parent) as parent:
+        with open_directory(destination.parent) as parent:
             remove_leftovers(parent)
-            replace_file(parent, destination.name, _as_described(stream, archive, source), mode=0o644)
+            if new.is_ours:  # it is on the disk, and nobody else could write it
+                os.rename(new.path, destination.name, dst_dir_fd=parent)
+                os.fsync(parent)
+                return destination
+            with open_regular(new.path, follow=True) as stream:
+                contents = _as_described(stream, new.archive, new.path)
+                replace_file(parent, destination.name, contents, mode=0o644)
+        return destination
 
     def _forget_histories(self, *kept: TargetFile | None) -> None:
         """Otherwise they would grow with the square of what is published."""

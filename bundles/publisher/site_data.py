@@ -8,14 +8,15 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuf.api.metadata import TargetFile
-
 from bundles.errors import PublishError
+from bundles.first_few import first_few
 from bundles.format.limits import LARGEST_SITE_DATA
 from bundles.format.site_data import DIRECTORY, SiteDocument, custom_fields, data_path, parse_data_name
+from bundles.format.tuf import TargetFile
 from bundles.publisher.edition import check_readable
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.prune import tidy
+from bundles.publisher.published import Published
 from bundles.publisher.site import Site
 
 
@@ -31,9 +32,9 @@ class PublishedData:
     """Whether that is new by what was done."""
 
 
-def published_data(site: Site) -> list[PublishedData]:
+def published_data(site: Site, published: Published | None = None) -> list[PublishedData]:
     """All documents, by name; raises `PublishError`, and `SignatureError` for a file that is not as signed."""
-    published = site.published()
+    published = published or site.published()
     found = ((name, site.data_of(published, name)) for name in site.data_names(published))
     return [
         PublishedData(name, len(known.contents), _sha256(known.contents), known.published)
@@ -91,7 +92,7 @@ def withdraw_data(site: Site, name: str, passphrase: Passphrase) -> None:
     with site.locked():
         edition = site.edition(passphrase)
         if name not in (names := site.data_names(edition.published)):
-            there = f"there is {', '.join(names)}" if names else "there is no site data"
+            there = f"there is {first_few(names, 20)}" if names else "there is no site data"
             raise PublishError(str(site.directory), f"publishes no site data {name!r}: {there}")
         edition.change({path: None})
         edition.sign_timestamp()

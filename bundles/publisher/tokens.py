@@ -2,25 +2,21 @@
 
 * securesystemslib's signers do all of the talking; a URI names the key. What they need beyond Puller comes with an
   extra, and an error names it.
+* The library of one of them is imported when a key wants it; `bundles.format.tuf` keeps it away until then.
 * Whatever goes wrong in a token, a service or their libraries leaves as a `TokenError`.
 """
 
+import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cache
+from importlib import reload
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from securesystemslib.exceptions import UnsupportedLibraryError
-from securesystemslib.signer import (
-    AWSSigner,
-    AzureSigner,
-    GCPSigner,
-    HSMSigner,
-    Key,
-    Signer,
-    VaultSigner,
-)
 
 from bundles.errors import TokenError, reason_of
+from bundles.format.tuf import SIGNER_FOR_URI_SCHEME, Key, Signer
 
 Pin = Callable[[], bytes]
 """Asked for the PIN of a token, when it needs one."""
@@ -48,9 +44,19 @@ def open_token(uri: str, public: Key, pin: Pin) -> Signer:
     """The signer for ``public`` by the key at ``uri``; raises `TokenError`."""
     scheme = _scheme(uri)
     try:
+        signer_of(uri.partition(":")[0])
         return Signer.from_priv_key_uri(uri, public, lambda _: pin().decode())
     except Exception as error:
         raise _explained(uri, scheme, error) from error
+
+
+@cache
+def signer_of(scheme: str) -> Any:
+    """The signer for URIs of ``scheme``, loaded anew, and so with the library that it speaks through."""
+    known: Any = SIGNER_FOR_URI_SCHEME[scheme]
+    signer = getattr(reload(sys.modules[known.__module__]), known.__name__)
+    SIGNER_FOR_URI_SCHEME[scheme] = signer
+    return signer
 
 
 def _scheme(uri: str) -> _Scheme:
@@ -75,26 +81,29 @@ def _in_token(uri: str, pin: Pin) -> _Imported:
     parts = urlsplit(uri)
     number = int(parts.path) if parts.path else None
     label = dict(parse_qsl(parts.query)).get("label")
-    return HSMSigner.import_(number, label, lambda _: pin().decode())
+    found: _Imported = signer_of("hsm").import_(number, label, lambda _: pin().decode())
+    return found
 
 
 def _in_aws(uri: str, _: Pin) -> _Imported:
-    return AWSSigner.import_(uri.partition(":")[2])
+    found: _Imported = signer_of("awskms").import_(uri.partition(":")[2])
+    return found
 
 
 def _in_google(uri: str, _: Pin) -> _Imported:
-    return GCPSigner.import_(uri.partition(":")[2])
+    found: _Imported = signer_of("gcpkms").import_(uri.partition(":")[2])
+    return found
 
 
 def _in_azure(uri: str, _: Pin) -> _Imported:
     parts = urlsplit(uri)
     name, *version = parts.path.removeprefix("/keys/").split("/")
-    return _same_version(uri, version, AzureSigner.import_(parts.netloc.partition(".")[0], name))
+    return _same_version(uri, version, signer_of("azurekms").import_(parts.netloc.partition(".")[0], name))
 
 
 def _in_vault(uri: str, _: Pin) -> _Imported:
     name, *version = uri.partition(":")[2].split("/")
-    return _same_version(uri, version, VaultSigner.import_(name))
+    return _same_version(uri, version, signer_of("hv").import_(name))
 
 
 def _same_version(uri: str, version: list[str], found: _Imported) -> _Imported:

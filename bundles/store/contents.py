@@ -86,8 +86,9 @@ class Contents:
             if not self._fingerprints.fits(sha256, found) and (
                 wrong := self.differences(bundle, unlisted=False)
             ):
-                others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-                raise StoreError(str(bundle.path), f"{wrong[0]}{others}")
+                from bundles.first_few import first_few  # only for messages
+
+                raise StoreError(str(bundle.path), first_few(wrong, 1))
             self._intact[bundle.path] = found
         return bundle
 

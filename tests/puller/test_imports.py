@@ -4,6 +4,7 @@ A run that finds nothing to do spends most of its time importing; so what a comm
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -225,3 +226,56 @@ def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
     description.write_text(f"{text}\nimport puller\n")
     what = "bundles/format/description.py (bundles/format) imports puller (puller)"
     assert layout.violations(tmp_path) == [what]
+
+
+KEY_SERVICES = {"azure", "boto3", "botocore", "google", "hvac", "keylet", "pkcs11"}
+
+
+@pytest.mark.parametrize("command", [("refresh",), ("list",), ("verify",), ("publish",)])
+def test_a_publisher_whose_keys_are_files_imports_no_library_of_tokens_or_services(
+    command: tuple[str, ...], publisher: "Publisher", tmp_path: Path
+) -> None:
+    """Though some are installed with what the tests need; boto3 alone takes longer than a publication."""
+    publisher.publish("1.0.0", "resources: []\n", files={})
+    source = tmp_path / "other"
+    source.mkdir()
+    (source / "manifest.yaml").write_text("resources: []\n")
+    more = (str(source), "--version", "1.0.0") if command == ("publish",) else ()
+    imported = imported_by("site", *command, str(publisher.site.directory), *more)
+    assert "securesystemslib" in imported
+    assert imported & KEY_SERVICES == set()
+
+
+def test_modules_of_tuf_that_import_key_services_are_imported_by_one_door() -> None:
+    root = Path(__file__).parents[2]
+    named = [
+        str(path.relative_to(root))
+        for package in ("bundles", "puller", "hiera")
+        for path in sorted((root / package).rglob("*.py"))
+        if re.search(r"(from|import) (tuf\.api\.metadata|securesystemslib\.signer)\b", path.read_text())
+    ]
+    assert named == ["bundles/format/tuf.py"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "library", "error"),
+    [("awskms", "boto3", "AWS_IMPORT_ERROR"), ("hsm", "pkcs11", "PKCS11_IMPORT_ERROR")],
+)
+def test_a_key_that_wants_a_library_gets_it(scheme: str, library: str, error: str) -> None:
+    pytest.importorskip(library)
+    probe = f"""\
+import sys
+from bundles.publisher import tokens
+from bundles.format.tuf import SIGNER_FOR_URI_SCHEME
+assert {library!r} not in sys.modules
+before = SIGNER_FOR_URI_SCHEME[{scheme!r}]
+assert getattr(sys.modules[before.__module__], {error!r})
+signer = tokens.signer_of({scheme!r})
+assert {library!r} in sys.modules
+assert getattr(sys.modules[signer.__module__], {error!r}) is None
+assert SIGNER_FOR_URI_SCHEME[{scheme!r}] is signer
+"""
+    completed = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", probe], capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, TargetFile, Timestamp
 
 from bundles.client.partial_downloads import discard_left
-from bundles.client.targets import explained, target_path
+from bundles.client.targets import explained
 from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
 from bundles.errors import SettingsError
@@ -26,6 +25,8 @@ from bundles.format.description import BundleDescription, worth_asking_for
 from bundles.format.index import Index, index_path, named_by
 from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
 from bundles.format.site_data import data_name
+from bundles.format.target_paths import target_path
+from bundles.format.tuf import Metadata, TargetFile, Timestamp
 from bundles.progress import transfer
 from bundles.publisher.mirroring.files import Files, Wanted, make_directories
 from bundles.publisher.mirroring.source import Source

@@ -10,15 +10,15 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from tuf.api.metadata import TargetFile
-
 from bundles.client.files import CompressedFile
-from bundles.client.targets import download_target, explained, fetch_target, is_target, target_path
+from bundles.client.targets import download_target, explained, fetch_target, is_target
 from bundles.errors import FormatError, NotFoundError
 from bundles.filesystem.atomic import read_limited, sync_directory
 from bundles.filesystem.trees import open_regular
 from bundles.format.artifact import Archive, Digest
 from bundles.format.compressed_file import verified
+from bundles.format.target_paths import target_path
+from bundles.format.tuf import TargetFile
 from bundles.publisher.mirroring.state import Stamp
 from bundles.publisher.push.contents import FILES
 from bundles.transport.mirror import Mirror

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from tuf.api.exceptions import DownloadError, RepositoryError
-from tuf.api.metadata import Metadata, Snapshot, TargetFile, Targets, Timestamp
 
 from bundles.client.published_indexes import SiteWorkflow, check_layout
 from bundles.client.targets import explained
@@ -24,6 +23,7 @@ from bundles.format.identity import parse_name
 from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_METADATA
 from bundles.format.site_data import data_name
+from bundles.format.tuf import Metadata, Snapshot, TargetFile, Targets, Timestamp
 from bundles.transport.mirror import Mirror
 
 

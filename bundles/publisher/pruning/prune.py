@@ -8,18 +8,16 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bundles.errors import BundleError
 from bundles.filesystem.atomic import open_directory, remove_leftovers
-from bundles.format.artifact import Archive
 from bundles.format.history import Version
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.pruning.sweep import Sweep, Swept, target_directories
 from bundles.publisher.records import Record
-from bundles.publisher.site import Site, explained
+from bundles.publisher.site import NewArchive, Site, explained
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +31,7 @@ class Pruned:
     swept: Swept
 
 
-def announce(
-    site: Site, edition: Edition, records: Sequence[Record], new: Iterable[tuple[Archive, Path]] = ()
-) -> None:
+def announce(site: Site, edition: Edition, records: Sequence[Record], new: Iterable[NewArchive] = ()) -> None:
     """`Site.announce`, without the versions that are outdated by the rule of the site; then `tidy`."""
     rule = site.settings().pruning
     if rule.automatic:

@@ -72,7 +72,8 @@ def files_of(public: Path) -> dict[str, int]:
     """The path and the size in bytes of each file of a site; raises ``OSError``."""
     found: dict[str, int] = {}
     for directory, names, files in os.walk(public, onerror=_raise):
-        names.sort()
+        # What is hidden is nobody's: a publisher packs there, and removes it while others look.
+        names[:] = sorted(name for name in names if not name.startswith("."))
         for name in files:
             full = os.path.join(directory, name)
             path = os.path.relpath(full, public)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, Root, Signed
+
+from bundles.format.tuf import Metadata, Root, Signed
 
 Read = Callable[[str], bytes | None]
 """Gives the contents of a file of the site, ``None`` when there is none."""

@@ -14,8 +14,6 @@ from puller.authoring.lint.findings import Severity
 from puller.authoring.lint.named_files import TemplateUse
 from puller.authoring.lint.names.called_files import RENDER, Called, of_go, of_jet, of_jinja, undefined_in_go
 from puller.authoring.lint.names.expressions import Parsed
-from puller.authoring.lint.names.go_names import parse_go
-from puller.authoring.lint.names.jet_names import parse_jet
 from puller.authoring.lint.names.known import UNKNOWN_NAME, Trouble
 from puller.authoring.lint.names.templates import parse_jinja
 from puller.bundle_paths import BundleFiles
@@ -35,9 +33,8 @@ def in_template(use: TemplateUse, text: str) -> Iterator[Trouble]:
                 yield from _trouble(called._replace(line=called.line + parsed.skipped), use.files, use.tree)
     elif use.engine == "go":
         yield from _in_go(use, text)
-    elif (tree := parse_jet(use.path, text, use.delimiters)) is not None:
-        for called in of_jet(tree):
-            yield from _trouble(called, use.files, use.tree)
+    else:
+        yield from _in_jet(use, text)
 
 
 def in_expressions(parsed: Parsed, files: BundleFiles) -> Iterator[Trouble]:
@@ -47,7 +44,17 @@ def in_expressions(parsed: Parsed, files: BundleFiles) -> Iterator[Trouble]:
             yield from _trouble(called, files, "")
 
 
+def _in_jet(use: TemplateUse, text: str) -> Iterator[Trouble]:
+    from puller.authoring.lint.names.jet_names import parse_jet  # with the engine, for who uses it
+
+    if (tree := parse_jet(use.path, text, use.delimiters)) is not None:
+        for called in of_jet(tree):
+            yield from _trouble(called, use.files, use.tree)
+
+
 def _in_go(use: TemplateUse, text: str) -> Iterator[Trouble]:
+    from puller.authoring.lint.names.go_names import parse_go
+
     bodies = parse_go(os.path.basename(use.path), text, use.delimiters)
     if bodies is None:
         return

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bundles.first_few import first_few
 from puller.cli.fleet.options import (
     open_reader,
     opened_store,
@@ -159,9 +160,7 @@ def _print_failures(failures: "Sequence[FailureView]") -> None:
     for one in failures[:_MOST]:
         what = f"{one.reference}: " if one.reference else ""
         say(f"  {_hosts(len(one.hosts))}: {_short(what + one.message)}")
-        names = ", ".join(host.name for host in one.hosts[:3])
-        more = len(one.hosts) - 3
-        say(f"    {names}{f' and {more} more' if more > 0 else ''}, since {_time(one.first)}")
+        say(f"    {first_few([host.name for host in one.hosts])}, since {_time(one.first)}")
     _print_more(len(failures))
 
 

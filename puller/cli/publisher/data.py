@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from bundles.first_few import first_few
 from puller.cli.completing import files
 from puller.cli.options import text_format_option
 from puller.cli.output import show
@@ -102,7 +103,7 @@ def _document(path: Path) -> bytes:
     except (HieraError, ValueError) as error:
         raise ManifestError([str(error)]) from None
     if document.annotations is not None and (secrets := document.annotations.sensitive):
-        names = ", ".join(sorted(".".join(map(str, key)) for key in secrets))
+        names = first_few(sorted(".".join(map(str, key)) for key in secrets), 20)
         what = f"marks {names} as @sensitive, and everybody who can read the site can read site data"
         raise ManifestError([f"{path}: {what}; secrets go into bundles encrypted, or to each host by itself"])
     return contents

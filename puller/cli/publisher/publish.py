@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bundles.first_few import first_few
 from puller.cli.options import text_format_option
 from puller.cli.output import show
 from puller.cli.publisher.options import (
@@ -145,7 +146,7 @@ def _check_sources(sources: Sequence[Path], name: str | None) -> None:
     if name is not None and len(sources) > 1:
         raise click.UsageError(f"--name is for one bundle, and {len(sources)} are named")
     if wrong := [source for source in sources if source.is_dir() and not (source / _MANIFEST).exists()]:
-        names = ", ".join(map(str, wrong))
+        names = first_few(list(map(str, wrong)), 10)
         raise click.UsageError(f"{names}: no bundle, wanted a directory with a {_MANIFEST} in it")
 
 
@@ -203,8 +204,7 @@ def pruned_lines(publication: "Publication") -> list[str]:
     """The line about the versions that are pruned with a publication, if any are."""
     if not (versions := publication.pruned):
         return []
-    first = ", ".join(versions[:5]) + (f" and {len(versions) - 5} more" if len(versions) > 5 else "")
-    return [f"  prunes {first}, by the rule of site.yaml"]
+    return [f"  prunes {first_few(versions, 5)}, by the rule of site.yaml"]
 
 
 def _plain(publication: "Publication") -> dict[str, Any]:

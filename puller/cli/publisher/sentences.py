@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bundles.first_few import first_few
 from bundles.format.release import shown_percent
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def changes_sentence(changes: "Changes") -> str:
     named += [f"{sign}{_files(paths)}" for sign, paths in (("+", own.added), ("-", own.removed)) if paths]
     parts = [f"changed: {', '.join(named)}"] if named else []
     if libraries:
-        parts.append(f"because of {'library' if len(libraries) == 1 else 'libraries'} {', '.join(libraries)}")
+        parts.append(f"because of {'library' if len(libraries) == 1 else 'libraries'} {first_few(libraries)}")
     return "; ".join(parts)
 
 

@@ -28,8 +28,9 @@ class Processes:
 
 def some(names: list[str]) -> str:
     """Some of many, for a message."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    from bundles.first_few import first_few  # only for messages
+
+    return first_few(names, _MOST_NAMED)
 
 
 def _paths(process: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,24 @@ def test_a_piece_that_is_noise_but_for_zeros_between_is_compressed() -> None:
 def test_a_small_piece_does_not_interrupt_the_text_around_it() -> None:
     assert shrinks(NOISE[:4095])
     assert not shrinks(NOISE[:4096])
+
+
+def test_blocks_refer_to_the_one_before_so_that_text_is_as_small_as_in_one_go() -> None:
+    pieces = [TEXT[start : start + 5000] for start in range(0, len(TEXT), 5000)]
+    whole = zlib.compressobj(level=7, wbits=-15)
+    in_one_go = len(whole.compress(TEXT) + whole.flush())
+    assert len(packed(pieces)) < in_one_go * 1.01
+    words = NOISE[:20_000]  # twice in reach of each other, and in two blocks
+    behind = [TEXT[: PIECE - 20_000], words[:3000], b"".join([words[3000:], bytes(4000)]), words[:3000]]
+    assert zlib.decompress(packed(behind), wbits=-15) == b"".join(behind)
+
+
+def test_the_number_of_processors_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [TEXT[:PIECE], NOISE[:PIECE], TEXT, NOISE[:100], TEXT[:PIECE]]
+    expected = packed(pieces)
+    for count in (1, 2, 7):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, count=count: set(range(count)))
+        assert packed(pieces) == expected
 
 
 def test_a_bundle_of_pictures_and_text_is_read_by_us_and_by_tar(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bundles.archive.pack import build_bundle
+from bundles.archive.pack import BuiltBundle, DescribedBundle, build_bundle
 from bundles.errors import BundleError, KeyFileError, PublishError, SignatureError
 from bundles.format.release import Release
 from bundles.publisher.changes import Changes
@@ -110,6 +110,21 @@ def test_nothing_changed_writes_and_signs_nothing(published: Repository) -> None
     for _ in range(2):
         assert said(published.publish()) == {}
     assert contents(published.site.directory) == before
+
+
+def test_what_is_published_already_is_not_packed(
+    published: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pack(bundle: DescribedBundle, output: Path) -> BuiltBundle:
+        raise AssertionError(f"{bundle.description.name} is packed")
+
+    monkeypatch.setattr(DescribedBundle, "pack", pack)
+    assert said(published.publish()) == {}
+    assert said(published.publish("1.0.0")) == {}
+    assert said(published.publish("1.0.0", "canary")) == dict.fromkeys(NAMES, (None, "1.0.0"))
+    published.write("web/text", "new\n")
+    with pytest.raises(AssertionError, match="web is packed"):
+        published.publish()
 
 
 def test_all_are_signed_once(published: Repository) -> None:
@@ -344,7 +359,7 @@ def test_a_missing_key_leaves_no_trace(published: Repository) -> None:
 
 def test_a_dry_run_says_what_would_be_published_and_writes_nothing(published: Repository) -> None:
     published.write("web/text", "new\n")
-    building = published.site.directory / ".build-of-somebody-else"
+    building = published.site.public / "targets/.build-of-somebody-else"
     building.mkdir()
     before = contents(published.site.directory)
     with published.site.locked():  # it waits for nobody, and disturbs nobody
@@ -404,7 +419,7 @@ def test_after_a_kill_auto_goes_on_as_if_nothing_had_been(
         survived = survives(moment, published.publish)
         published.publish()
         assert versions(publisher_host) == [f"1.0.{number}" for number in expected]
-        assert not list(published.site.directory.glob(".build-*"))
+        assert not list(published.site.public.rglob(".build-*"))
         if survived:
             break
         moment, expected = moment + 1, [number + 1 for number in expected]

@@ -14,16 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from securesystemslib.signer import (
     SIGNER_FOR_URI_SCHEME,
-    AWSSigner,
-    AzureSigner,
     CryptoSigner,
-    GCPSigner,
-    HSMSigner,
     Key,
     Signature,
     Signer,
     SSlibKey,
-    VaultSigner,
 )
 
 from bundles.errors import KeyFileError, PublishError, RollbackError, SignatureError, TokenError
@@ -41,6 +36,7 @@ from bundles.publisher.new_site import make_site
 from bundles.publisher.renewal import refresh_site
 from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
+from bundles.publisher.tokens import signer_of
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
@@ -458,8 +454,8 @@ class _TokenKey(Signer):
 @pytest.fixture
 def token(monkeypatch: pytest.MonkeyPatch) -> Token:
     made = Token()
+    monkeypatch.setattr(signer_of("hsm"), "import_", made.import_)
     monkeypatch.setitem(SIGNER_FOR_URI_SCHEME, "hsm", made)
-    monkeypatch.setattr(HSMSigner, "import_", made.import_)
     return made
 
 
@@ -571,6 +567,7 @@ def test_a_token_that_holds_another_key_now_is_refused(token: Token, publisher: 
 def test_what_is_not_installed_is_named_by_its_extra(
     uri: str, module: str, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    signer_of(uri.partition(":")[0])
     monkeypatch.setattr(f"securesystemslib.signer.{module}.{name}", "a library is required")
     message = rf"needs more than is installed: pip install 'puller\[{extra}\]' \(a library is required\)"
     with pytest.raises(TokenError, match=message):
@@ -596,11 +593,11 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
 
         return import_
 
-    monkeypatch.setattr(AWSSigner, "import_", answer("aws", "awskms:alias/x"))
-    monkeypatch.setattr(GCPSigner, "import_", answer("gcp", "gcpkms:projects/p"))
+    monkeypatch.setattr(signer_of("awskms"), "import_", answer("aws", "awskms:alias/x"))
+    monkeypatch.setattr(signer_of("gcpkms"), "import_", answer("gcp", "gcpkms:projects/p"))
     newest = "azurekms://v.vault.azure.net/keys/k/7"
-    monkeypatch.setattr(AzureSigner, "import_", answer("azure", newest))
-    monkeypatch.setattr(VaultSigner, "import_", answer("vault", "hv:web/3"))
+    monkeypatch.setattr(signer_of("azurekms"), "import_", answer("azure", newest))
+    monkeypatch.setattr(signer_of("hv"), "import_", answer("vault", "hv:web/3"))
     for given, found in (
         ("awskms:alias/x", "awskms:alias/x"),
         ("gcpkms:projects/p", "gcpkms:projects/p"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import zlib
@@ -489,15 +491,43 @@ def test_a_check_names_every_damaged_file(publisher: Publisher) -> None:
     publisher.publish("1.0.0", name="db")
     for path in publisher.site.public.glob("targets/*/*.tar.gz"):
         tamper(path)
-    with pytest.raises(SignatureError, match=r"2 of 6 targets: .*db-1\.0\.0.*; .*web-1\.0\.0"):
+    with pytest.raises(SignatureError, match="2 of 11 published files") as caught:
         verify_site(publisher.site)
+    (line,) = caught.value.what.splitlines()[1:]
+    assert re.fullmatch(
+        r"2 damaged: .*db-1\.0\.0\.tar\.gz \(.*hash.*\), .*web-1\.0\.0\.tar\.gz \(.*hash.*\)", line
+    )
 
 
 def test_a_check_finds_a_missing_file(publisher: Publisher) -> None:
     (path,) = publisher.site.public.glob("targets/web/*.tar.gz")
     path.unlink()
-    with pytest.raises(SignatureError, match=r"1 of 3 targets: .*No such file"):
+    with pytest.raises(SignatureError, match="1 of 6 published files") as caught:
         verify_site(publisher.site)
+    assert caught.value.what.splitlines()[1:] == [f"1 missing: {path}"]
+
+
+def test_what_many_versions_have_and_is_missing_is_told_once_and_only_the_first_few(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    source = tmp_path / "many"
+    source.mkdir()
+    (source / "manifest.yaml").write_text("resources: []\n")
+    for number in range(50):
+        (source / str(number)).write_text(f"file {number}\n")
+    for version in ("1.1.0", "1.2.0", "1.3.0"):
+        (source / "text").write_text(version)
+        publish_bundle(publisher.site, source, never, name="many", version=version)
+    for number in range(50):
+        publisher.site.files.path(hashlib.sha256(b"file %d\n" % number).hexdigest()).unlink()
+    archive = next(publisher.site.public.glob("targets/many/*-1.2.0.tar.gz"))
+    tamper(archive)
+    with pytest.raises(SignatureError) as caught:
+        verify_site(publisher.site)
+    first, damaged, missing = caught.value.what.splitlines()
+    assert re.fullmatch(r"51 of \d\d published files are not as they were signed for:", first)
+    assert damaged.startswith(f"1 damaged: {archive} (")
+    assert re.fullmatch(r"50 missing: \S+\.gz, \S+\.gz, \S+\.gz and 47 more", missing)
 
 
 def test_a_check_finds_what_has_expired(publisher: Publisher, clock: Clock) -> None:
@@ -591,11 +621,31 @@ def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publi
     """``public/`` is copied to web servers as it is."""
     half = publisher.site.public / "targets/web" / temporary_name("web-1.1.0.tar.gz")
     half.write_bytes(b"half")
-    build = publisher.site.directory / ".build-0123abcd"
+    build = publisher.site.public / "targets/.build-0123abcd"
     (build / "deeper").mkdir(parents=True)
     publisher.publish("1.2.0")
     assert not half.exists()
     assert not build.exists()
+
+
+def test_an_archive_that_was_built_before_is_copied_and_stays_where_it_is(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    built = build_bundle(publisher.source("db\n"), tmp_path / "db.tar.gz", name="db", version="1.0.0")
+    publish_bundle(publisher.site, built.path, never)
+    (published,) = publisher.site.public.glob("targets/db/*.tar.gz")
+    assert not built.path.samefile(published)
+    assert built.path.read_bytes() == published.read_bytes()
+
+
+def test_what_is_packed_gets_the_mode_of_what_web_servers_read_and_leaves_nothing_hidden(
+    publisher: Publisher,
+) -> None:
+    publisher.publish("1.1.0")
+    (published,) = publisher.site.public.glob("targets/web/*.web-1.1.0.tar.gz")
+    assert stat.S_IMODE(published.stat().st_mode) == 0o644
+    assert stat.S_IMODE(published.parent.stat().st_mode) == 0o755
+    assert not [path for path in publisher.site.public.rglob("*") if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("place", [".", "..", "/"])

@@ -10,9 +10,9 @@ import pytest
 from tuf.api.metadata import Metadata, Targets
 
 from bundles.client.expiry import first_expiry
-from bundles.client.targets import target_path
 from bundles.format.bins import bin_of
 from bundles.format.site_data import custom_fields, data_path
+from bundles.format.target_paths import target_path
 from bundles.publisher.keys import make_key
 from bundles.publisher.site import find_target
 from bundles.publisher.site_data import publish_data, withdraw_data

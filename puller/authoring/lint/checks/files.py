@@ -35,7 +35,8 @@ _ANYWAY: Final = ("README*", "LICENSE*", "CHANGELOG*", "COPYING*", "Makefile", "
 """Names of files that are there for people."""
 _APART: Final = ("tests", "docs", "facts.d", "libraries", "examples")
 """Directories of a bundle whose files no path has to name."""
-_WORD: Final = re.compile(r"[\w.@%+-]+")
+_IN_NAMES: Final = r"[\w.@%+-]"
+_LAST_WORD: Final = re.compile(rf"{_IN_NAMES}+\Z")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -124,13 +125,15 @@ def _has_files(directory: str) -> bool:
 
 def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
     used = _used(bundle, named)
-    words: set[str] | None = None
-    for path in bundle.listed[bundle.root]:
-        if path in used or _is_apart(os.path.relpath(path, bundle.root)):
-            continue
-        # An expression or a template may put a path together: a file whose name stands somewhere may be meant.
-        words = _words(bundle) if words is None else words
-        if os.path.basename(path) not in words:
+    left = [
+        path
+        for path in bundle.listed[bundle.root]
+        if path not in used and not _is_apart(os.path.relpath(path, bundle.root))
+    ]
+    # An expression or a template may put a path together: a file whose name stands somewhere may be meant.
+    written = _written(bundle, {os.path.basename(path) for path in left})
+    for path in left:
+        if os.path.basename(path) not in written:
             place = Place(bundle.name_of(path))
             yield Finding(_UNUSED, Severity.WARNING, place, "nothing in the bundle uses this file")
 
@@ -154,10 +157,24 @@ def _is_apart(path: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in _ANYWAY)
 
 
-def _words(bundle: Bundle) -> set[str]:
-    """All words in the texts of the bundle that may be names of files."""
+def _written(bundle: Bundle, names: set[str]) -> set[str]:
+    """Those of ``names`` that stand as words in some text of the bundle.
+
+    Their endings are looked for, and the word before each: to take all words out of a hundred megabytes takes seconds.
+    """
     found: set[str] = set()
+    if not names:
+        return found
+    endings = "|".join(
+        re.escape(ending) for ending in sorted({os.path.splitext(name)[1] or name for name in names})
+    )
+    ending = re.compile(rf"(?:{endings})(?!{_IN_NAMES})")
+    longest = max(map(len, names))
     for path in bundle.listed[bundle.root]:
-        if (text := read_text(path)) is not None:
-            found.update(_WORD.findall(text))
+        text = read_text(path) or ""
+        for one in ending.finditer(text):
+            # One character more than the longest name: what is longer is none of them.
+            word = _LAST_WORD.search(text, max(one.end() - longest - 1, 0), one.end())
+            if word and word[0] in names:
+                found.add(word[0])
     return found

@@ -18,8 +18,6 @@ from jinja2 import nodes
 from hiera.errors import HieraError
 from hiera.expressions.sandbox import Sandbox
 from puller.authoring.lint.findings import Finding
-from puller.authoring.lint.names.go_names import GoNames, parse_go
-from puller.authoring.lint.names.jet_names import JetNames, parse_jet
 from puller.authoring.lint.names.jinja_guards import Noted, note
 from puller.authoring.lint.names.jinja_names import JinjaNames
 from puller.authoring.lint.names.known import Guards, Judge, Known, Trouble
@@ -165,6 +163,8 @@ def _sandbox(delimiters: Delimiters) -> Sandbox:
 
 
 def _go(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+    from puller.authoring.lint.names.go_names import GoNames, parse_go  # with the engine, for who uses it
+
     bodies = parse_go(os.path.basename(use.path), text, use.delimiters)
     if bodies is None:
         return []
@@ -175,6 +175,8 @@ def _go(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
 
 
 def _jet(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+    from puller.authoring.lint.names.jet_names import JetNames, parse_jet
+
     tree = parse_jet(use.path, text, use.delimiters)
     if tree is None:
         return []

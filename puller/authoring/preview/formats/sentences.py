@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bundles.first_few import first_few
 from puller.authoring.preview.differences import Change, ContentChange, Kind, PropertyChange
 from puller.authoring.preview.groups import Group, Preview
 
@@ -11,8 +12,7 @@ _LONGEST = 200
 
 def machines(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     """``web01, web02, web03 and 9 more``."""
-    named = ", ".join(map(one_line, names[:most]))
-    return named if len(names) <= most else f"{named} and {len(names) - most} more"
+    return first_few(list(map(one_line, names)), most)
 
 
 def counted(count: int, total: int) -> str:

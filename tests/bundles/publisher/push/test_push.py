@@ -342,3 +342,20 @@ def test_what_the_far_side_says_is_told(publisher: Publisher, ssh: Path, tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(PublishError, match=r"mkdir|cannot|Not a directory|File exists"):
         run(publisher.site, open_destination(f"host:{tmp_path}/file/www"))
+
+
+def test_where_a_publisher_is_packing_nobody_looks(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = publisher.site.public
+    before = files_of(public)
+    (public / "targets/.build-x").mkdir()
+    scandir = os.scandir
+
+    def vanishing(path: str | int) -> object:
+        if ".build-x" in str(path):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", vanishing)
+    assert files_of(public) == before
