@@ -21,7 +21,7 @@ from bundles.filesystem.atomic import open_directory
 from bundles.filesystem.trees import open_regular, remove_tree, sync_filesystem
 from bundles.format.artifact import Digest
 from bundles.format.compressed_file import file_path, longest_compressed, verified
-from bundles.format.description import FileEntry, worth_asking_for
+from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
 
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
@@ -65,6 +65,11 @@ class Files:
                 _compress(members, set(wanted) - {described}, begun)
                 # 2. and 3.
                 self._place(wanted, begun)
+
+    def lacks(self, described: Digest, description: BundleDescription) -> bool:
+        """Whether the description of a bundle, or a file that `add` writes of it, is not there."""
+        listed = [described.sha256, *worth_asking_for(description.files.values())]
+        return not all(self.path(sha256).exists() for sha256 in listed)
 
     def _place(self, wanted: Iterable[str], begun: Path) -> None:
         with open_directory(self._directory) as directory:

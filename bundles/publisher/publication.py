@@ -65,6 +65,8 @@ class Publication:
     """Since the release that the channel gave before; ``None`` where there was none, or a version was given by hand."""
     pruned: tuple[str, ...] = ()
     """Versions of the bundle that are outdated by the rule of the site, and said to be pruned with this one."""
+    restored: bool = False
+    """Whether files of the version were lost from the site, and are written there again."""
 
     @property
     def changed(self) -> bool:
@@ -107,7 +109,7 @@ def publish_bundles(
     1. Nobody else publishes meanwhile, and what another publisher could not finish is finished.
     2. Read what is published, and verify it: what is signed anew is only what was signed before.
     3. Pack each bundle, and work out what the channel says of it next (`_Round.draft`). All problems are told together.
-    4. Where that is what it says already, nothing is written.
+    4. Where that is what it says already, nothing is written but what was lost of it.
     5. Sign the records of those bundles and the metadata that leads to them once, and write them (`announce`).
     """
     parse_channel(wish.channel)
@@ -116,8 +118,11 @@ def publish_bundles(
         drafts = _Round(site, wish, edition.published, scratch).drafts(sources, progress)  # 3.
         # 4.
         changed = [draft for draft in drafts if draft.publication.changed]
+        for draft in drafts:
+            if draft.publication.restored:
+                site.add(*draft.built)
         if changed:
-            new = [file for draft in changed for file in draft.new]
+            new = [draft.built for draft in changed if draft.is_new]
             publications = _told(site, drafts)
             announce(site, edition, [draft.record for draft in changed], new)  # 5.
             return publications
@@ -135,11 +140,13 @@ def plan_bundles(
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A publication, the record with it, and the archive that has to be written for it when it is not there yet."""
+    """A publication, the record with it, and the archive that was built for it."""
 
     publication: Publication
     record: Record
-    new: list[tuple[Archive, Path]]
+    built: tuple[Archive, Path]
+    is_new: bool
+    """Whether the site does not have this version yet."""
 
 
 def _told(site: Site, drafts: Sequence[_Draft]) -> list[Publication]:
@@ -200,12 +207,12 @@ class _Round:
             if not changes:
                 # Of many bundles most are unchanged, and the disk need not hold them all.
                 output.unlink(missing_ok=True)
-                return self._drafted(record, before, named, changes)
+                return self._drafted(record, before, named, changes, bundle)
         # 3.
         artifact = self._artifact(record, release, bundle)
         # 4.
         following = statements.published(before, release, self._wish.request, self._now)
-        return self._drafted(record, following, artifact, changes, bundle.path)
+        return self._drafted(record, following, artifact, changes, bundle)
 
     def _drafted(
         self,
@@ -213,14 +220,19 @@ class _Round:
         after: Release,
         artifact: Artifact,
         changes: Changes | None,
-        built: Path | None = None,
+        bundle: BuiltBundle,
     ) -> _Draft:
         channel, archive = self._wish.channel, artifact.archive
         statement = Statement(channel, record.index.find(channel), after, self._now)
-        publication = Publication(after, statement, archive.length, archive.sha256, changes)
-        new = [(archive, built)] if built and record.find_artifact(after.version) is None else []
+        is_new = record.find_artifact(after.version) is None
+        # What another zlib has compressed otherwise is not the archive that was signed for.
+        is_lost = (
+            not is_new and archive.sha256 == bundle.sha256 and self._site.lacks(artifact, bundle.description)
+        )
+        publication = Publication(after, statement, archive.length, archive.sha256, changes, restored=is_lost)
         following = record.with_version(after.version, artifact, self._now)
-        return _Draft(publication, following.with_statement(channel, after, self._now), new)
+        following = following.with_statement(channel, after, self._now)
+        return _Draft(publication, following, (archive, bundle.path), is_new)
 
     def _built(self, source: Path, output: Path) -> BuiltBundle:
         name, version = self._wish.name, self._wish.version

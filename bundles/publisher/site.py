@@ -47,8 +47,9 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from bundles.format.artifact import Archive
+from bundles.format.artifact import Archive, Artifact
 from bundles.format.bins import bin_of
+from bundles.format.description import BundleDescription
 from bundles.format.history import History, history_path
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX
@@ -168,8 +169,7 @@ class Site:
         edition.sign_timestamp()
         # 3.
         for archive, source in new:
-            self._write_archive(archive, source)
-            self.files.add(self.archive_file(archive))
+            self.add(archive, source)
         for path, data in documents.items():
             self.write_target(infos[path], data)
         # 4.
@@ -244,6 +244,19 @@ class Site:
         """Write a target under the name with its hash; raises ``OSError``."""
         make_directory(self.file_of(info).parent)
         write_file(self.file_of(info), data)
+
+    def add(self, archive: Archive, source: Path) -> None:
+        """Write an archive, and its files one by one; raises ``OSError``, and `PublishError` for another one."""
+        self._write_archive(archive, source)
+        self.files.add(self.archive_file(archive))
+
+    def lacks(self, artifact: Artifact, description: BundleDescription) -> bool:
+        """Whether the archive of a version, or one of its files, is not there, by names and the archive's size."""
+        try:
+            size = self.archive_file(artifact.archive).stat().st_size
+        except FileNotFoundError:
+            return True
+        return size != artifact.archive.length or self.files.lacks(artifact.description, description)
 
     def _write_archive(self, archive: Archive, source: Path) -> None:
         destination = self.archive_file(archive)
