@@ -27,7 +27,7 @@ from bundles.format.index import Index, index_path, named_by
 from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
 from bundles.format.site_data import data_name
 from bundles.progress import transfer
-from bundles.publisher.mirroring.files import Files, Wanted, make_directories
+from bundles.publisher.mirroring.files import Files, Wanted
 from bundles.publisher.mirroring.source import Source
 from bundles.publisher.mirroring.state import Record, Selection, State
 from bundles.publisher.push.contents import TIMESTAMP, Kind, files_of, kind_of_file
@@ -292,9 +292,6 @@ class _Run:
         groups = self._groups(contents)
         there = Directory(str(self._public))
         for group in groups:
-            with explained(self._public):
-                for parent in {(self._public / path).parent for path in group}:
-                    make_directories(self._public, parent)
             there.write(
                 [
                     CopiedFile(path, len(contents[path]), self._public / path, contents[path])

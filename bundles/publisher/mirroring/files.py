@@ -21,6 +21,7 @@ from bundles.format.artifact import Archive, Digest
 from bundles.format.compressed_file import verified
 from bundles.publisher.mirroring.state import Stamp
 from bundles.publisher.push.contents import FILES
+from bundles.publisher.push.directory import make_directories
 from bundles.transport.mirror import Mirror
 
 
@@ -92,7 +93,7 @@ class Files:
                 return False
             raise
         with explained(path):
-            make_directories(self._public, path.parent)
+            make_directories(path.parent)
             os.chmod(staged, 0o644)
             os.rename(staged, path)
             sync_directory(path.parent)
@@ -134,12 +135,3 @@ def stamp_of(path: Path) -> Stamp:
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(str(path))
     return found.st_size, found.st_mtime_ns
-
-
-def make_directories(public: Path, directory: Path) -> None:
-    """Make ``directory`` below ``public`` so that any web server may read it; raises ``OSError``."""
-    missing = [each for each in (directory, *directory.parents) if each.is_relative_to(public)]
-    for each in reversed(missing):
-        if not each.exists():
-            each.mkdir()
-            each.chmod(0o755)

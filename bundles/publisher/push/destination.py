@@ -6,7 +6,7 @@ be over in a moment is a `PassingError`, and is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from bundles.errors import PublishError
@@ -34,8 +34,8 @@ class Destination(Protocol):
         """The files of the site there with their sizes in bytes; ``None`` where this kind cannot tell."""
         ...
 
-    def size(self, path: str) -> int | None:
-        """Bytes of one file; ``None`` when it is not there."""
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """The sizes in bytes of those of these files that are there, each asked for; -1 for one that is not told."""
         ...
 
     def read(self, path: str, limit: int) -> bytes | None:

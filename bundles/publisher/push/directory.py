@@ -1,7 +1,7 @@
 """A directory as a destination: a web server's on this machine, a network file system, a stick."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from bundles.filesystem.atomic import open_directory, read_limited, remove_leftovers, replace_file
@@ -24,8 +24,8 @@ class Directory:
         with explained(self._root):
             return files_of(self._root) if os.path.lexists(self._root) else {}
 
-    def size(self, path: str) -> int | None:
-        return self.files().get(path)
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return {path: size for path, size in self.files().items() if path in paths}
 
     def read(self, path: str, limit: int) -> bytes | None:
         with explained(self._root / path):
@@ -42,7 +42,7 @@ class Directory:
 
     def _write(self, source: Source) -> None:
         place = self._root / source.path
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(place.parent)
         with open_directory(place.parent) as parent:
             remove_leftovers(parent)
             if source.data is not None:
@@ -58,3 +58,12 @@ class Directory:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def make_directories(directory: Path) -> None:
+    """Make what is missing of a path so that any web server may read it, whatever the umask; raises ``OSError``."""
+    if directory.is_dir():
+        return
+    make_directories(directory.parent)
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -37,11 +37,13 @@ class ObjectStore:
     @classmethod
     def open(cls, location: str) -> ObjectStore:
         """``s3://bucket/prefix``; raises `PublishError`."""
-        parts = urlsplit(location)
+        what = "wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
+        try:
+            parts = urlsplit(location)
+        except ValueError:
+            raise PublishError("s3://", what) from None
         if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-            raise PublishError(
-                "s3://", "wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
-            )
+            raise PublishError("s3://", what)
         try:
             import boto3
             from botocore.config import Config
@@ -60,14 +62,8 @@ class ObjectStore:
     def files(self) -> dict[str, int]:
         return retried(lambda: dict(self._listed()))
 
-    def size(self, path: str) -> int | None:
-        try:
-            with _Explained(f"{self}/{path}"):
-                return int(
-                    self._client.head_object(Bucket=self._bucket, Key=self._key(path))["ContentLength"]
-                )
-        except _NotThereError:
-            return None
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return {path: size for path, size in self.files().items() if path in paths}
 
     def read(self, path: str, limit: int) -> bytes | None:
         try:
@@ -165,6 +161,12 @@ class _Explained:
             raise PassingError(self._where, " ".join(str(error).split())) from None
         if isinstance(error, BotoCoreError | Boto3Error):
             raise PublishError(self._where, " ".join(str(error).split())) from None
+        if isinstance(error, OSError):
+            raise PublishError(str(error.filename or self._where), error.strerror or str(error)) from None
+        if isinstance(error, Exception) and not isinstance(error, PublishError):
+            # An endpoint that is none, or answers that are not those of a store: boto3 has no class for these.
+            what = f"boto3 cannot make sense of the endpoint or its answer ({type(error).__name__}): {error}"
+            raise PublishError(self._where, " ".join(what.split())) from None
 
 
 def _hint(code: str) -> str:

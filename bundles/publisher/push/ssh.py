@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import IO, Any, Final
 
 from bundles.errors import PublishError
@@ -39,9 +39,13 @@ _OPTIONS: Final = (
     "-T",
 )
 
-_LIST: Final = (
-    "cd {root} 2>/dev/null || exit 0; find metadata targets -type f -exec ls -ln {{}} + 2>/dev/null; exit 0"
-)
+# How `ls -l` shows sizes and times must not depend on what the shell of that user sets.
+_LIST: Final = """\
+cd {root} 2>/dev/null || exit 0
+unset TIME_STYLE BLOCK_SIZE LS_BLOCK_SIZE BLOCKSIZE QUOTING_STYLE
+LC_ALL=C; export LC_ALL
+find metadata/ targets/ -type f -exec ls -ln {{}} + 2>/dev/null
+exit 0"""
 _READ: Final = "cd {root} 2>/dev/null && [ -f {path} ] || exit 44; exec cat {path}"
 _REMOVE: Final = 'cd {root} || exit 1; while IFS= read -r path; do rm -f -- "$path" || exit 1; done'
 _WRITE: Final = """\
@@ -74,14 +78,15 @@ class Remote:
     def files(self) -> dict[str, int]:
         output = retried(lambda: self._run(_LIST))
         found: dict[str, int] = {}
-        for line in output.decode("utf-8", "replace").splitlines():
+        for line in filter(str.strip, output.decode("utf-8", "replace").splitlines()):
             fields = line.split(None, 8)
-            if len(fields) == 9 and fields[4].isdigit() and kind_of_file(fields[8]) is not None:
-                found[fields[8]] = int(fields[4])
+            path = fields[-1].replace("//", "/")  # some find join what they were given so
+            if len(fields) == 9 and fields[4].isdigit() and kind_of_file(path) is not None:
+                found[path] = int(fields[4])
         return found
 
-    def size(self, path: str) -> int | None:
-        return self.files().get(path)
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return {path: size for path, size in self.files().items() if path in paths}
 
     def read(self, path: str, limit: int) -> bytes | None:
         try:

@@ -9,7 +9,7 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from typing import Any, Final, TypeVar
@@ -52,9 +52,17 @@ class WebDav:
     def files(self) -> None:
         """Nothing: most servers cannot tell."""
 
-    def size(self, path: str) -> int | None:
-        answer = retried(lambda: self._ask("HEAD", path, headers={"Accept-Encoding": "identity"}))
-        return None if answer.status_code in _GONE else int(answer.headers.get("Content-Length", -1))
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+
+        def one(path: str) -> None:
+            answer = retried(lambda: self._ask("HEAD", path, headers={"Accept-Encoding": "identity"}))
+            if answer.status_code not in _GONE:
+                length = answer.headers.get("Content-Length", "")
+                found[path] = int(length) if length.isdecimal() else -1
+
+        self._each(one, list(paths))
+        return found
 
     def read(self, path: str, limit: int) -> bytes | None:
         return retried(lambda: self._read(path, limit))
