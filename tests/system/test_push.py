@@ -76,6 +76,9 @@ class Silent:
     def planned(self, steps: Plan) -> None:
         pass
 
+    def moved(self, path: str, have: int) -> None:
+        pass
+
     def sent(self, path: str, size: int) -> None:
         pass
 

@@ -28,9 +28,11 @@ from bundles.transport.mirror import Mirror
 class Wanted:
     """A file that the copy is to have at ``path``, below ``public/`` as below the site."""
 
-    def __init__(self, path: str, info: TargetFile, *, optional: bool = False) -> None:
+    def __init__(self, path: str, info: TargetFile, expected: int, *, optional: bool = False) -> None:
         self.path = path
         self.info = info
+        self.expected = expected
+        """Bytes that it is likely to have."""
         self.optional = optional
         """Whether a site may lack it: hosts take the archive then."""
 
@@ -47,12 +49,14 @@ class Wanted:
             raise FormatError(
                 f"{where}/{path}", f"wanted a name that begins with its sha256, {archive.sha256}"
             )
-        return cls(path, TargetFile(archive.length, {"sha256": archive.sha256}, archive.path))
+        info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
+        return cls(path, info, archive.length)
 
     @classmethod
-    def file(cls, digest: Digest) -> "Wanted":
+    def file(cls, digest: Digest, shrinks_to: float = 1.0) -> "Wanted":
+        """``shrinks_to``: how small such files become; nobody has signed that, and it only says how long it takes."""
         info = CompressedFile(digest)
-        return cls(f"targets/{info.path}", info, optional=True)
+        return cls(f"targets/{info.path}", info, int(digest.length * shrinks_to), optional=True)
 
 
 class Files:

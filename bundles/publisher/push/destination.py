@@ -19,12 +19,21 @@ _ATTEMPTS = 5
 _LONGEST_PAUSE = 20.0
 """Seconds."""
 
-Sent = Callable[[str, int], None]
-"""Told of each file that is at the destination, and its bytes."""
-
 
 class PassingError(PublishError):
     """A failure of a destination that may be over in a moment."""
+
+
+class Sending(Protocol):
+    """Told how copying goes, in whatever thread."""
+
+    def moved(self, path: str, have: int) -> None:
+        """Called while a file is on its way, of which ``have`` bytes have passed; fewer when it begins anew."""
+        ...
+
+    def sent(self, path: str, size: int) -> None:
+        """Called for each file that is there; ``size`` is bytes."""
+        ...
 
 
 class Destination(Protocol):
@@ -42,7 +51,7 @@ class Destination(Protocol):
         """The contents of one file of at most ``limit`` bytes; ``None`` when it is not there."""
         ...
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         """Copy files, in this order as far as they are visible to readers."""
         ...
 

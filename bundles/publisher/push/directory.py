@@ -1,13 +1,14 @@
 """A directory as a destination: a web server's on this machine, a network file system, a stick."""
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from bundles.filesystem.atomic import open_directory, read_limited, remove_leftovers, replace_file
 from bundles.filesystem.trees import open_regular, pieces_of
 from bundles.publisher.push.contents import Source, files_of
-from bundles.publisher.push.destination import Sent
+from bundles.publisher.push.destination import Sending
 from bundles.publisher.site import explained
 
 
@@ -34,13 +35,13 @@ class Directory:
             except FileNotFoundError:
                 return None
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         with explained(self._root):
             for source in sources:
-                self._write(source)
-                sent(source.path, source.size)
+                self._write(source, watch)
+                watch.sent(source.path, source.size)
 
-    def _write(self, source: Source) -> None:
+    def _write(self, source: Source, watch: Sending) -> None:
         place = self._root / source.path
         make_directories(place.parent)
         with open_directory(place.parent) as parent:
@@ -49,7 +50,7 @@ class Directory:
                 replace_file(parent, place.name, [source.data], mode=0o644)
             else:
                 with open_regular(source.file) as stream:
-                    replace_file(parent, place.name, pieces_of(stream), mode=0o644)
+                    replace_file(parent, place.name, _watched(stream, source, watch), mode=0o644)
 
     def remove(self, paths: Iterable[str]) -> None:
         with explained(self._root):
@@ -58,6 +59,14 @@ class Directory:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _watched(stream: BinaryIO, source: Source, watch: Sending) -> Iterator[bytes]:
+    have = 0
+    for piece in pieces_of(stream):
+        yield piece
+        have += len(piece)
+        watch.moved(source.path, have)
 
 
 def make_directories(directory: Path) -> None:

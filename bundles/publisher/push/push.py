@@ -20,7 +20,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.limits import LARGEST_STORED
 from bundles.publisher.published import Published
 from bundles.publisher.push.contents import TIMESTAMP, Kind, Source, files_of, kind_of_file, verify_source
-from bundles.publisher.push.destination import Destination
+from bundles.publisher.push.destination import Destination, Sending
 from bundles.publisher.push.editions import Edition
 from bundles.publisher.push.plan import Plan, plan
 from bundles.publisher.push.record import Record, RecordFile
@@ -31,15 +31,11 @@ _NOT_THERE = -1
 """In the place of a size."""
 
 
-class Watch(Protocol):
+class Watch(Sending, Protocol):
     """Told how a push goes."""
 
     def planned(self, steps: Plan) -> None:
         """Called once, before anything is copied."""
-        ...
-
-    def sent(self, path: str, size: int) -> None:
-        """Called for each file that is there; ``size`` is bytes."""
         ...
 
 
@@ -98,7 +94,7 @@ class Push:
             for group in steps.groups:
                 if TIMESTAMP in group:
                     self._verify_unchanged(before)  # 4.
-                self._destination.write([self._source(path, timestamp) for path in group], watch.sent)
+                self._destination.write([self._source(path, timestamp) for path in group], watch)
             self._verify_pushed(timestamp)  # 5.
             # 6. What goes is known until it is gone, for destinations that list nothing.
             self._remember(record, steps, timestamp)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from bundles.errors import PublishError
 from bundles.publisher.push.contents import TIMESTAMP, Source, kind_of_file
-from bundles.publisher.push.destination import PassingError, Sent, retried
+from bundles.publisher.push.destination import PassingError, Sending, retried
 
 _CONNECTIONS: Final = 8
 _AT_ONCE: Final = 1000
@@ -74,12 +74,12 @@ class ObjectStore:
             raise PublishError(f"{self}/{path}", f"has more than {limit} bytes")
         return data
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         """Several at once; what must come after another is in another call."""
 
         def one(source: Source) -> None:
-            retried(lambda: self._put(source))
-            sent(source.path, source.size)
+            retried(lambda: self._put(source, watch))
+            watch.sent(source.path, source.size)
 
         _each(one, sources)
 
@@ -117,7 +117,7 @@ class ObjectStore:
             )
             return data
 
-    def _put(self, source: Source) -> None:
+    def _put(self, source: Source, watch: Sending) -> None:
         extra = {"ContentType": "application/octet-stream"}
         if source.path == TIMESTAMP:
             extra["CacheControl"] = "no-cache"
@@ -127,7 +127,15 @@ class ObjectStore:
                     io.BytesIO(source.data), self._bucket, self._key(source.path), extra
                 )
             else:
-                self._client.upload_file(str(source.file), self._bucket, self._key(source.path), extra)
+                passed: list[int] = []  # of each piece, less than none for one that is sent again
+
+                def moved(count: int) -> None:
+                    passed.append(count)
+                    watch.moved(source.path, sum(passed))
+
+                self._client.upload_file(
+                    str(source.file), self._bucket, self._key(source.path), extra, Callback=moved
+                )
 
     def _key(self, path: str) -> str:
         return self._prefix + path

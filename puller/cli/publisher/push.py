@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,9 @@ class _Progress:
         self._is_watched = can_redraw(sys.stderr)
         self._files = self._bytes = self._all_files = self._all_bytes = 0
         self._started = self._drawn = 0.0
+        self._parts: dict[str, int] = {}
+        """Bytes that have passed of files that are not there yet."""
+        self._lock = threading.Lock()
 
     def planned(self, steps: "Plan") -> None:
         self._all_files, self._all_bytes = len(steps.copied), steps.copied_bytes
@@ -113,22 +117,32 @@ class _Progress:
         if not steps.is_empty:
             click.echo(f"{self._destination}: {_sentence(steps)}", err=True)
 
+    def moved(self, path: str, have: int) -> None:
+        with self._lock:
+            self._parts[path] = have
+            self._show(is_last=False)
+
     def sent(self, path: str, size: int) -> None:
-        self._files += 1
-        self._bytes += size
+        with self._lock:
+            self._parts.pop(path, None)
+            self._files += 1
+            self._bytes += size
+            self._show(is_last=self._files == self._all_files)
+
+    def _show(self, *, is_last: bool) -> None:
         now = time.monotonic()
-        is_last = self._files == self._all_files
         if is_last or (self._is_watched and now - self._drawn >= _REDRAWN_AFTER):
             self._drawn = now
             clear = "\r\x1b[K" if self._is_watched else ""
             click.echo(clear + self._line(now - self._started, is_last=is_last), err=True, nl=is_last)
 
     def _line(self, seconds: float, *, is_last: bool) -> str:
-        rate = self._bytes / seconds if seconds > 0 else 0.0
-        done = f"{self._files} of {_files(self._all_files)}, {_size(self._bytes)} of {_size(self._all_bytes)}"
+        have = self._bytes + sum(self._parts.values())
+        rate = have / seconds if seconds > 0 else 0.0
+        done = f"{self._files} of {_files(self._all_files)}, {_size(have)} of {_size(self._all_bytes)}"
         if is_last:
             return f"{self._destination}: {done} in {seconds:.1f} s"
-        left = f", {(self._all_bytes - self._bytes) / rate:.0f} s left" if rate else ""
+        left = f", {(self._all_bytes - have) / rate:.0f} s left" if rate else ""
         return f"{done}, {_size(rate)}/s{left}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pytest
 
 from bundles.errors import BundleError, FormatError, RollbackError, SettingsError, SignatureError, StoreError
 from bundles.format.bins import bin_of
+from bundles.progress import Transfer, watched_by
 from bundles.publisher.keys import make_key
 from bundles.publisher.mirroring.copy import Copied, SiteCopy
 from bundles.publisher.mirroring.state import Selection, State
@@ -94,6 +96,24 @@ def test_only_what_is_new_is_fetched(publisher: Publisher, follow: Follow) -> No
     assert [path for path in fetched if path.endswith(".tar.gz")] == [
         path for path in fetched if "web-1.1.0" in path
     ]
+
+
+def test_who_watches_is_told_how_much_is_to_come(publisher: Publisher, follow: Follow) -> None:
+    publisher.publish("1.1.0", text=os.urandom(1_000_000).hex())
+    told: list[tuple[int | None, int]] = []
+
+    class Watcher:
+        def moved(self, transfer: Transfer) -> None:
+            told.append((transfer.size, transfer.have))
+
+        def ended(self, transfer: Transfer, *, well: bool) -> None:
+            told.append((transfer.size, transfer.have))
+
+    with watched_by(Watcher()):
+        follow()
+    (size,) = {size for size, _ in told}
+    assert size
+    assert 0.8 < told[-1][1] / size < 1.25
 
 
 def test_a_lost_record_costs_no_download(publisher: Publisher, follow: Follow, copied: Path) -> None:

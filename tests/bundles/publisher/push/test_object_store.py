@@ -55,14 +55,18 @@ def _keys(store: Any) -> dict[str, int]:
 
 
 def test_a_site_is_brought_there_and_only_what_changed_is_copied(publisher: Publisher, store: Any) -> None:
+    watch = Silent()
+
     def push() -> tuple[str, ...]:
         destination = open_destination("s3://sites/puller")
         try:
-            return Push(publisher.site, destination).run(Silent()).plan.copied
+            return Push(publisher.site, destination).run(watch).plan.copied
         finally:
             destination.close()
 
     push()
+    (archive,) = (path for path in files_of(publisher.site.public) if path.endswith(".tar.gz"))
+    assert dict(watch.parts)[archive] == files_of(publisher.site.public)[archive]
     wanted = {f"puller/{path}": size for path, size in files_of(publisher.site.public).items()}
     assert _keys(store) == wanted
     timestamp = store.get_object(Bucket="sites", Key="puller/metadata/timestamp.json")

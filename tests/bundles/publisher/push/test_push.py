@@ -17,7 +17,7 @@ import pytest
 from bundles.errors import BundleError, PublishError
 from bundles.publisher.keys import make_key
 from bundles.publisher.push.contents import Source, files_of
-from bundles.publisher.push.destination import Destination, Sent
+from bundles.publisher.push.destination import Destination, Sending
 from bundles.publisher.push.locations import open_destination
 from bundles.publisher.push.plan import Plan
 from bundles.publisher.push.push import Push
@@ -99,12 +99,12 @@ class Dying:
     def read(self, path: str, limit: int) -> bytes | None:
         return self._inner.read(path, limit)
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         for source in sources:
             if self.left == 0:
                 raise Killed
             self.left -= 1
-            self._inner.write([source], sent)
+            self._inner.write([source], watch)
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -280,9 +280,9 @@ def test_a_damaged_file_of_a_bundle_is_found_before_it_is_sent(
 
 def test_a_destination_that_keeps_nothing_is_noticed(publisher: Publisher, open_www: Open) -> None:
     class Sink(Dying):
-        def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        def write(self, sources: Sequence[Source], watch: Sending) -> None:
             for source in sources:
-                sent(source.path, source.size)
+                watch.sent(source.path, source.size)
 
     with pytest.raises(PublishError, match=r"timestamp\.json: is not what was sent: .*keep nothing"):
         run(publisher.site, Sink(open_www(), 0))
@@ -302,9 +302,9 @@ def test_somebody_else_who_pushes_meanwhile_is_noticed(
     publisher.publish("1.1.0")
 
     class Late(Dying):
-        def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        def write(self, sources: Sequence[Source], watch: Sending) -> None:
             (www / "metadata/timestamp.json").write_bytes(b"{}")
-            super().write(sources, sent)
+            super().write(sources, watch)
 
     with pytest.raises(PublishError, match="was pushed to by somebody else meanwhile"):
         run(publisher.site, Late(open_www(), 100))
@@ -321,6 +321,22 @@ def test_one_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Ope
                 push.run(Silent())
 
     push.run(Nested())
+
+
+def test_a_large_file_is_watched_while_it_is_on_its_way(
+    publisher: Publisher, open_www: Open, ssh: Path
+) -> None:
+    slow = ssh.read_text().replace("exec sh", 'case "$last" in *tar*) sleep 1;; esac\nexec sh')
+    ssh.write_text(slow)
+    publisher.publish("1.1.0", text=os.urandom(3_000_000).hex())
+    watch = Silent()
+    Push(publisher.site, open_www()).run(watch)
+    sizes = files_of(publisher.site.public)
+    (large,) = (path for path in sizes if path.endswith("web-1.1.0.tar.gz"))
+    assert watch.parts
+    assert all(have <= sum(sizes.values()) for _, have in watch.parts)
+    if large in dict(watch.parts):
+        assert dict(watch.parts)[large] == sizes[large]
 
 
 # -- what is there --------------------------------------------------------------------------------
