@@ -107,10 +107,7 @@ class Push:
 
     def _prepare(self) -> tuple[Plan, Record, bytes, bytes | None]:
         """The plan, the record, and ``timestamp.json`` of the site and of the destination."""
-        with explained(self._site.public):
-            timestamp = read_limited(self._site.public / TIMESTAMP, LARGEST_STORED)
-            published = self._verified()
-            local = files_of(self._site.public)
+        timestamp, published, local = self._edition()
         self._verify_complete(published, local)
         before = self._destination.read(TIMESTAMP, LARGEST_STORED)
         self._verify_may_follow(timestamp, before)
@@ -139,6 +136,16 @@ class Push:
             is_remembered=is_ours and record.lists_nothing,
         )
         return steps, record, timestamp, before
+
+    def _edition(self) -> tuple[bytes, Published, dict[str, int]]:
+        """``timestamp.json`` of the site, its metadata and its files, of one moment: others may publish meanwhile."""
+        with explained(self._site.public):
+            while True:
+                timestamp = read_limited(self._site.public / TIMESTAMP, LARGEST_STORED)
+                published = self._verified()
+                local = files_of(self._site.public)
+                if read_limited(self._site.public / TIMESTAMP, LARGEST_STORED) == timestamp:
+                    return timestamp, published, local
 
     def _verified(self) -> Published:
         """The metadata of the site; what hosts would refuse is not pushed."""

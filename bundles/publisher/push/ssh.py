@@ -24,8 +24,8 @@ from bundles.publisher.push.contents import Source, kind_of_file
 from bundles.publisher.push.destination import PassingError, Sending, retried
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
-_MOST_FILES: Final = 500
-"""Of one archive: what it holds is sent again when a connection breaks."""
+_MOST_FILES: Final = 5000
+"""Of one archive: what it holds is sent again when a connection breaks. For each the far side waits for its disk."""
 _NOT_CONNECTED: Final = 255
 _NOT_FOUND: Final = 44
 _LONGEST_MESSAGE: Final = 500
@@ -48,7 +48,7 @@ unset TIME_STYLE BLOCK_SIZE LS_BLOCK_SIZE BLOCKSIZE QUOTING_STYLE
 LC_ALL=C; export LC_ALL
 find metadata/ targets/ -type f -exec ls -ln {{}} + 2>/dev/null
 exit 0"""
-_READ: Final = "cd {root} 2>/dev/null && [ -f {path} ] || exit 44; exec cat {path}"
+_READ: Final = "cd {root} 2>/dev/null && [ -f {path} ] || exit 44; echo {mark}; exec cat {path}"
 _REMOVE: Final = 'cd {root} || exit 1; while IFS= read -r path; do rm -f -- "$path" || exit 1; done'
 _WRITE: Final = """\
 umask 022
@@ -56,7 +56,7 @@ mkdir -p {root} && cd {root} || exit 1
 find . -name '.puller-push-*' -prune -mtime +0 -exec rm -rf {{}} +
 mkdir {staging} && cd {staging} || exit 1
 tar -xof - || {{ cd ..; rm -rf {staging}; exit 1; }}
-sync
+sync -f . 2>/dev/null || sync
 while IFS= read -r path; do
   mkdir -p "../${{path%/*}}" && mv -f "$path" "../$path" || exit 1
 done < .order
@@ -92,7 +92,9 @@ class Remote:
 
     def read(self, path: str, limit: int) -> bytes | None:
         try:
-            data = retried(lambda: self._run(_READ, path=path))
+            # Before it comes what the start of a shell may say there.
+            mark = secrets.token_hex(16)
+            data = retried(lambda: self._run(_READ, path=path, mark=mark)).partition(f"{mark}\n".encode())[2]
         except _NotThereError:
             return None
         if len(data) > limit:

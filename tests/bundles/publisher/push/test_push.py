@@ -311,6 +311,25 @@ def test_somebody_else_who_pushes_meanwhile_is_noticed(
     assert (www / "metadata/timestamp.json").read_bytes() == b"{}"
 
 
+def test_what_is_published_while_a_push_looks_at_the_site_goes_along(
+    publisher: Publisher,
+    open_www: Open,
+    www: Path,
+    new_host: Callable[..., Host],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = iter(["1.1.0", "1.2.0", "1.3.0"])  # of the histories between two looks the first one goes
+
+    def slowly(public: Path) -> dict[str, int]:
+        for version in versions:
+            publisher.publish(version)
+        return files_of(public)
+
+    monkeypatch.setattr("bundles.publisher.push.push.files_of", slowly)
+    run(publisher.site, open_www())
+    assert new_host(www).version() == "1.3.0"
+
+
 def test_one_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Open) -> None:
     push = Push(publisher.site, open_www())
 
@@ -509,6 +528,14 @@ def test_a_connection_that_fails_once_is_tried_again(
     run(publisher.site, open_destination(f"ssh://me@host:2222{www}"))
     assert (tmp_path / "failed").exists()
     assert (www / "metadata/timestamp.json").exists()
+
+
+def test_a_shell_that_greets_is_no_problem(publisher: Publisher, ssh: Path, www: Path) -> None:
+    ssh.write_text(ssh.read_text().replace("exec sh", "echo Welcome to www; echo; exec sh"))
+    run(publisher.site, open_destination(f"host:{www}"))
+    assert run(publisher.site, open_destination(f"host:{www}"), compare=True).is_empty
+    publisher.publish("1.1.0")
+    run(publisher.site, open_destination(f"host:{www}"))
 
 
 def test_leftovers_at_the_far_side_go_when_they_are_old(publisher: Publisher, ssh: Path, www: Path) -> None:
