@@ -95,7 +95,8 @@ class Push:
                 if TIMESTAMP in group:
                     self._verify_unchanged(before)  # 4.
                 self._destination.write([self._source(path, timestamp) for path in group], watch)
-            self._verify_pushed(timestamp)  # 5.
+            if steps.groups:
+                self._verify_pushed(timestamp)  # 5.
             # 6. What goes is known until it is gone, for destinations that list nothing.
             self._remember(record, steps, timestamp)
             if steps.removed:

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -74,6 +75,20 @@ def test_a_copy_has_the_same_files_byte_by_byte(publisher: Publisher, follow: Fo
 def _of_now(contents: dict[str, bytes]) -> dict[str, bytes]:
     """Without what only earlier editions of the site named."""
     return {path: data for path, data in contents.items() if "/files/" in path or path.endswith(".tar.gz")}
+
+
+def test_a_web_server_can_read_the_copy_whatever_the_umask(follow: Follow, copied: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        follow()
+    finally:
+        os.umask(before)
+    public = copied / "public"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (copied, public, *public.rglob("*"))} == {
+        0o755,
+        0o644,
+    }
+    assert stat.S_IMODE((copied / "mirror/trust").stat().st_mode) == 0o700
 
 
 def test_hosts_follow_the_copy(
