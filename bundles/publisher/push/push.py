@@ -14,7 +14,6 @@ from typing import Protocol
 
 import msgspec
 
-from bundles.client.targets import target_path
 from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.limits import LARGEST_STORED
@@ -173,7 +172,7 @@ class Push:
         """
         for of_bin in published.bins():
             for info in of_bin.targets.values():
-                yield target_path(info), info.length
+                yield str(self._site.file_of(info).relative_to(self._site.public)), info.length
         for bundle in self._site.bundles(published):
             for artifact in self._site.index_of(published, bundle).releases.values():
                 yield f"targets/{artifact.archive.path}", artifact.archive.length
