@@ -22,7 +22,7 @@ from bundles.filesystem.atomic import open_directory, write_all
 from bundles.filesystem.trees import open_regular, remove_tree, sync_filesystem
 from bundles.format.artifact import Digest
 from bundles.format.compressed_file import file_path, longest_compressed, verified
-from bundles.format.description import FileEntry, worth_asking_for
+from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
 
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
@@ -74,6 +74,11 @@ class Files:
                 _write(begun / described, gzipped([data]))
             _compress(members, wanted - {described}, begun)
             return wanted
+
+    def lacks(self, described: Digest, description: BundleDescription) -> bool:
+        """Whether the description of a bundle, or a file that `add` writes of it, is not there."""
+        listed = [described.sha256, *worth_asking_for(description.files.values())]
+        return not all(self.path(sha256).exists() for sha256 in listed)
 
     def _place(self, wanted: Iterable[str], begun: Path) -> None:
         with open_directory(self._directory) as directory:

@@ -68,6 +68,8 @@ class Publication:
     """Since the release that the channel gave before; ``None`` where there was none, or a version was given by hand."""
     pruned: tuple[str, ...] = ()
     """Versions of the bundle that are outdated by the rule of the site, and said to be pruned with this one."""
+    restored: bool = False
+    """Whether files of the version were lost from the site, and are written there again."""
 
     @property
     def changed(self) -> bool:
@@ -110,7 +112,7 @@ def publish_bundles(
     1. Nobody else publishes meanwhile, and what another publisher could not finish is finished.
     2. Read what is published, and verify it: what is signed anew is only what was signed before.
     3. Pack each bundle, and work out what the channel says of it next (`_Round.draft`). All problems are told together.
-    4. Where that is what it says already, nothing is written.
+    4. Where that is what it says already, nothing is written but what was lost of it.
     5. Sign the records of those bundles and the metadata that leads to them once, and write them (`announce`).
     """
     parse_channel(wish.channel)
@@ -119,8 +121,9 @@ def publish_bundles(
         drafts = _Round(site, wish, edition.published, scratch).drafts(sources, progress)  # 3.
         # 4.
         changed = [draft for draft in drafts if draft.publication.changed]
+        site.add(file for draft in drafts if draft.publication.restored for file in draft.new)
         if changed:
-            new = [file for draft in changed for file in draft.new]
+            new = [file for draft in changed if not draft.publication.restored for file in draft.new]
             publications = _told(site, drafts)
             announce(site, edition, [draft.record for draft in changed], new)  # 5.
             return publications
@@ -138,7 +141,7 @@ def plan_bundles(
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A publication, the record with it, and the archive that has to be written for it when it is not there yet."""
+    """A publication, the record with it, and the archive that has to be written when it is not there, or not whole."""
 
     publication: Publication
     record: Record
@@ -201,7 +204,7 @@ class _Round:
             named = record.index.releases[before.version]
             changes = Changes.between(self._description(named), bundle.description)
             if not changes:
-                return self._drafted(record, before, named, changes)
+                return self._drafted(record, before, named, changes, self._lost(named, bundle, output))
         # 3.
         artifact, new = self._packed(record, release, bundle, output)
         # 4.
@@ -214,11 +217,12 @@ class _Round:
         after: Release,
         artifact: Artifact,
         changes: Changes | None,
-        new: Sequence[NewArchive] = (),
+        new: Sequence[NewArchive],
     ) -> _Draft:
         channel, archive = self._wish.channel, artifact.archive
         statement = Statement(channel, record.index.find(channel), after, self._now)
-        publication = Publication(after, statement, archive.length, archive.sha256, changes)
+        restored = bool(new) and record.find_artifact(after.version) is not None
+        publication = Publication(after, statement, archive.length, archive.sha256, changes, restored=restored)
         following = record.with_version(after.version, artifact, self._now)
         return _Draft(publication, following.with_statement(channel, after, self._now), new)
 
@@ -261,18 +265,47 @@ class _Round:
         description = Digest(len(described), hashlib.sha256(described).hexdigest())
         known = record.history.versions.get(release.version)
         if known is not None and known.pruned is None and known.artifact.description == description:
-            return known.artifact, ()
-        is_ours = isinstance(bundle, DescribedBundle)
-        built = bundle.pack(output) if isinstance(bundle, DescribedBundle) else bundle
-        archive = Archive.of(release.bundle, release.version, Digest(built.size, built.sha256))
-        artifact = Artifact(archive, description)
+            return known.artifact, self._lost(known.artifact, bundle, output)
+        new = _packed(bundle, output)
+        artifact = Artifact(new.archive, description)
         if known is not None and known.artifact != artifact:
             published = known.artifact.archive.sha256
             raise PublishError(
                 str(release),
-                f"is published with sha256 {published}, this one has {built.sha256}: give it a new version",
+                f"is published with sha256 {published}, this one has {new.archive.sha256}: give it a new version",
             )
-        return artifact, [NewArchive(archive, built.path, is_ours)]
+        return artifact, [new]
+
+    def _lost(
+        self, artifact: Artifact, bundle: DescribedBundle | BuiltBundle, output: Path
+    ) -> Sequence[NewArchive]:
+        """The archive of a version that is published, when it or a file of it is not on the site any more.
+
+        Raises `PublishError` where it cannot be made again.
+        """
+        archive = artifact.archive
+        if not self._site.lacks(artifact, bundle.description):
+            return ()
+        if self._site.has(archive):  # which is verified when it is written in its own place
+            return [NewArchive(archive, self._site.archive_file(archive))]
+        new = _packed(bundle, output)
+        if new.archive != archive:  # another zlib compresses otherwise
+            description = bundle.description
+            raise PublishError(
+                f"{description.name} {description.version}",
+                f"is lost from the site, and what is packed now has sha256 {new.archive.sha256}, "
+                f"not {archive.sha256}: restore {archive.path} from a copy, or give it a new version",
+            )
+        return [new]
+
+
+def _packed(bundle: DescribedBundle | BuiltBundle, output: Path) -> NewArchive:
+    """The archive of a bundle, packed into ``output`` unless it is one; raises `PublishError`."""
+    is_ours = isinstance(bundle, DescribedBundle)
+    built = bundle.pack(output) if isinstance(bundle, DescribedBundle) else bundle
+    description = built.description
+    archive = Archive.of(description.name, description.version, Digest(built.size, built.sha256))
+    return NewArchive(archive, built.path, is_ours)
 
 
 @contextlib.contextmanager

@@ -45,8 +45,9 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from bundles.format.artifact import Archive
+from bundles.format.artifact import Archive, Artifact
 from bundles.format.bins import bin_of
+from bundles.format.description import BundleDescription
 from bundles.format.history import History, history_path
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX
@@ -175,9 +176,7 @@ class Site:
         # 2.
         edition.sign_timestamp()
         # 3.
-        archives = [self._write_archive(each) for each in new]
-        if archives:
-            self.files.add(archives)
+        self.add(new)
         for path, data in documents.items():
             self.write_target(infos[path], data)
         # 4.
@@ -252,6 +251,22 @@ class Site:
         """Write a target under the name with its hash; raises ``OSError``."""
         make_directory(self.file_of(info).parent)
         write_file(self.file_of(info), data)
+
+    def add(self, new: Iterable[NewArchive]) -> None:
+        """Write archives, then their files one by one; raises ``OSError``, and `PublishError` for other contents."""
+        if archives := [self._write_archive(each) for each in new]:
+            self.files.add(archives)
+
+    def has(self, archive: Archive) -> bool:
+        """Whether an archive is there, by its name and size."""
+        try:
+            return self.archive_file(archive).stat().st_size == archive.length
+        except FileNotFoundError:
+            return False
+
+    def lacks(self, artifact: Artifact, description: BundleDescription) -> bool:
+        """Whether the archive of a version, or one of its files, is not there, by names and the archive's size."""
+        return not self.has(artifact.archive) or self.files.lacks(artifact.description, description)
 
     def _write_archive(self, new: NewArchive) -> Path:
         destination = self.archive_file(new.archive)

@@ -76,6 +76,9 @@ class Silent:
     def planned(self, steps: Plan) -> None:
         pass
 
+    def moved(self, path: str, have: int) -> None:
+        pass
+
     def sent(self, path: str, size: int) -> None:
         pass
 
@@ -85,10 +88,10 @@ def site(tmp_path: Path) -> Site:
     return make_site(tmp_path / "site", None)
 
 
-def push(site: Site, location: str, keep: timedelta | None = None) -> Plan:
+def push(site: Site, location: str, keep: timedelta | None = None, *, compare: bool = False) -> Plan:
     destination = open_destination(location)
     try:
-        return Push(site, destination, keep).run(Silent()).plan
+        return Push(site, destination, keep, compare=compare).run(Silent()).plan
     finally:
         destination.close()
 
@@ -169,6 +172,18 @@ def test_without_its_record_each_file_is_asked_for(site: Site, dav: tuple[str, P
     push(site, url)
     shutil.rmtree(site.directory / "pushes")
     assert push(site, url).is_empty
+
+
+def test_what_is_not_remembered_there_is_asked_for_when_every_file_is_to_be_looked_at(
+    site: Site, dav: tuple[str, Path]
+) -> None:
+    url, root = f"http://{dav[0]}/puller", dav[1]
+    push(site, url)
+    (root / "metadata/1.bin-00.json").unlink()
+    (root / "metadata/1.bin-01.json").write_bytes(b"")
+    assert push(site, url).is_remembered
+    assert push(site, url, compare=True).copied == ("metadata/1.bin-00.json", "metadata/1.bin-01.json")
+    assert files_of(root) == files_of(site.public)
 
 
 def test_a_wrong_password_is_told_and_not_shown(site: Site, dav: tuple[str, Path]) -> None:

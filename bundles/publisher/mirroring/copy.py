@@ -28,7 +28,7 @@ from bundles.format.site_data import data_name
 from bundles.format.target_paths import target_path
 from bundles.format.tuf import Metadata, TargetFile, Timestamp
 from bundles.progress import transfer
-from bundles.publisher.mirroring.files import Files, Wanted, make_directories
+from bundles.publisher.mirroring.files import Files, Wanted
 from bundles.publisher.mirroring.source import Source
 from bundles.publisher.mirroring.state import Record, Selection, State
 from bundles.publisher.push.contents import TIMESTAMP, Kind, files_of, kind_of_file
@@ -247,8 +247,10 @@ class _Run:
         if data is None:  # hosts take the archive
             return
         yield Wanted.file(artifact.description)
-        for sha256, entry in worth_asking_for(BundleDescription.parse(data).files.values()).items():
-            yield Wanted.file(Digest(entry.size, sha256))
+        description = BundleDescription.parse(data)
+        shrinks_to = artifact.archive.length / max(description.size, artifact.archive.length)
+        for sha256, entry in worth_asking_for(description.files.values()).items():
+            yield Wanted.file(Digest(entry.size, sha256), shrinks_to)
 
     def _documents_of(self, source: Source, anchor: Anchor, documents: dict[str, bytes]) -> dict[str, bytes]:
         """All that is written from memory, by path; earlier roots than the anchor where the site has them."""
@@ -268,7 +270,8 @@ class _Run:
     def _fetch(self, missing: list[Wanted], check: Callable[[], None]) -> list[Wanted]:
         if not missing:
             return []
-        with transfer(str(self._mirror), doing="copying", done="copied"):
+        expected = sum(each.expected for each in missing)
+        with transfer(str(self._mirror), expected, doing="copying", done="copied"):
             return [each for each in missing if self._files.place(each, check)]
 
     def _groups(self, contents: dict[str, bytes]) -> list[tuple[str, ...]]:
@@ -293,15 +296,12 @@ class _Run:
         groups = self._groups(contents)
         there = Directory(str(self._public))
         for group in groups:
-            with explained(self._public):
-                for parent in {(self._public / path).parent for path in group}:
-                    make_directories(self._public, parent)
             there.write(
                 [
                     CopiedFile(path, len(contents[path]), self._public / path, contents[path])
                     for path in group
                 ],
-                lambda path, size: None,
+                _Unwatched(),
             )
         return groups
 
@@ -321,6 +321,16 @@ class _Run:
             else:
                 kept[path] = until
         return removed, kept
+
+
+class _Unwatched:
+    """Nobody watches metadata being written: it is small."""
+
+    def moved(self, path: str, have: int) -> None:
+        pass
+
+    def sent(self, path: str, size: int) -> None:
+        pass
 
 
 def _largest(info: TargetFile) -> int:

@@ -21,15 +21,18 @@ from bundles.format.target_paths import target_path
 from bundles.format.tuf import TargetFile
 from bundles.publisher.mirroring.state import Stamp
 from bundles.publisher.push.contents import FILES
+from bundles.publisher.push.directory import make_directories
 from bundles.transport.mirror import Mirror
 
 
 class Wanted:
     """A file that the copy is to have at ``path``, below ``public/`` as below the site."""
 
-    def __init__(self, path: str, info: TargetFile, *, optional: bool = False) -> None:
+    def __init__(self, path: str, info: TargetFile, expected: int, *, optional: bool = False) -> None:
         self.path = path
         self.info = info
+        self.expected = expected
+        """Bytes that it is likely to have."""
         self.optional = optional
         """Whether a site may lack it: hosts take the archive then."""
 
@@ -46,12 +49,14 @@ class Wanted:
             raise FormatError(
                 f"{where}/{path}", f"wanted a name that begins with its sha256, {archive.sha256}"
             )
-        return cls(path, TargetFile(archive.length, {"sha256": archive.sha256}, archive.path))
+        info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
+        return cls(path, info, archive.length)
 
     @classmethod
-    def file(cls, digest: Digest) -> "Wanted":
+    def file(cls, digest: Digest, shrinks_to: float = 1.0) -> "Wanted":
+        """``shrinks_to``: how small such files become; nobody has signed that, and it only says how long it takes."""
         info = CompressedFile(digest)
-        return cls(f"targets/{info.path}", info, optional=True)
+        return cls(f"targets/{info.path}", info, int(digest.length * shrinks_to), optional=True)
 
 
 class Files:
@@ -92,7 +97,7 @@ class Files:
                 return False
             raise
         with explained(path):
-            make_directories(self._public, path.parent)
+            make_directories(path.parent)
             os.chmod(staged, 0o644)
             os.rename(staged, path)
             sync_directory(path.parent)
@@ -134,12 +139,3 @@ def stamp_of(path: Path) -> Stamp:
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(str(path))
     return found.st_size, found.st_mtime_ns
-
-
-def make_directories(public: Path, directory: Path) -> None:
-    """Make ``directory`` below ``public`` so that any web server may read it; raises ``OSError``."""
-    missing = [each for each in (directory, *directory.parents) if each.is_relative_to(public)]
-    for each in reversed(missing):
-        if not each.exists():
-            each.mkdir()
-            each.chmod(0o755)

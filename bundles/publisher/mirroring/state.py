@@ -22,6 +22,7 @@ from bundles.client.targets import explained
 from bundles.client.trust_anchor import Anchor
 from bundles.errors import SettingsError, StoreError
 from bundles.filesystem.atomic import read_limited, write_file
+from bundles.publisher.push.directory import make_directories
 
 _FORMAT = 1
 _LARGEST = 256 * 1024 * 1024
@@ -61,6 +62,7 @@ class State:
     def held(self) -> Iterator[None]:
         """Raises `StoreError` while another process works on this copy."""
         with explained(self.directory):
+            make_directories(self.directory.parent)  # public/ is below it
             self.incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             lock = os.open(self.directory / "lock", flags, 0o600)

@@ -18,8 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.errors import PublishError
-from bundles.filesystem.trees import measure
+from bundles.errors import FormatError, PublishError
+from bundles.filesystem.trees import measure, open_regular
+from bundles.format.artifact import Digest
+from bundles.format.compressed_file import verify
 
 TIMESTAMP = "metadata/timestamp.json"
 FILES = "targets/files/"
@@ -71,26 +73,38 @@ class Source(msgspec.Struct, frozen=True):
 def files_of(public: Path) -> dict[str, int]:
     """The path and the size in bytes of each file of a site; raises ``OSError``."""
     found: dict[str, int] = {}
-    for directory, names, files in os.walk(public, onerror=_raise):
-        # What is hidden is nobody's: a publisher packs there, and removes it while others look.
-        names[:] = sorted(name for name in names if not name.startswith("."))
-        for name in files:
-            full = os.path.join(directory, name)
-            path = os.path.relpath(full, public)
-            if kind_of_file(path) is not None:
-                found[path] = os.stat(full).st_size
+    for top in filter(os.path.lexists, (os.path.join(public, "metadata"), os.path.join(public, "targets"))):
+        for directory, names, files in os.walk(top, onerror=_raise):  # each may be a link to another disk
+            # What is hidden is nobody's: a publisher packs there, and removes it while others look.
+            names[:] = sorted(name for name in names if not name.startswith("."))
+            for name in files:
+                full = os.path.join(directory, name)
+                path = os.path.relpath(full, public)
+                if kind_of_file(path) is not None:
+                    found[path] = os.stat(full).st_size
     return found
 
 
 def verify_source(source: Source) -> None:
-    """Raise `PublishError` for a target that is not what its name says: it was damaged here."""
-    found = _TARGET.fullmatch(source.path)
-    if found is None or source.path.startswith(FILES):
+    """Raise `PublishError` for a target that is not what its name says: it was damaged here; and ``OSError``."""
+    if (found := _TARGET.fullmatch(source.path)) is None:
         return
-    if measure(source.file).sha256 != found["sha256"]:
-        raise PublishError(
-            str(source.file), "is not what its name says: `puller site verify` looks at all of them"
-        )
+    try:
+        if source.path.startswith(FILES):
+            _verify_compressed(source.file, found["sha256"])
+        elif measure(source.file).sha256 != found["sha256"]:
+            raise FormatError("", "has another sha256")
+    except FormatError as error:
+        what = f"is not what its name says ({error.what}): `puller site verify` looks at all of them"
+        raise PublishError(str(source.file), what) from None
+
+
+def _verify_compressed(path: Path, sha256: str) -> None:
+    """Raise ``FormatError`` for a file that hosts would refuse."""
+    with open_regular(path) as stream:
+        # A gzip file ends with the size of what it holds, modulo 2**32; that of a file in a bundle is below that.
+        stream.seek(max(os.fstat(stream.fileno()).st_size - 4, 0))
+        verify(stream, Digest(int.from_bytes(stream.read(), "little"), sha256))
 
 
 def in_order(paths: Iterator[str] | list[str]) -> list[str]:

@@ -6,7 +6,7 @@ be over in a moment is a `PassingError`, and is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from bundles.errors import PublishError
@@ -19,12 +19,21 @@ _ATTEMPTS = 5
 _LONGEST_PAUSE = 20.0
 """Seconds."""
 
-Sent = Callable[[str, int], None]
-"""Told of each file that is at the destination, and its bytes."""
-
 
 class PassingError(PublishError):
     """A failure of a destination that may be over in a moment."""
+
+
+class Sending(Protocol):
+    """Told how copying goes, in whatever thread."""
+
+    def moved(self, path: str, have: int) -> None:
+        """Called while a file is on its way, of which ``have`` bytes have passed; fewer when it begins anew."""
+        ...
+
+    def sent(self, path: str, size: int) -> None:
+        """Called for each file that is there; ``size`` is bytes."""
+        ...
 
 
 class Destination(Protocol):
@@ -34,15 +43,15 @@ class Destination(Protocol):
         """The files of the site there with their sizes in bytes; ``None`` where this kind cannot tell."""
         ...
 
-    def size(self, path: str) -> int | None:
-        """Bytes of one file; ``None`` when it is not there."""
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """The sizes in bytes of those of these files that are there, each asked for; -1 for one that is not told."""
         ...
 
     def read(self, path: str, limit: int) -> bytes | None:
         """The contents of one file of at most ``limit`` bytes; ``None`` when it is not there."""
         ...
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         """Copy files, in this order as far as they are visible to readers."""
         ...
 

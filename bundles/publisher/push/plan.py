@@ -28,6 +28,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What stays for a while, and since when it is of no use."""
     sizes: Mapping[str, int] = {}
     """Bytes of what is copied and of what goes."""
+    is_remembered: bool = False
+    """Whether the files there are those that earlier pushes remember, and were not looked at."""
 
     @property
     def copied(self) -> tuple[str, ...]:
@@ -58,12 +60,14 @@ def plan(
     keep: timedelta,
     now: datetime,
     holds_under: Callable[[int], bool],
+    *,
+    is_remembered: bool = False,
 ) -> Plan:
     """The plan that makes a destination what the site is.
 
     ``local`` and ``there``: the files of both, with their sizes. ``wanted``: those of the site that are copied.
     ``gone``: since when files are known to be of no use. ``holds_under``: whether what readers are led to at the
-    destination is signed for by a version of the root.
+    destination is signed for by a version of the root. ``is_remembered``: see `Plan`.
     """
     kinds: dict[Kind | None, list[str]] = {}
     for path in wanted:
@@ -83,6 +87,7 @@ def plan(
         tuple(removed),
         waiting,
         {**{path: there[path] for path in removed}, **{path: local[path] for path in wanted}},
+        is_remembered,
     )
 
 

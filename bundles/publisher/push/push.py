@@ -2,11 +2,12 @@
 
 * Only what is signed and complete is pushed, and nothing older than what is there.
 * What was interrupted is gone on with: files that are there are not sent again.
+* It is done when the destination gives out what was sent last.
 * Files of others at the destination are never touched.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -16,25 +17,24 @@ import msgspec
 from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.limits import LARGEST_STORED
+from bundles.publisher.published import Published
 from bundles.publisher.push.contents import TIMESTAMP, Kind, Source, files_of, kind_of_file, verify_source
-from bundles.publisher.push.destination import Destination
+from bundles.publisher.push.destination import Destination, Sending
 from bundles.publisher.push.editions import Edition
 from bundles.publisher.push.plan import Plan, plan
 from bundles.publisher.push.record import Record, RecordFile
 from bundles.publisher.site import Site, explained
 
 _FIRST_ROOT = "metadata/1.root.json"
+_NOT_THERE = -1
+"""In the place of a size."""
 
 
-class Watch(Protocol):
+class Watch(Sending, Protocol):
     """Told how a push goes."""
 
     def planned(self, steps: Plan) -> None:
         """Called once, before anything is copied."""
-        ...
-
-    def sent(self, path: str, size: int) -> None:
-        """Called for each file that is there; ``size`` is bytes."""
         ...
 
 
@@ -50,16 +50,23 @@ class Push:
 
     ``keep``: how long files stay there that are gone from the site; by default the lifetime of the timestamp, which is
     how long a reader may go on with one that leads to them. ``replace``: also over an edition that is newer than this
-    one, or cannot be read.
+    one, or cannot be read. ``compare``: look at every file there, as if nothing were remembered of earlier pushes.
     """
 
     def __init__(
-        self, site: Site, destination: Destination, keep: timedelta | None = None, *, replace: bool = False
+        self,
+        site: Site,
+        destination: Destination,
+        keep: timedelta | None = None,
+        *,
+        replace: bool = False,
+        compare: bool = False,
     ) -> None:
         self._site = site
         self._destination = destination
         self._keep = site.settings().lifetimes.timestamp if keep is None else keep
         self._replace = replace
+        self._compare = compare
         self._file = RecordFile(site.directory, str(destination))
 
     def plan(self) -> Plan:
@@ -73,18 +80,23 @@ class Push:
         2. The edition of the site is read once; later ones are for later pushes. Compare it with what is there.
         3. Copy, group after group; a target that is not what its name says is found before it is sent.
         4. Before ``timestamp.json``: is there still what was compared with? If not, somebody else has pushed meanwhile.
-        5. Remember what is there, and remove what is of no use any more.
+        5. Is it what the destination gives out now? A server may take everything, and keep nothing.
+        6. Remember what is there, and remove what is of no use any more.
         """
         with self._file.held():  # 1.
             # 2.
             steps, record, timestamp, before = self._prepare()
             watch.planned(steps)
+            if steps.groups:
+                self._begin(record)
             # 3.
             for group in steps.groups:
                 if TIMESTAMP in group:
                     self._verify_unchanged(before)  # 4.
-                self._destination.write([self._source(path, timestamp) for path in group], watch.sent)
-            # 5. What goes is known until it is gone, for destinations that list nothing.
+                self._destination.write([self._source(path, timestamp) for path in group], watch)
+            if steps.groups:
+                self._verify_pushed(timestamp)  # 5.
+            # 6. What goes is known until it is gone, for destinations that list nothing.
             self._remember(record, steps, timestamp)
             if steps.removed:
                 self._destination.remove(steps.removed)
@@ -95,14 +107,13 @@ class Push:
 
     def _prepare(self) -> tuple[Plan, Record, bytes, bytes | None]:
         """The plan, the record, and ``timestamp.json`` of the site and of the destination."""
-        with explained(self._site.public):
-            timestamp = read_limited(self._site.public / TIMESTAMP, LARGEST_STORED)
-            self._verify_site()
-            local = files_of(self._site.public)
+        timestamp, published, local = self._edition()
+        self._verify_complete(published, local)
         before = self._destination.read(TIMESTAMP, LARGEST_STORED)
         self._verify_may_follow(timestamp, before)
         record = self._file.load()
-        is_ours = before is not None and record.timestamp == _digest(before)
+        is_remembered = before is not None and record.timestamp == _digest(before)
+        is_ours = is_remembered and not self._compare
         there = self._there(record, local, is_known=is_ours)
         read_again = set() if is_ours else Edition(timestamp, self._read_here).names()
         wanted = self._wanted(local, there, read_again)
@@ -116,24 +127,55 @@ class Push:
             local,
             wanted,
             there,
-            record.gone if is_ours else {},
+            record.gone if is_remembered else {},
             self._keep,
             self._site.now(),
             lambda version: (
                 former is not None and former.holds_under(self._read_here(f"metadata/{version}.root.json"))
             ),
+            is_remembered=is_ours and record.lists_nothing,
         )
         return steps, record, timestamp, before
 
-    def _verify_site(self) -> None:
-        """What hosts would refuse is not pushed: signatures, expiry, and the indexes of bundles."""
+    def _edition(self) -> tuple[bytes, Published, dict[str, int]]:
+        """``timestamp.json`` of the site, its metadata and its files, of one moment: others may publish meanwhile."""
+        with explained(self._site.public):
+            while True:
+                timestamp = read_limited(self._site.public / TIMESTAMP, LARGEST_STORED)
+                published = self._verified()
+                local = files_of(self._site.public)
+                if read_limited(self._site.public / TIMESTAMP, LARGEST_STORED) == timestamp:
+                    return timestamp, published, local
+
+    def _verified(self) -> Published:
+        """The metadata of the site; what hosts would refuse is not pushed."""
         published = self._site.published()
         if published.timestamp.expires <= self._site.now():
             what = (
                 f"expired at {published.timestamp.expires:%Y-%m-%d %H:%M} UTC: puller site refresh signs anew"
             )
             raise PublishError(str(self._site.metadata / "timestamp.json"), what)
-        self._site.indexes()
+        return published
+
+    def _verify_complete(self, published: Published, local: Mapping[str, int]) -> None:
+        """Raise `PublishError` when a file that hosts are led to is lost, or cut off: it would go there, too."""
+        for path, size in self._led_to(published):
+            if local.get(path) != size:
+                found = "is not there" if path not in local else f"has {local[path]} bytes, not {size}"
+                again = ", or publish that version again" if path.endswith(".tar.gz") else ""
+                raise PublishError(str(self._site.public / path), f"{found}: restore it from a copy{again}")
+
+    def _led_to(self, published: Published) -> Iterator[tuple[str, int]]:
+        """The targets of the site with their sizes in bytes; not the files that it has one by one.
+
+        Hosts take the archive in the place of those.
+        """
+        for of_bin in published.bins():
+            for info in of_bin.targets.values():
+                yield str(self._site.file_of(info).relative_to(self._site.public)), info.length
+        for bundle in self._site.bundles(published):
+            for artifact in self._site.index_of(published, bundle).releases.values():
+                yield f"targets/{artifact.archive.path}", artifact.archive.length
 
     def _verify_may_follow(self, timestamp: bytes, before: bytes | None) -> None:
         """Raise `PublishError` where the destination has another site, or an edition that this one is not after."""
@@ -153,14 +195,18 @@ class Push:
                 str(self._destination), f"has {what}: is this a copy? --replace pushes it all the same"
             )
 
-    def _there(self, record: Record, local: Iterable[str], *, is_known: bool) -> dict[str, int]:
+    def _there(self, record: Record, local: Mapping[str, int], *, is_known: bool) -> dict[str, int]:
         """The files of the destination with their sizes, listed there, remembered, or asked for one by one."""
         if (listed := self._destination.files()) is not None:
             record.files.clear()
             return listed
-        if not is_known:
-            asked = ((path, self._destination.size(path)) for path in sorted(local))
-            record.files = {path: size for path, size in asked if size is not None}
+        # A push that was killed has brought files that it could not remember. And of those that are remembered none
+        # is forgotten: nobody would ever remove it.
+        asked = (
+            {*local, *record.files} if not is_known else local.keys() - record.files if record.begun else ()
+        )
+        record.files |= dict.fromkeys(asked, _NOT_THERE) | self._destination.sizes(sorted(asked))
+        record.files = {path: size for path, size in record.files.items() if size != _NOT_THERE}
         record.lists_nothing = True
         return record.files
 
@@ -202,7 +248,18 @@ class Push:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != before:
             raise PublishError(str(self._destination), "was pushed to by somebody else meanwhile; push again")
 
+    def _verify_pushed(self, timestamp: bytes) -> None:
+        if self._destination.read(TIMESTAMP, LARGEST_STORED) != timestamp:
+            what = "is not what was sent: was it pushed to by somebody else, does it keep nothing, or is this a cache?"
+            raise PublishError(f"{self._destination}/{TIMESTAMP}", what)
+
+    def _begin(self, record: Record) -> None:
+        if record.lists_nothing and not record.begun:
+            record.begun = True
+            self._file.store(record)
+
     def _remember(self, record: Record, steps: Plan, timestamp: bytes) -> None:
+        record.begun = False
         record.timestamp = _digest(timestamp)
         record.gone = {**steps.gone, **dict.fromkeys(steps.removed, self._site.now() - self._keep)}
         if record.lists_nothing:

@@ -4,6 +4,8 @@ One file for each destination, ``pushes/NAME.json`` in the site's directory; the
 
 * It holds for as long as the destination has the ``timestamp.json`` that was pushed last: then sizes say enough of the
   other files. Otherwise every file is looked at.
+* Where a destination lists nothing, it is noted that a push begins: one that is killed has brought files that nobody
+  remembers, and the next one asks for them.
 * A file that is gone from the site stays at the destination for a while, as readers may hold a ``timestamp.json`` that
   leads to it. The while begins when its disappearance was first pushed.
 * A damaged record is as good as none: more is compared, and what is gone stays longer.
@@ -40,6 +42,8 @@ class Record(msgspec.Struct):
     """Whether the destination cannot say which files it has."""
     files: dict[str, int] = {}
     """Sizes in bytes of the files there, where it cannot."""
+    begun: bool = False
+    """Whether a push has begun to copy since: there may be files that are not remembered."""
     gone: dict[str, datetime] = {}
     """Files that are there and not in the site any more, and since when a push knows that."""
 

@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from bundles.errors import PublishError
 from bundles.publisher.push.contents import TIMESTAMP, Source, kind_of_file
-from bundles.publisher.push.destination import PassingError, Sent, retried
+from bundles.publisher.push.destination import PassingError, Sending, retried
 
 _CONNECTIONS: Final = 8
 _AT_ONCE: Final = 1000
@@ -37,11 +37,13 @@ class ObjectStore:
     @classmethod
     def open(cls, location: str) -> ObjectStore:
         """``s3://bucket/prefix``; raises `PublishError`."""
-        parts = urlsplit(location)
+        what = "wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
+        try:
+            parts = urlsplit(location)
+        except ValueError:
+            raise PublishError("s3://", what) from None
         if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-            raise PublishError(
-                "s3://", "wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
-            )
+            raise PublishError("s3://", what)
         try:
             import boto3
             from botocore.config import Config
@@ -60,14 +62,8 @@ class ObjectStore:
     def files(self) -> dict[str, int]:
         return retried(lambda: dict(self._listed()))
 
-    def size(self, path: str) -> int | None:
-        try:
-            with _Explained(f"{self}/{path}"):
-                return int(
-                    self._client.head_object(Bucket=self._bucket, Key=self._key(path))["ContentLength"]
-                )
-        except _NotThereError:
-            return None
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return {path: size for path, size in self.files().items() if path in paths}
 
     def read(self, path: str, limit: int) -> bytes | None:
         try:
@@ -78,12 +74,12 @@ class ObjectStore:
             raise PublishError(f"{self}/{path}", f"has more than {limit} bytes")
         return data
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         """Several at once; what must come after another is in another call."""
 
         def one(source: Source) -> None:
-            retried(lambda: self._put(source))
-            sent(source.path, source.size)
+            retried(lambda: self._put(source, watch))
+            watch.sent(source.path, source.size)
 
         _each(one, sources)
 
@@ -121,7 +117,7 @@ class ObjectStore:
             )
             return data
 
-    def _put(self, source: Source) -> None:
+    def _put(self, source: Source, watch: Sending) -> None:
         extra = {"ContentType": "application/octet-stream"}
         if source.path == TIMESTAMP:
             extra["CacheControl"] = "no-cache"
@@ -131,7 +127,15 @@ class ObjectStore:
                     io.BytesIO(source.data), self._bucket, self._key(source.path), extra
                 )
             else:
-                self._client.upload_file(str(source.file), self._bucket, self._key(source.path), extra)
+                passed: list[int] = []  # of each piece, less than none for one that is sent again
+
+                def moved(count: int) -> None:
+                    passed.append(count)
+                    watch.moved(source.path, sum(passed))
+
+                self._client.upload_file(
+                    str(source.file), self._bucket, self._key(source.path), extra, Callback=moved
+                )
 
     def _key(self, path: str) -> str:
         return self._prefix + path
@@ -165,6 +169,12 @@ class _Explained:
             raise PassingError(self._where, " ".join(str(error).split())) from None
         if isinstance(error, BotoCoreError | Boto3Error):
             raise PublishError(self._where, " ".join(str(error).split())) from None
+        if isinstance(error, OSError):
+            raise PublishError(str(error.filename or self._where), error.strerror or str(error)) from None
+        if isinstance(error, Exception) and not isinstance(error, PublishError):
+            # An endpoint that is none, or answers that are not those of a store: boto3 has no class for these.
+            what = f"boto3 cannot make sense of the endpoint or its answer ({type(error).__name__}): {error}"
+            raise PublishError(self._where, " ".join(what.split())) from None
 
 
 def _hint(code: str) -> str:

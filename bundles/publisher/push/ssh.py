@@ -16,19 +16,21 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import IO, Final
 
 from bundles.errors import PublishError
 from bundles.publisher.push.contents import Source, kind_of_file
-from bundles.publisher.push.destination import PassingError, Sent, retried
+from bundles.publisher.push.destination import PassingError, Sending, retried
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
-_MOST_FILES: Final = 500
-"""Of one archive: what it holds is sent again when a connection breaks."""
+_MOST_FILES: Final = 5000
+"""Of one archive: what it holds is sent again when a connection breaks. For each the far side waits for its disk."""
 _NOT_CONNECTED: Final = 255
 _NOT_FOUND: Final = 44
 _LONGEST_MESSAGE: Final = 500
+_PAUSE: Final = 0.3
+"""Seconds."""
 _OPTIONS: Final = (
     "-o",
     "ConnectTimeout=30",
@@ -39,10 +41,14 @@ _OPTIONS: Final = (
     "-T",
 )
 
-_LIST: Final = (
-    "cd {root} 2>/dev/null || exit 0; find metadata targets -type f -exec ls -ln {{}} + 2>/dev/null; exit 0"
-)
-_READ: Final = "cd {root} 2>/dev/null && [ -f {path} ] || exit 44; exec cat {path}"
+# How `ls -l` shows sizes and times must not depend on what the shell of that user sets.
+_LIST: Final = """\
+cd {root} 2>/dev/null || exit 0
+unset TIME_STYLE BLOCK_SIZE LS_BLOCK_SIZE BLOCKSIZE QUOTING_STYLE
+LC_ALL=C; export LC_ALL
+find metadata/ targets/ -type f -exec ls -ln {{}} + 2>/dev/null
+exit 0"""
+_READ: Final = "cd {root} 2>/dev/null && [ -f {path} ] || exit 44; echo {mark}; exec cat {path}"
 _REMOVE: Final = 'cd {root} || exit 1; while IFS= read -r path; do rm -f -- "$path" || exit 1; done'
 _WRITE: Final = """\
 umask 022
@@ -50,7 +56,7 @@ mkdir -p {root} && cd {root} || exit 1
 find . -name '.puller-push-*' -prune -mtime +0 -exec rm -rf {{}} +
 mkdir {staging} && cd {staging} || exit 1
 tar -xof - || {{ cd ..; rm -rf {staging}; exit 1; }}
-sync
+sync -f . 2>/dev/null || sync
 while IFS= read -r path; do
   mkdir -p "../${{path%/*}}" && mv -f "$path" "../$path" || exit 1
 done < .order
@@ -74,29 +80,32 @@ class Remote:
     def files(self) -> dict[str, int]:
         output = retried(lambda: self._run(_LIST))
         found: dict[str, int] = {}
-        for line in output.decode("utf-8", "replace").splitlines():
+        for line in filter(str.strip, output.decode("utf-8", "replace").splitlines()):
             fields = line.split(None, 8)
-            if len(fields) == 9 and fields[4].isdigit() and kind_of_file(fields[8]) is not None:
-                found[fields[8]] = int(fields[4])
+            path = fields[-1].replace("//", "/")  # some find join what they were given so
+            if len(fields) == 9 and fields[4].isdigit() and kind_of_file(path) is not None:
+                found[path] = int(fields[4])
         return found
 
-    def size(self, path: str) -> int | None:
-        return self.files().get(path)
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return {path: size for path, size in self.files().items() if path in paths}
 
     def read(self, path: str, limit: int) -> bytes | None:
         try:
-            data = retried(lambda: self._run(_READ, path=path))
+            # Before it comes what the start of a shell may say there.
+            mark = secrets.token_hex(16)
+            data = retried(lambda: self._run(_READ, path=path, mark=mark)).partition(f"{mark}\n".encode())[2]
         except _NotThereError:
             return None
         if len(data) > limit:
             raise PublishError(f"{self}/{path}", f"has more than {limit} bytes")
         return data
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         for batch in _batches(sources):
-            retried(lambda batch=batch: self._send(batch))  # type: ignore[misc]  # bound now
+            retried(lambda batch=batch: self._send(batch, watch))  # type: ignore[misc]  # bound now
             for source in batch:
-                sent(source.path, source.size)
+                watch.sent(source.path, source.size)
 
     def remove(self, paths: Iterable[str]) -> None:
         names = "".join(f"{path}\n" for path in paths).encode()
@@ -109,21 +118,38 @@ class Remote:
             shutil.rmtree(self._control, ignore_errors=True)
             self._control = ""
 
-    def _send(self, batch: Sequence[Source]) -> None:
+    def _send(self, batch: Sequence[Source], watch: Sending) -> None:
         with tempfile.TemporaryFile() as archive:
             _pack(batch, archive)
             archive.seek(0)
-            self._run(_WRITE, archive, staging=f".puller-push-{secrets.token_hex(6)}")
+            size = sum(source.size for source in batch)
 
-    def _run(self, script: str, given: bytes | IO[bytes] = b"", **words: str) -> bytes:
-        """What a script of the far side prints; raises `PassingError` when there was no connection."""
+            def moved() -> None:
+                # The descriptor is shared with ssh, and with it the place where it reads.
+                watch.moved(batch[0].path, min(os.lseek(archive.fileno(), 0, os.SEEK_CUR), size))
+
+            self._run(_WRITE, archive, moved, staging=f".puller-push-{secrets.token_hex(6)}")
+
+    def _run(
+        self,
+        script: str,
+        given: bytes | IO[bytes] = b"",
+        waiting: Callable[[], None] = lambda: None,
+        **words: str,
+    ) -> bytes:
+        """What a script of the far side prints; raises `PassingError` when there was no connection.
+
+        ``waiting`` is called every while.
+        """
         quoted = {name: shlex.quote(word) for name, word in {"root": self._root, **words}.items()}
         command = [*self._ssh(), self._host, f"exec sh -c {shlex.quote(script.format(**quoted))}"]
-        source: dict[str, Any] = {"input": given} if isinstance(given, bytes) else {"stdin": given}
+        stdin, data = (subprocess.PIPE, given) if isinstance(given, bytes) else (given, None)
         try:
-            done = subprocess.run(command, capture_output=True, check=False, **source)
+            process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         except FileNotFoundError:
             raise PublishError(str(self), "ssh is not installed here") from None
+        with process:
+            done = _ended(process, data, waiting)
         if done.returncode == _NOT_FOUND and script is _READ:
             raise _NotThereError(str(self), "is not there")
         if done.returncode:
@@ -138,6 +164,23 @@ class Remote:
         shared = ("ControlMaster=auto", f"ControlPath={self._control}/s", "ControlPersist=60")
         options = [word for option in shared for word in ("-o", option)]
         return ["ssh", *_OPTIONS, *options, *(["-p", self._port] if self._port else [])]
+
+
+def _ended(
+    process: subprocess.Popen[bytes], data: bytes | None, waiting: Callable[[], None]
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        while True:
+            try:
+                output, said = process.communicate(data, timeout=_PAUSE)
+            except subprocess.TimeoutExpired:  # nothing of what was read or written is lost
+                data = None  # it is written on, and must not be given twice
+                waiting()
+            else:
+                return subprocess.CompletedProcess(process.args, process.returncode, output, said)
+    except BaseException:
+        process.kill()
+        raise
 
 
 class _NotThereError(PublishError):

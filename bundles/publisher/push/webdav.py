@@ -7,9 +7,10 @@
   environment, as for other programs that use ``requests``.
 """
 
+import io
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from typing import Any, Final, TypeVar
@@ -20,7 +21,8 @@ import urllib3.exceptions as urllib3
 
 from bundles.errors import PublishError, SettingsError
 from bundles.publisher.push.contents import Source
-from bundles.publisher.push.destination import PassingError, Sent, retried
+from bundles.publisher.push.destination import PassingError, Sending, retried
+from bundles.publisher.site import explained
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings
 from bundles.transport.web_failures import explain
@@ -52,19 +54,27 @@ class WebDav:
     def files(self) -> None:
         """Nothing: most servers cannot tell."""
 
-    def size(self, path: str) -> int | None:
-        answer = retried(lambda: self._ask("HEAD", path, headers={"Accept-Encoding": "identity"}))
-        return None if answer.status_code in _GONE else int(answer.headers.get("Content-Length", -1))
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+
+        def one(path: str) -> None:
+            answer = retried(lambda: self._ask("HEAD", path, headers={"Accept-Encoding": "identity"}))
+            if answer.status_code not in _GONE:
+                length = answer.headers.get("Content-Length", "")
+                found[path] = int(length) if length.isdecimal() else -1
+
+        self._each(one, list(paths))
+        return found
 
     def read(self, path: str, limit: int) -> bytes | None:
         return retried(lambda: self._read(path, limit))
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         """Several at once; what must come after another is in another call."""
 
         def one(source: Source) -> None:
-            retried(lambda: self._put(source))
-            sent(source.path, source.size)
+            retried(lambda: self._put(source, watch))
+            watch.sent(source.path, source.size)
 
         self._each(one, sources)
 
@@ -90,14 +100,14 @@ class WebDav:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _put(self, source: Source) -> None:
+    def _put(self, source: Source, watch: Sending) -> None:
         directory, _, name = source.path.rpartition("/")
         hidden = f"{directory}/.puller-push-{secrets.token_hex(6)}"
         try:
             if source.data is not None:
                 self._ask("PUT", hidden, data=source.data)
             else:
-                with open(source.file, "rb") as stream:
+                with explained(source.file), _Watched(source, watch) as stream:
                     # An empty file is no stream to requests: it would be sent in chunks.
                     self._ask("PUT", hidden, data=stream if source.size else b"")
             destination = self._url(f"{directory}/{name}")
@@ -159,6 +169,20 @@ class WebDav:
                 session.auth = (self._location.username, self._location.password or "")
             self._sessions.append(session)
         return session
+
+
+class _Watched(io.BufferedReader):
+    """A file that is sent, which tells how much of it was read."""
+
+    def __init__(self, source: Source, watch: Sending) -> None:
+        super().__init__(io.FileIO(source.file))
+        self._path = source.path
+        self._watch = watch
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self._watch.moved(self._path, self.tell())
+        return data
 
 
 def _hint(answer: requests.Response) -> str:

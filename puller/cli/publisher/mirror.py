@@ -107,7 +107,8 @@ def _sentence(done: "Copied", *, noop: bool) -> str:
     if done.is_empty:
         return f"is as the site is{later}"
     copied, removed = ("to copy", "to remove") if noop else ("copied", "removed")
-    said = f"{len(done.fetched) + len(done.written)} files {copied}"
+    count = len(done.fetched) + len(done.written)
+    said = f"{'1 file' if count == 1 else f'{count} files'} {copied}"
     return said + (f", {len(done.removed)} {removed}" if done.removed else "") + later
 
 

@@ -74,7 +74,7 @@ def publish(
 
     The hosts that follow the channel get these versions with their next run, also when they are older
     ones: all of them, or with --percent or --over some of them first. The contents of a version never
-    change; publishing the same again does nothing.
+    change; publishing the same again writes what the site has lost of it, and nothing else.
 
     Several bundles are published in one signed step: a host sees all of it or nothing, and what is wrong
     with one of them, such as what `puller lint` calls an error on any host, is told before anything is
@@ -121,7 +121,7 @@ def publish(
     elif len(publications) == 1 and version != AUTO and not noop:
         (one,) = publications
         print_statement(
-            directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})", pruned_lines(one)
+            directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})", more_lines(one)
         )
     else:
         _print_all(directory, publications, channel, noop)
@@ -187,7 +187,7 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
         click.echo(publication_line(publication))
         for line in ended_rollout(publication.statement):
             click.echo(f"  {line}")
-        for line in pruned_lines(publication):
+        for line in more_lines(publication):
             click.echo(line)
     changed = sum(publication.changed for publication in publications)
     count = f"{changed} of {len(publications)} {'bundle' if len(publications) == 1 else 'bundles'}"
@@ -200,11 +200,12 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
         click.echo(next_step(directory))
 
 
-def pruned_lines(publication: "Publication") -> list[str]:
-    """The line about the versions that are pruned with a publication, if any are."""
-    if not (versions := publication.pruned):
-        return []
-    return [f"  prunes {first_few(versions, 5)}, by the rule of site.yaml"]
+def more_lines(publication: "Publication") -> list[str]:
+    """The lines about files that were lost and come back with a publication, and versions that are pruned with it."""
+    lines = ["  writes files again that the site has lost"] if publication.restored else []
+    if versions := publication.pruned:
+        lines.append(f"  prunes {first_few(versions, 5)}, by the rule of site.yaml")
+    return lines
 
 
 def _plain(publication: "Publication") -> dict[str, Any]:
@@ -218,6 +219,7 @@ def _plain(publication: "Publication") -> dict[str, Any]:
         "sha256": publication.sha256,
         "rollout": release.fields().get("rollout"),
         "pruned": list(publication.pruned),
+        "restored": publication.restored,
         "changes": None if changes is None else _plain_changes(changes),
     }
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,10 +36,22 @@ _SHOWN = 20
     help="How long files stay there that are gone here: 12h, 7d.  [default: the lifetime of the timestamp]",
 )
 @click.option("--replace", is_flag=True, help="Push over an edition that is newer than this one, or damaged.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Look at every file there; somebody else may have changed or removed some.",
+)
 @click.option("--noop", is_flag=True, help="Say what would be copied and removed, and do neither.")
 @text_format_option
 def push(
-    directory: Path, destination: str, keep: str | None, *, replace: bool, noop: bool, output_format: str
+    directory: Path,
+    destination: str,
+    keep: str | None,
+    *,
+    replace: bool,
+    compare: bool,
+    noop: bool,
+    output_format: str,
 ) -> None:
     """Bring what the site DIR publishes to DESTINATION, from where hosts read it.
 
@@ -67,14 +80,15 @@ def push(
 
     site = Site(directory)
     with _closing(open_destination(destination)) as there:
-        work = Push(site, there, None if keep is None else parse_duration(keep, "--keep"), replace=replace)
+        kept_for = None if keep is None else parse_duration(keep, "--keep")
+        work = Push(site, there, kept_for, replace=replace, compare=compare)
         steps = work.plan() if noop else work.run(_Progress(str(there))).plan
         if output_format == "json":
             show(_plain(steps, str(there), noop=noop), "json")
         elif noop:
             _print_plan(steps, str(there))
         elif steps.is_empty:
-            click.echo(f"{there}: is as the site is")
+            click.echo(f"{there}: {_nothing_to_do(steps)}")
 
 
 @contextlib.contextmanager
@@ -93,6 +107,9 @@ class _Progress:
         self._is_watched = can_redraw(sys.stderr)
         self._files = self._bytes = self._all_files = self._all_bytes = 0
         self._started = self._drawn = 0.0
+        self._parts: dict[str, int] = {}
+        """Bytes that have passed of files that are not there yet."""
+        self._lock = threading.Lock()
 
     def planned(self, steps: "Plan") -> None:
         self._all_files, self._all_bytes = len(steps.copied), steps.copied_bytes
@@ -100,22 +117,32 @@ class _Progress:
         if not steps.is_empty:
             click.echo(f"{self._destination}: {_sentence(steps)}", err=True)
 
+    def moved(self, path: str, have: int) -> None:
+        with self._lock:
+            self._parts[path] = have
+            self._show(is_last=False)
+
     def sent(self, path: str, size: int) -> None:
-        self._files += 1
-        self._bytes += size
+        with self._lock:
+            self._parts.pop(path, None)
+            self._files += 1
+            self._bytes += size
+            self._show(is_last=self._files == self._all_files)
+
+    def _show(self, *, is_last: bool) -> None:
         now = time.monotonic()
-        is_last = self._files == self._all_files
         if is_last or (self._is_watched and now - self._drawn >= _REDRAWN_AFTER):
             self._drawn = now
             clear = "\r\x1b[K" if self._is_watched else ""
             click.echo(clear + self._line(now - self._started, is_last=is_last), err=True, nl=is_last)
 
     def _line(self, seconds: float, *, is_last: bool) -> str:
-        rate = self._bytes / seconds if seconds > 0 else 0.0
-        done = f"{self._files} of {self._all_files} files, {_size(self._bytes)} of {_size(self._all_bytes)}"
+        have = self._bytes + sum(self._parts.values())
+        rate = have / seconds if seconds > 0 else 0.0
+        done = f"{self._files} of {_files(self._all_files)}, {_size(have)} of {_size(self._all_bytes)}"
         if is_last:
             return f"{self._destination}: {done} in {seconds:.1f} s"
-        left = f", {(self._all_bytes - self._bytes) / rate:.0f} s left" if rate else ""
+        left = f", {(self._all_bytes - have) / rate:.0f} s left" if rate else ""
         return f"{done}, {_size(rate)}/s{left}"
 
 
@@ -125,11 +152,17 @@ def _print_plan(steps: "Plan", destination: str) -> None:
             click.echo(f"{verb:<6} {path} ({_size(steps.sizes[path])})")
         if len(paths) > _SHOWN:
             click.echo(f"{verb:<6} and {len(paths) - _SHOWN} more")
-    click.echo(f"{destination}: {_sentence(steps) if not steps.is_empty else 'is as the site is'}")
+    click.echo(f"{destination}: {_sentence(steps) if not steps.is_empty else _nothing_to_do(steps)}")
+
+
+def _nothing_to_do(steps: "Plan") -> str:
+    if steps.is_remembered:
+        return "is as the last push left it, which is as the site is (--compare looks at every file there)"
+    return "is as the site is"
 
 
 def _sentence(steps: "Plan") -> str:
-    said = f"{len(steps.copied)} files to copy, {_size(steps.copied_bytes)}"
+    said = f"{_files(len(steps.copied))} to copy, {_size(steps.copied_bytes)}"
     if steps.removed:
         said += f"; {len(steps.removed)} to remove, {_size(steps.removed_bytes)}"
     return said + (f"; {len(steps.gone)} stay until no host can ask for them" if steps.gone else "")
@@ -139,12 +172,17 @@ def _plain(steps: "Plan", destination: str, *, noop: bool) -> dict[str, object]:
     return {
         "destination": destination,
         "noop": noop,
+        "remembered": steps.is_remembered,
         "copied": list(steps.copied),
         "copied_bytes": steps.copied_bytes,
         "removed": list(steps.removed),
         "removed_bytes": steps.removed_bytes,
         "kept": {path: since.isoformat() for path, since in steps.gone.items()},
     }
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
 
 
 def _size(count: float) -> str:

@@ -115,3 +115,44 @@ def test_what_is_missing_is_written_again_by_the_next_version_that_has_it(publis
     shutil.rmtree(publisher.site.public / "targets/files")
     publisher.publish("2.0.1", name="db", text="hello\n")
     assert path_of(b"hello\n") in files(publisher.site)
+
+
+@pytest.mark.parametrize("lost", ["targets/web/*.tar.gz", "targets/files/*/*", "targets/files/*/{text}.gz"])
+def test_what_is_lost_of_a_version_is_written_again_when_that_is_published_again(
+    publisher: Publisher, lost: str
+) -> None:
+    publisher.publish("2.0.0", text="hello\n")
+    whole = contents(publisher.site)
+    assert publisher.publish("2.0.0", text="hello\n").restored is False
+    for path in publisher.site.public.glob(lost.format(text=hashlib.sha256(b"hello\n").hexdigest())):
+        if "1.0.0" not in path.name:
+            path.unlink()
+    with pytest.raises(SignatureError):
+        verify_site(publisher.site)
+    again = publisher.publish("2.0.0", text="hello\n")
+    assert (again.changed, again.restored) == (False, True)
+    assert (
+        contents(publisher.site).items()
+        >= {
+            path: data for path, data in whole.items() if "files/" not in path or path_of(b"hello\n") in path
+        }.items()
+    )
+
+
+def test_what_is_lost_of_an_earlier_version_comes_back_when_a_channel_is_to_name_it_again(
+    publisher: Publisher,
+) -> None:
+    publisher.publish("2.0.0")
+    (archive,) = publisher.site.public.glob("targets/web/*web-1.0.0.tar.gz")
+    archive.unlink()
+    again = publisher.publish("1.0.0")
+    assert (again.changed, again.restored) == (True, True)
+    verify_site(publisher.site)
+
+
+def contents(site: Site) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(site.public)): path.read_bytes()
+        for path in site.public.rglob("*")
+        if path.is_file()
+    }

@@ -168,6 +168,7 @@ def test_programs_get_the_same_as_json() -> None:
             "libraries": ["common"],
         },
         "pruned": [],
+        "restored": False,
     }
     given = run("publish", "site", "bundles/db", "--version", "2.0.0", "--format", "json").output
     assert json.loads(given)["bundles"][0]["changes"] is None

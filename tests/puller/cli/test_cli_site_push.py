@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from bundles.publisher.push.plan import Plan
+from puller.cli.publisher.push import _Progress
 
 if TYPE_CHECKING:
     from tests.conftest import Execute
@@ -78,3 +82,26 @@ def test_what_is_gone_is_said_to_stay_for_a_while(execute: Execute, site: Path) 
     assert "1 stay until no host can ask for them" in said
     said = execute("site", "publish", "site", "web", "--version", "1.0.2")[1]
     assert "to remove, " not in execute("site", "push", "site", "www")[1]
+
+
+def test_who_watches_sees_how_far_a_large_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn = io.StringIO()
+    monkeypatch.setattr("puller.cli.publisher.push.can_redraw", lambda stream: True)
+    monkeypatch.setattr("sys.stderr", drawn)
+    times = iter(range(100))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(times)))
+    progress = _Progress("www")
+    progress.planned(Plan((("a", "b"),), sizes={"a": 4_000_000, "b": 1_000_000}))
+    progress.moved("a", 1_000_000)
+    progress.moved("a", 2_000_000)
+    progress.moved("a", 500_000)  # sent again
+    progress.sent("b", 1_000_000)
+    progress.sent("a", 4_000_000)
+    assert drawn.getvalue().replace("\x1b[K", "").split("\r") == [
+        "www: 2 files to copy, 5.0 MB\n",
+        "0 of 2 files, 1.0 MB of 5.0 MB, 1.0 MB/s, 4 s left",
+        "0 of 2 files, 2.0 MB of 5.0 MB, 1.0 MB/s, 3 s left",
+        "0 of 2 files, 500.0 kB of 5.0 MB, 166.7 kB/s, 27 s left",
+        "1 of 2 files, 1.5 MB of 5.0 MB, 375.0 kB/s, 9 s left",
+        "www: 2 of 2 files, 5.0 MB of 5.0 MB in 5.0 s\n",
+    ]

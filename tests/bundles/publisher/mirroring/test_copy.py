@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from bundles.errors import BundleError, FormatError, RollbackError, SettingsError, SignatureError, StoreError
 from bundles.format.bins import bin_of
+from bundles.progress import Transfer, watched_by
 from bundles.publisher.keys import make_key
 from bundles.publisher.mirroring.copy import Copied, SiteCopy
 from bundles.publisher.mirroring.state import Selection, State
@@ -74,6 +77,20 @@ def _of_now(contents: dict[str, bytes]) -> dict[str, bytes]:
     return {path: data for path, data in contents.items() if "/files/" in path or path.endswith(".tar.gz")}
 
 
+def test_a_web_server_can_read_the_copy_whatever_the_umask(follow: Follow, copied: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        follow()
+    finally:
+        os.umask(before)
+    public = copied / "public"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (copied, public, *public.rglob("*"))} == {
+        0o755,
+        0o644,
+    }
+    assert stat.S_IMODE((copied / "mirror/trust").stat().st_mode) == 0o700
+
+
 def test_hosts_follow_the_copy(
     publisher: Publisher, follow: Follow, copied: Path, new_host: Callable[..., Host]
 ) -> None:
@@ -94,6 +111,24 @@ def test_only_what_is_new_is_fetched(publisher: Publisher, follow: Follow) -> No
     assert [path for path in fetched if path.endswith(".tar.gz")] == [
         path for path in fetched if "web-1.1.0" in path
     ]
+
+
+def test_who_watches_is_told_how_much_is_to_come(publisher: Publisher, follow: Follow) -> None:
+    publisher.publish("1.1.0", text=os.urandom(1_000_000).hex())
+    told: list[tuple[int | None, int]] = []
+
+    class Watcher:
+        def moved(self, transfer: Transfer) -> None:
+            told.append((transfer.size, transfer.have))
+
+        def ended(self, transfer: Transfer, *, well: bool) -> None:
+            told.append((transfer.size, transfer.have))
+
+    with watched_by(Watcher()):
+        follow()
+    (size,) = {size for size, _ in told}
+    assert size
+    assert 0.8 < told[-1][1] / size < 1.25
 
 
 def test_a_lost_record_costs_no_download(publisher: Publisher, follow: Follow, copied: Path) -> None:

@@ -27,9 +27,13 @@ class Silent:
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.files: list[str] = []
+        self.parts: list[tuple[str, int]] = []
 
     def planned(self, steps: Plan) -> None:
         self.plans.append(steps)
+
+    def moved(self, path: str, have: int) -> None:
+        self.parts.append((path, have))
 
     def sent(self, path: str, size: int) -> None:
         assert size >= 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -53,14 +55,18 @@ def _keys(store: Any) -> dict[str, int]:
 
 
 def test_a_site_is_brought_there_and_only_what_changed_is_copied(publisher: Publisher, store: Any) -> None:
+    watch = Silent()
+
     def push() -> tuple[str, ...]:
         destination = open_destination("s3://sites/puller")
         try:
-            return Push(publisher.site, destination).run(Silent()).plan.copied
+            return Push(publisher.site, destination).run(watch).plan.copied
         finally:
             destination.close()
 
     push()
+    (archive,) = (path for path in files_of(publisher.site.public) if path.endswith(".tar.gz"))
+    assert dict(watch.parts)[archive] == files_of(publisher.site.public)[archive]
     wanted = {f"puller/{path}": size for path, size in files_of(publisher.site.public).items()}
     assert _keys(store) == wanted
     timestamp = store.get_object(Bucket="sites", Key="puller/metadata/timestamp.json")
@@ -92,7 +98,51 @@ def test_a_bucket_that_is_not_there_is_told_without_credentials(publisher: Publi
     assert "very-secret" not in str(failure.value)
 
 
-@pytest.mark.parametrize("location", ["s3://", "s3://key:secret@bucket/x", "s3://bucket/x?versionId=1"])
+@pytest.mark.parametrize("endpoint", ["none", "http://[::1"])
+def test_an_endpoint_that_is_none_is_told(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(PublishError, match=r"s3://sites/puller: .*[Ii]nvalid"):
+        open_destination("s3://sites/puller").read("metadata/timestamp.json", 10)
+
+
+class _Nonsense(http.server.BaseHTTPRequestHandler):
+    """Answers that boto3 has no exceptions of its own for."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/length"):
+            self.send_response(200)
+            self.send_header("Content-Length", "abc")
+        else:
+            self.send_response(302)
+            self.send_header("Location", "http://user:geheim@elsewhere.invalid/")
+            self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("bucket", ["length", "elsewhere"])
+def test_an_answer_that_is_none_of_a_store_is_told(
+    bucket: str, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Nonsense)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    try:
+        with pytest.raises(PublishError, match=f"s3://{bucket}/") as failure:
+            open_destination(f"s3://{bucket}").read("metadata/timestamp.json", 10)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert "geheim" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://", "s3://[bucket/x", "s3://key:secret@bucket/x", "s3://bucket/x?versionId=1"]
+)
 def test_a_location_that_is_none_is_refused_without_showing_it(location: str) -> None:
     with pytest.raises(PublishError, match=r"wanted s3://BUCKET/PREFIX") as failure:
         open_destination(location)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -12,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.errors import PublishError
+from bundles.errors import BundleError, PublishError
 from bundles.publisher.keys import make_key
 from bundles.publisher.push.contents import Source, files_of
-from bundles.publisher.push.destination import Destination, Sent
+from bundles.publisher.push.destination import Destination, Sending
 from bundles.publisher.push.locations import open_destination
 from bundles.publisher.push.plan import Plan
 from bundles.publisher.push.push import Push
@@ -91,18 +93,18 @@ class Dying:
     def files(self) -> dict[str, int] | None:
         return self._inner.files()
 
-    def size(self, path: str) -> int | None:
-        return self._inner.size(path)
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return self._inner.sizes(paths)
 
     def read(self, path: str, limit: int) -> bytes | None:
         return self._inner.read(path, limit)
 
-    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+    def write(self, sources: Sequence[Source], watch: Sending) -> None:
         for source in sources:
             if self.left == 0:
                 raise Killed
             self.left -= 1
-            self._inner.write([source], sent)
+            self._inner.write([source], watch)
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -222,6 +224,70 @@ def test_a_damaged_bundle_is_found_before_it_is_sent(publisher: Publisher, open_
     assert not (www / "metadata/timestamp.json").exists()
 
 
+@pytest.mark.parametrize("lost", ["*.tar.gz", "*.index.json", "*.history.json"])
+def test_a_site_that_has_lost_a_file_that_hosts_are_led_to_is_not_pushed(
+    publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host], lost: str
+) -> None:
+    run(publisher.site, open_www())
+    publisher.publish("1.1.0")
+    before = set(files_of(www))
+    for path in publisher.site.public.glob(f"targets/web/{lost}"):
+        if str(path.relative_to(publisher.site.public)) not in before:
+            path.unlink()
+    with pytest.raises(BundleError, match=r"is not there: restore it|No such file"):
+        run(publisher.site, open_www())
+    assert new_host(www).version() == "1.0.0"
+
+
+def test_an_archive_that_was_cut_off_is_not_pushed_though_the_destination_has_it(
+    publisher: Publisher, open_www: Open
+) -> None:
+    run(publisher.site, open_www())
+    (archive,) = publisher.site.public.rglob("*.tar.gz")
+    archive.write_bytes(archive.read_bytes()[:-1])
+    with pytest.raises(PublishError, match=r"web-1\.0\.0\.tar\.gz: has \d+ bytes, not \d+: restore it"):
+        run(publisher.site, open_www())
+
+
+def _another(data: bytes) -> bytes:
+    return gzip.compress(b"something else")
+
+
+def _longer(data: bytes) -> bytes:
+    return data + b"\0"
+
+
+def _cut(data: bytes) -> bytes:
+    return data[:-1]
+
+
+def _emptied(data: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("damaged", [_another, _longer, _cut, _emptied])
+def test_a_damaged_file_of_a_bundle_is_found_before_it_is_sent(
+    publisher: Publisher, open_www: Open, www: Path, damaged: Callable[[bytes], bytes]
+) -> None:
+    path = next(publisher.site.public.glob("targets/files/*/*.gz"))
+    path.write_bytes(damaged(path.read_bytes()))
+    with pytest.raises(
+        PublishError, match=rf"{path.name}: is not what its name says \(.*\): `puller site verify`"
+    ):
+        run(publisher.site, open_www())
+    assert not (www / "metadata/timestamp.json").exists()
+
+
+def test_a_destination_that_keeps_nothing_is_noticed(publisher: Publisher, open_www: Open) -> None:
+    class Sink(Dying):
+        def write(self, sources: Sequence[Source], watch: Sending) -> None:
+            for source in sources:
+                watch.sent(source.path, source.size)
+
+    with pytest.raises(PublishError, match=r"timestamp\.json: is not what was sent: .*keep nothing"):
+        run(publisher.site, Sink(open_www(), 0))
+
+
 def test_metadata_that_was_changed_by_hand_is_not_pushed(publisher: Publisher, open_www: Open) -> None:
     for path in publisher.site.metadata.glob("*.snapshot.json"):
         path.write_bytes(path.read_bytes().replace(b'"expires":"2', b'"expires":"3'))
@@ -236,13 +302,32 @@ def test_somebody_else_who_pushes_meanwhile_is_noticed(
     publisher.publish("1.1.0")
 
     class Late(Dying):
-        def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        def write(self, sources: Sequence[Source], watch: Sending) -> None:
             (www / "metadata/timestamp.json").write_bytes(b"{}")
-            super().write(sources, sent)
+            super().write(sources, watch)
 
     with pytest.raises(PublishError, match="was pushed to by somebody else meanwhile"):
         run(publisher.site, Late(open_www(), 100))
     assert (www / "metadata/timestamp.json").read_bytes() == b"{}"
+
+
+def test_what_is_published_while_a_push_looks_at_the_site_goes_along(
+    publisher: Publisher,
+    open_www: Open,
+    www: Path,
+    new_host: Callable[..., Host],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = iter(["1.1.0", "1.2.0", "1.3.0"])  # of the histories between two looks the first one goes
+
+    def slowly(public: Path) -> dict[str, int]:
+        for version in versions:
+            publisher.publish(version)
+        return files_of(public)
+
+    monkeypatch.setattr("bundles.publisher.push.push.files_of", slowly)
+    run(publisher.site, open_www())
+    assert new_host(www).version() == "1.3.0"
 
 
 def test_one_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Open) -> None:
@@ -257,7 +342,59 @@ def test_one_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Ope
     push.run(Nested())
 
 
+def test_a_large_file_is_watched_while_it_is_on_its_way(
+    publisher: Publisher, open_www: Open, ssh: Path
+) -> None:
+    slow = ssh.read_text().replace("exec sh", 'case "$last" in *tar*) sleep 1;; esac\nexec sh')
+    ssh.write_text(slow)
+    publisher.publish("1.1.0", text=os.urandom(3_000_000).hex())
+    watch = Silent()
+    Push(publisher.site, open_www()).run(watch)
+    sizes = files_of(publisher.site.public)
+    (large,) = (path for path in sizes if path.endswith("web-1.1.0.tar.gz"))
+    assert watch.parts
+    assert all(have <= sum(sizes.values()) for _, have in watch.parts)
+    if large in dict(watch.parts):
+        assert dict(watch.parts)[large] == sizes[large]
+
+
 # -- what is there --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def private_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("private_umask")
+def test_a_web_server_can_read_what_was_pushed_whatever_the_umask(
+    publisher: Publisher, open_www: Open, www: Path
+) -> None:
+    run(publisher.site, open_www())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (www, *www.rglob("*"))} == {0o755, 0o644}
+
+
+def test_a_directory_that_leads_to_another_disk_is_looked_into(
+    publisher: Publisher, open_www: Open, www: Path, tmp_path: Path
+) -> None:
+    www.mkdir()
+    (tmp_path / "disk").mkdir()
+    (www / "targets").symlink_to(tmp_path / "disk")
+    run(publisher.site, open_www())
+    assert run(publisher.site, open_www()).is_empty
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("TIME_STYLE", "long-iso"), ("BLOCK_SIZE", "1K"), ("QUOTING_STYLE", "c")]
+)
+def test_files_are_listed_whatever_the_shell_of_the_far_side_sets(
+    publisher: Publisher, ssh: Path, www: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    run(publisher.site, open_destination(f"host:{www}"))
+    monkeypatch.setenv(name, value)
+    assert run(publisher.site, open_destination(f"host:{www}")).is_empty
 
 
 def test_files_of_others_are_left_alone(publisher: Publisher, open_www: Open, www: Path) -> None:
@@ -313,6 +450,70 @@ def test_a_lost_record_costs_a_closer_look_and_nothing_else(
     assert new_host(www).version() == "1.0.0"
 
 
+class Unlisted(Dying):
+    """A destination that cannot tell which files it has."""
+
+    def __init__(self, inner: Destination, writes: int = 10_000) -> None:
+        super().__init__(inner, writes)
+        self.asked: set[str] = set()
+
+    def files(self) -> None:
+        return None
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        self.asked |= set(paths)
+        return super().sizes(paths)
+
+
+def test_what_a_killed_push_has_brought_is_not_sent_again_where_nothing_is_listed(
+    publisher: Publisher, open_www: Open
+) -> None:
+    run(publisher.site, Unlisted(open_www()))
+    before = set(files_of(publisher.site.public))
+    publisher.publish("1.1.0")
+    new = set(files_of(publisher.site.public)) - before
+    with pytest.raises(Killed):
+        run(publisher.site, Unlisted(open_www(), 3))
+    again = Unlisted(open_www())
+    assert len(run(publisher.site, again).copied) == len(new) + 1 - 3
+    assert again.asked == new
+    ended = Unlisted(open_www())
+    assert run(publisher.site, ended).is_empty
+    assert not ended.asked
+
+
+def test_what_is_gone_goes_where_nothing_is_listed_wherever_a_push_is_killed(
+    publisher: Publisher, open_www: Open, www: Path
+) -> None:
+    publisher.publish("1.1.0")
+    run(publisher.site, Unlisted(open_www()))
+    (publisher.site.public / "metadata/2.snapshot.json").unlink()
+    publisher.publish("1.2.0")
+    for step in range(200):
+        dying = Unlisted(open_www(), step)
+        with suppress(Killed):
+            run(publisher.site, dying, keep=timedelta(0))
+        if dying.left > 0:
+            break
+    assert files_of(www) == files_of(publisher.site.public)
+
+
+def test_what_somebody_else_did_there_is_seen_when_every_file_is_to_be_looked_at(
+    publisher: Publisher, open_www: Open, www: Path
+) -> None:
+    run(publisher.site, Unlisted(open_www()))
+    (archive,) = www.rglob("*.tar.gz")
+    archive.unlink()
+    snapshot = www / "metadata/2.snapshot.json"
+    snapshot.write_bytes(snapshot.read_bytes().replace(b"snapshot", b"snapsh0t", 1))  # of the same size
+    assumed = run(publisher.site, Unlisted(open_www()))
+    assert (assumed.is_empty, assumed.is_remembered) == (True, True)
+    found = run(publisher.site, Unlisted(open_www()), compare=True)
+    assert set(found.copied) == {str(archive.relative_to(www)), "metadata/2.snapshot.json"}
+    assert not found.is_remembered
+    assert run(publisher.site, open_www(), compare=True).is_empty
+
+
 def test_a_damaged_record_is_as_good_as_none(publisher: Publisher, open_www: Open) -> None:
     run(publisher.site, open_www())
     (record,) = (publisher.site.directory / "pushes").glob("*.json")
@@ -327,6 +528,14 @@ def test_a_connection_that_fails_once_is_tried_again(
     run(publisher.site, open_destination(f"ssh://me@host:2222{www}"))
     assert (tmp_path / "failed").exists()
     assert (www / "metadata/timestamp.json").exists()
+
+
+def test_a_shell_that_greets_is_no_problem(publisher: Publisher, ssh: Path, www: Path) -> None:
+    ssh.write_text(ssh.read_text().replace("exec sh", "echo Welcome to www; echo; exec sh"))
+    run(publisher.site, open_destination(f"host:{www}"))
+    assert run(publisher.site, open_destination(f"host:{www}"), compare=True).is_empty
+    publisher.publish("1.1.0")
+    run(publisher.site, open_destination(f"host:{www}"))
 
 
 def test_leftovers_at_the_far_side_go_when_they_are_old(publisher: Publisher, ssh: Path, www: Path) -> None:
