@@ -222,7 +222,9 @@ class _Round:
         channel, archive = self._wish.channel, artifact.archive
         statement = Statement(channel, record.index.find(channel), after, self._now)
         restored = bool(new) and record.find_artifact(after.version) is not None
-        publication = Publication(after, statement, archive.length, archive.sha256, changes, restored=restored)
+        publication = Publication(
+            after, statement, archive.length, archive.sha256, changes, restored=restored
+        )
         following = record.with_version(after.version, artifact, self._now)
         return _Draft(publication, following.with_statement(channel, after, self._now), new)
 
