@@ -270,14 +270,10 @@ class Engine:
         # 4. What differs.
         differences = _differences(resource, actual, refresh)
         begun = self._transactions.begun.pop(index, None)
-        event = _event(
-            declaration,
-            State.STABLE,
-            provider=resource.provider,
-            noop=noop,
-            differences=[str(difference) for difference in differences],
-        )
+        event = _event(declaration, State.STABLE)
+        event.provider, event.noop = resource.provider, noop
         if differences:
+            event.differences = list(map(str, differences))
             event.recurring = resource.is_recurring
             members = self._members(index, resource, actual, alone=bool(begun), noop=noop)
             if self._settings.diffs:
@@ -293,7 +289,7 @@ class Engine:
             if self._observer is not None:
                 self._observer.after_change(declaration, resource, actual)
         event.final_ensure = resource.final_ensure(actual)
-        event.notes = list(resource.notes)
+        event.notes += resource.notes
         if children := self._catalog.children(index):
             self._progress.sum_up_children(children, event)
         if not noop and event.state is not State.FAILED:

@@ -139,15 +139,15 @@ class Declaration(msgspec.Struct):
             return str(self.looped)
         return "" if self.loop is None else self.loop.text
 
-    def names(self) -> Iterator[Reference]:
+    def names(self) -> tuple[Reference, ...]:
         """All references that mean this resource, each once; what stands for a loop can not be referred to."""
         if self.loop is not None:
-            return
-        yield self.reference
+            return ()
         if self.united:
-            yield from self._further_names()
-        elif self.properties.alias:
-            yield Reference.to(self.type.type_name, self.properties.alias)
+            return (self.reference, *self._further_names())
+        if self.properties.alias:
+            return self.reference, Reference.to(self.type.type_name, self.properties.alias)
+        return (self.reference,)
 
     def _further_names(self) -> Iterator[Reference]:
         # A child that is a link is applied by another name than its target.

@@ -37,7 +37,6 @@ _MOST_CHANGES = 3
 """An expression that has given another value so often for one text is taken for one that does so in every run."""
 
 _DAMAGED = (ValueError, TypeError, OverflowError, LookupError, msgspec.MsgspecError)
-_NOTHING: frozenset[str] = frozenset()
 
 _Place = tuple[str, tuple[Any, ...], tuple[str, ...]]
 """Of a plain resource: its type, where it stands, and the properties that expressions have given."""
@@ -111,21 +110,16 @@ class KeptDeclarations:
         """What is declared at each place. Raises one of ``_DAMAGED``."""
         types = {name: _type_of(name) for name in packed}
         each = {name: iter(_unpacked(types[name], data)) for name, data in packed.items()}
+        problems, home = self._problems, self._home
         for place in places:
             if place is None:
                 yield None
                 continue
             name, path, given = place
             properties = next(each[name])
-            yield Declaration(
-                types[name],
-                properties,
-                self._problems,
-                path,
-                self._home,
-                dynamic=frozenset(given) if given else _NOTHING,
-                checked=properties,
-            )
+            found = Declaration(types[name], properties, problems, path, home, "", frozenset(given))
+            found.checked = properties
+            yield found
 
     def _plain(self, entry: Entry) -> tuple[frozenset[str], _Place, dict[str, Any]] | None:
         """The expressions of a resource, its place and its properties; ``None`` if it is not plain."""
