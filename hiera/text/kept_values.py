@@ -20,14 +20,18 @@ from hiera.keeping import StoreOfThread, maker_digest
 from hiera.sealing import names_of, seal, unseal
 
 
-def _maker() -> bytes | None:
-    """A digest of the Python, the PyYAML and the module that read texts; ``None`` when that is not sure."""
+def makers() -> tuple[str, ...]:
+    """The directories of the PyYAML and the modules that read texts; none when that is not sure."""
     from importlib.machinery import PathFinder
 
     if (found := PathFinder.find_spec("yaml")) is None or found.origin is None:
-        return None
-    own = os.path.dirname(sys.modules[__name__].__file__ or "")
-    return maker_digest((own, os.path.dirname(found.origin)))
+        return ()
+    return os.path.dirname(sys.modules[__name__].__file__ or ""), os.path.dirname(found.origin)
+
+
+def _maker() -> bytes | None:
+    """A digest of the Python, the PyYAML and the module that read texts; ``None`` when that is not sure."""
+    return maker_digest(found) if (found := makers()) else None
 
 
 _store: Final = StoreOfThread(_maker)

@@ -7,9 +7,13 @@ from typing import Final
 import hiera
 import puller
 from hiera.keeping import StoreOfThread, maker_digest
+from hiera.text import kept_values
 
 SHORTEST: Final = 50_000
 """Characters of a text that it is worth its while for: some two hundred resources."""
+
+UNREAD: Final = object()
+"""In the value of a text in the place of its list of resources, which was not read."""
 
 _MAKERS: Final = (
     (hiera, ("expressions", "values")),
@@ -20,7 +24,8 @@ _MAKERS: Final = (
 
 def _maker() -> bytes | None:
     """A digest of the Python and the modules that make declarations; ``None`` when that is not sure."""
-    found: list[str] = []
+    if (found := [*kept_values.makers()]) == []:
+        return None
     try:
         for package, names in _MAKERS:
             for name in names:

@@ -26,11 +26,11 @@ from puller.manifest.contradictions import find_contradictions
 from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry, read_entries
-from puller.manifest.kept_store import SHORTEST, STORE
+from puller.manifest.kept_store import UNREAD
 from puller.manifest.links import link, order
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
-from puller.manifest.reading import ManifestText, home_of
+from puller.manifest.reading import ManifestText, home_of, kept_of
 from puller.system import signals
 from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
@@ -174,13 +174,13 @@ def _declared(
     # 3. Its lists of resources.
     for one in _lists_of(text, home, family):
         kept = _kept(one, home, inputs)
-        known = [] if kept is None else kept.find()
+        known = [] if kept is None else kept.find(one.problems, home)
         if known and None not in known:  # as for most lists: then they are not even read
             found += filter(None, known)
             continue
         entries = one.entries()
         if kept is not None and not known:
-            note(partial(kept.keep, one.entries))
+            note(partial(kept.keep, one.problems, home, one.entries, text.value, one.path))
         for entry, declaration in zip(entries, known or repeat(None), strict=False):
             signals.check()
             if declaration is not None:
@@ -218,26 +218,30 @@ class _List(msgspec.Struct, frozen=True):
     problems: Problems
     mask: "Mask | None" = None
     """Given when the list was rendered with secrets at hand."""
+    kept: "KeptDeclarations | None" = None
+    """What earlier runs have kept of the text; then ``value`` may be `UNREAD`."""
 
     def entries(self) -> list[Entry]:
         """Each resource; what is wrong is noted."""
-        return read_entries(self.value, self.path, self.problems)
+        value = self.value
+        if value is UNREAD:
+            value = yaml_text.load(self.problems.text, self.problems.source, keep=True)
+            for key in self.path:
+                value = value[key]
+        return read_entries(value, self.path, self.problems)
 
 
 def _kept(one: _List, home: Home, inputs: Inputs) -> "KeptDeclarations | None":
     """The declarations that an earlier run may have kept of a list; ``None`` for a list of which none are kept."""
-    if len(one.problems.text) < SHORTEST or one.mask is not None or inputs.watch is not None:
+    if one.mask is not None or inputs.watch is not None:
         return None
-    if not home.has_data or home.agent is not Agent.OF_THE_MACHINE or (store := STORE.opened()) is None:
-        return None
-    from puller.manifest.kept_declarations import KeptDeclarations  # few manifests are so long
-
-    return KeptDeclarations(store, one.problems, home)
+    return one.kept if home.has_data and home.agent is Agent.OF_THE_MACHINE else None
 
 
 def _lists_of(text: ManifestText, home: Home, family: Family) -> Iterator[_List]:
     if "resources" in text.run:
-        yield _List(text.run["resources"], (*text.run_path, "resources"), text.problems)
+        path = (*text.run_path, "resources")
+        yield _List(text.run["resources"], path, text.problems, kept=text.kept)
     if "resources_template" in text.run:
         yield _rendered_list(text, home, family)
 
@@ -265,7 +269,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
     except (HieraError, ResourceError) as error:
         text.refuse("resources_template", mask(str(error)) if mask else str(error))
         return _List([], (), text.problems)
-    return _List(value, (), problems, mask)
+    return _List(value, (), problems, mask, kept_of(rendered.text))
 
 
 def _unite(declarations: list[Declaration]) -> list[Declaration]:

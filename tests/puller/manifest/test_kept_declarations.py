@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiera.text import yaml_text
 from hiera.values.secrets import Secret
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
-from puller.manifest import declare, kept_declarations, loader
+from puller.manifest import declare, kept_declarations, loader, reading
 from puller.manifest.declaration import Declaration
 from puller.manifest.kept_store import STORE
 from puller.manifest.loader import load_manifest
@@ -55,7 +56,7 @@ FACTS = st.fixed_dictionaries({"os": SCALARS, "uptime": st.integers(0, 3)})
 @pytest.fixture(autouse=True, scope="module")
 def _short_texts_too() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loader, "SHORTEST", 0)
+        patched.setattr(reading, "SHORTEST", 0)
         yield
 
 
@@ -258,6 +259,32 @@ def test_the_maker_is_all_that_declares_and_checks() -> None:
     assert not [folder for folder in found if "__pycache__" in folder]
 
 
+def test_where_all_is_plain_the_list_of_resources_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Memory()
+    first = read(store, tmp_path)
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise AssertionError("read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(yaml_text, "load", refuse)
+        assert read(store, tmp_path) == first
+        with pytest.raises(AssertionError, match="read"):
+            read(store, tmp_path, port=81)
+    assert read(store, tmp_path, port=81)[0] == "port 81"
+
+
+def test_the_data_of_a_text_whose_list_is_not_read_are_its_own(tmp_path: Path) -> None:
+    text, store = "data: {port: 8080}\nremoved: absent\n" + MANIFEST.lstrip(), Memory()
+    for _ in range(3):
+        with STORE.kept_in(store.opened):
+            manifest = Read(text, {}, {"name": "c"}).in_directory(tmp_path)
+        assert contents(manifest)[0] == "port 8080"
+        assert [one.properties.removed for one in manifest.declarations] == ["absent"] * 3
+
+
 @pytest.mark.parametrize("harm", [lambda data: data[:-1] + b"\0", lambda data: b"", lambda data: data[::-1]])
 def test_damage_is_what_was_never_kept(tmp_path: Path, harm: Any) -> None:
     store = Memory()
@@ -275,7 +302,7 @@ def test_a_mistake_in_one_resource_is_told_in_each_run(tmp_path: Path) -> None:
 
 
 def test_a_short_text_is_not_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "SHORTEST", len(MANIFEST) + 1)
+    monkeypatch.setattr(reading, "SHORTEST", len(MANIFEST) + 1)
     store = Memory()
     read(store, tmp_path)
     assert (store.values, store.makers) == ({}, [])
