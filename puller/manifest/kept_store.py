@@ -17,9 +17,9 @@ UNREAD: Final = object()
 
 _MAKERS: Final = (
     (hiera, ("expressions", "values")),
-    (puller, ("checks", "manifest", "resources", "values")),
+    (puller, ("checks", "manifest", "resources", "system", "templates", "values")),
 )
-"""The folders of what reads, resolves and checks what is declared."""
+"""The folders of what reads, resolves and checks what is declared, and of what these ask."""
 
 
 def _maker() -> bytes | None:

@@ -7,7 +7,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
 from os.path import dirname, join
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,7 +180,8 @@ def _declared(
         entries = one.entries()
         if kept is not None and not known:
             note(partial(kept.keep, one.problems, home, one.entries, text.value, one.path))
-        for entry, declaration in zip(entries, known or repeat(None), strict=False):
+        # Strict, as an entry without its place among what is known would be left out of the run, and nobody told.
+        for entry, declaration in zip(entries, known or [None] * len(entries), strict=True):
             signals.check()
             if declaration is not None:
                 found.append(declaration)
