@@ -48,6 +48,10 @@ class BlockProperties(EditProperties, frozen=True):
         content = (self.content or "").removesuffix("\n")
         return content.split("\n") if content else []
 
+    def lines_in(self, text: Text) -> list[str]:
+        """Return the lines as ``text`` counts them: in a CRLF file the CR belongs to the end of a line."""
+        return [line.removesuffix("\r") for line in self.lines] if text.is_crlf else self.lines
+
 
 class Block(Edit[BlockProperties]):
     """A block of lines in a file."""
@@ -61,7 +65,7 @@ class Block(Edit[BlockProperties]):
         place = _find(properties, text)
         if properties.content is None and properties.ensure == "present":  # it is only asked what there is
             return None
-        lines = properties.lines if properties.ensure == "present" else []
+        lines = properties.lines_in(text) if properties.ensure == "present" else []
         if not lines:
             return None if place is None else _without(text, *place)
         if place is None:
@@ -106,7 +110,9 @@ class Block(Edit[BlockProperties]):
             )
         if "\0" in (properties.content or ""):
             yield PropertyError("content", "has a NUL in it")
-        for line in sorted({*properties.markers}.intersection(properties.lines)):
+        for line in sorted(
+            {*properties.markers}.intersection(each.removesuffix("\r") for each in properties.lines)
+        ):
             yield PropertyError("content", f"has the marker {line!r} in it", because=["marker"])
 
     @classmethod

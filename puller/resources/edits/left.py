@@ -92,5 +92,11 @@ class LeftSetting(_Left, Setting):
     @classmethod
     def taken_back(cls, properties: SettingProperties, made: Made, text: Text) -> SettingProperties:
         return msgspec.structs.replace(
-            properties, path=made.path, format=made.format, section=made.section, key=made.key
+            properties,
+            path=made.path,
+            format=made.format,
+            section=made.section,
+            key=made.key,
+            separator=made.separator,
+            continuation=made.continuation,
         )

@@ -78,7 +78,11 @@ class Texts:
             raise ResourceError(
                 f"{path} has {found.st_size} bytes, and files of more than {LARGEST} are not edited"
             )
-        return Place(path, real, found, Text.of(system.read(real, found)))
+        data = system.read(real, found)
+        try:
+            return Place(path, real, found, Text.of(data))
+        except ResourceError as error:
+            raise ResourceError(f"{path} {error}") from None
 
 
 def _find(path: str, system: System) -> tuple[str, os.stat_result | None]:

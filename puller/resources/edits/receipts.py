@@ -30,6 +30,8 @@ class Made(msgspec.Struct, frozen=True, omit_defaults=True):
     format: str = ""
     section: str | None = None
     key: str | tuple[str, ...] = ""
+    separator: str | None = None
+    continuation: str | None = None
 
 
 class Receipt(msgspec.Struct, omit_defaults=True, tag_field="format", tag=1):

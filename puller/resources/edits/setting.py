@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hiera.values.plain import described
+from puller.errors import ResourceError
 from puller.resources.base import Declared, Difference, PropertyError
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
+from puller.resources.edits.formats.wanted import CONTINUATIONS
 from puller.resources.edits.text import Edited, Text, in_short, printable
 
 if TYPE_CHECKING:  # imported when something is changed
@@ -34,6 +36,8 @@ class SettingProperties(EditProperties, frozen=True):
     """The format of the file: ``ini``, ``shell``, ``keyvalue``, ``yaml``, ``toml`` or ``json``."""
     separator: str | None = None
     """What stands between key and value of a new line, in ini (`` = `` by default) and keyvalue (a blank)."""
+    continuation: str | None = None
+    """How a value continues in the next line, in ini and keyvalue: ``none``, ``indent`` or ``backslash``."""
 
     @property
     def is_tree(self) -> bool:
@@ -51,7 +55,13 @@ class SettingProperties(EditProperties, frozen=True):
     def setting(self) -> Wanted:
         """The setting as the formats want it."""
         value = self.wanted if self.ensure == "present" else msgspec.UNSET
-        return Wanted(key=self.key, section=self.section, value=value, separator=self.separator)
+        return Wanted(
+            key=self.key,
+            section=self.section,
+            value=value,
+            separator=self.separator,
+            continuation=self.continuation,
+        )
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -75,16 +85,13 @@ class Setting(Edit[SettingProperties]):
     def edit(cls, properties: SettingProperties, text: Text) -> Edited | None:
         if not properties.key or properties.format not in FORMATS:  # it is only asked what there is
             return None
-        form, setting, is_present = (
-            format_named(properties.format),
-            properties.setting,
-            properties.ensure == "present",
-        )
-        change = form.with_value if is_present else form.without
+        _refuse_mark(properties, text)
+        form, setting = format_named(properties.format), properties.setting
+        change = form.with_value if properties.ensure == "present" else form.without
         if (whole := change(text.whole, setting)) is text.whole:
             return None
         found = form.find(text.whole, setting)
-        return Edited(Text.of_whole(whole), _difference(found, properties))
+        return Edited(Text.of_whole(whole, has_mark=text.has_mark), _difference(found, properties))
 
     @classmethod
     def finds(cls, properties: SettingProperties, text: Text) -> bool:
@@ -115,7 +122,14 @@ class Setting(Edit[SettingProperties]):
     def made(cls, properties: SettingProperties) -> "Made":
         from puller.resources.edits.receipts import Made
 
-        return Made(properties.file, format=properties.format, section=properties.section, key=properties.key)
+        return Made(
+            properties.file,
+            format=properties.format,
+            section=properties.section,
+            key=properties.key,
+            separator=properties.separator,
+            continuation=properties.continuation,
+        )
 
     @classmethod
     def check(cls, properties: SettingProperties) -> Iterator[PropertyError]:
@@ -142,7 +156,7 @@ class Setting(Edit[SettingProperties]):
         yield from of_settings(declared(cls.type_name))
 
 
-_FORMATS_OF = {"section": ("ini",), "separator": ("ini", "keyvalue")}
+_FORMATS_OF = {"section": ("ini",), "separator": ("ini", "keyvalue"), "continuation": ("ini", "keyvalue")}
 
 
 def _check_company(properties: SettingProperties) -> Iterator[PropertyError]:
@@ -151,12 +165,24 @@ def _check_company(properties: SettingProperties) -> Iterator[PropertyError]:
         if getattr(properties, name) is not None and properties.format not in formats:
             what = f"is only for {' and '.join(formats)}, and format is {properties.format}"
             yield PropertyError(name, what, because=["format"])
+    if properties.continuation is not None and properties.continuation not in CONTINUATIONS:
+        expected = f"is {properties.continuation!r}, expected one of {', '.join(CONTINUATIONS)}"
+        yield PropertyError("continuation", expected)
 
 
 def _found(properties: SettingProperties, text: Text) -> Found:
     if not text.exists or not properties.key or properties.format not in FORMATS:
         return Found(is_there=False)
+    _refuse_mark(properties, text)
     return format_named(properties.format).find(text.whole, properties.setting)
+
+
+def _refuse_mark(properties: SettingProperties, text: Text) -> None:
+    """Raise ``ResourceError`` for a byte order mark in a format whose readers take it for a part of the first key."""
+    if text.has_mark and properties.format != "ini":
+        raise ResourceError(
+            f"the document begins with a byte order mark, which is not {properties.format}; remove it"
+        )
 
 
 def _difference(found: Found, properties: SettingProperties) -> Difference:

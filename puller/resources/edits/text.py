@@ -2,38 +2,52 @@
 
 * Bytes that are not UTF-8 stay what they are: they are half of a surrogate pair each, which no pattern of text means.
 * In a file whose first line ends with CRLF nobody sees the CR, and lines that are written get one.
+* A byte order mark is no part of the text, and stays the first thing in the file.
 * A text is a value: what changes it gives another one, and the very same object means that nothing is to be done.
 """
 
+import codecs
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from puller.errors import ResourceError
 from puller.resources.base import Difference
 
 _LONGEST_SHOWN = 200  # characters
+_MARK = codecs.BOM_UTF8
 
 
 class Text:
     """The text of a file; ``exists`` is false for that of a file that is not there."""
 
-    def __init__(self, raw: Sequence[str], *, is_ended: bool, exists: bool = True) -> None:
-        """``raw`` are its lines without LF; ``is_ended`` says whether the last has one."""
+    def __init__(
+        self, raw: Sequence[str], *, is_ended: bool, exists: bool = True, has_mark: bool = False
+    ) -> None:
+        """``raw`` are its lines without LF; ``is_ended`` says whether the last has one.
+
+        ``has_mark``: the file begins with a UTF-8 byte order mark.
+        """
         self._raw = raw
         self.is_ended = is_ended or not raw
         self.exists = exists
+        self.has_mark = has_mark
 
     @classmethod
     def of(cls, data: bytes) -> "Text":
-        """The text that these bytes are."""
-        return cls.of_whole(data.decode("utf-8", "surrogateescape"))
+        """Return the text of a file. Raises ``ResourceError`` for UTF-16 and UTF-32."""
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
+            raise ResourceError("begins with a byte order mark of UTF-16 or UTF-32; only UTF-8 is edited")
+        has_mark = data.startswith(_MARK)
+        whole = data.removeprefix(_MARK).decode("utf-8", "surrogateescape")
+        return cls.of_whole(whole, has_mark=has_mark)
 
     @classmethod
-    def of_whole(cls, whole: str) -> "Text":
-        """The text that is written so."""
+    def of_whole(cls, whole: str, *, has_mark: bool = False) -> "Text":
+        """Return the text ``whole``, which has no byte order mark in it."""
         raw = whole.split("\n")
         is_ended = not raw[-1]
-        return cls(raw[:-1] if is_ended else raw, is_ended=is_ended)
+        return cls(raw[:-1] if is_ended else raw, is_ended=is_ended, has_mark=has_mark)
 
     @classmethod
     def missing(cls) -> "Text":
@@ -47,8 +61,8 @@ class Text:
 
     @cached_property
     def data(self) -> bytes:
-        """The bytes that it is."""
-        return self.whole.encode("utf-8", "surrogateescape")
+        """The bytes of the file."""
+        return (_MARK if self.has_mark else b"") + self.whole.encode("utf-8", "surrogateescape")
 
     @cached_property
     def is_crlf(self) -> bool:
@@ -84,7 +98,7 @@ class Text:
         raw = list(self._raw)
         for index, line in lines.items():
             raw[index] = self._written(line)
-        return Text(raw, is_ended=self.is_ended or len(raw) - 1 in lines)
+        return self._with(raw, is_ended=self.is_ended or len(raw) - 1 in lines)
 
     def inserted(self, index: int, lines: Sequence[str]) -> "Text":
         """With new lines before the one at an index, or behind the last, which is completed before that."""
@@ -92,13 +106,16 @@ class Text:
         if index == len(raw) and not self.is_ended:
             raw[-1] = self._written(self.lines[-1])
         raw[index:index] = map(self._written, lines)
-        return Text(raw, is_ended=self.is_ended or index == len(self._raw))
+        return self._with(raw, is_ended=self.is_ended or index == len(self._raw))
 
     def without(self, indexes: Collection[int]) -> "Text":
         """Without the lines at these indexes."""
         gone = frozenset(indexes)
         raw = [line for index, line in enumerate(self._raw) if index not in gone]
-        return Text(raw, is_ended=self.is_ended or len(self._raw) - 1 in gone)
+        return self._with(raw, is_ended=self.is_ended or len(self._raw) - 1 in gone)
+
+    def _with(self, raw: Sequence[str], *, is_ended: bool) -> "Text":
+        return Text(raw, is_ended=is_ended, has_mark=self.has_mark)
 
     def _written(self, line: str) -> str:
         return f"{line}\r" if self.is_crlf else line

@@ -1,7 +1,8 @@
 """Settings of ini files: ``key = value`` below ``[section]`` (``types.md`` section 4.4).
 
 * A section goes to the next header, and equal headers are one section; without a section, what comes before the first.
-* A value runs to the end of its line. ``:`` is a sign only where the separator has one.
+* A value runs to the end of its line, or over several lines (``continuation.py``). ``:`` is a sign only where the
+  separator has one.
 * A new key stands behind the last commented-out line of it; else behind the last setting of its section, before the
   comments and blank lines that follow, as these belong to what comes next; else behind the header.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from puller.resources.base import PropertyError
+from puller.resources.edits.formats.continuation import edited_in_all, extended, found_in_all, last_lines
 from puller.resources.edits.formats.lines import Lines, edited, lines_of
 from puller.resources.edits.formats.pairs import (
     BLANKS,
@@ -22,7 +24,6 @@ from puller.resources.edits.formats.pairs import (
     is_text,
     pair_by_sign,
     pair_problems,
-    proven,
     uncommented,
     with_pair,
     without_pairs,
@@ -46,17 +47,15 @@ class _Section(msgspec.Struct):
     indentation: str = ""
     """That of the last setting."""
 
-    def add(self, index: int, content: str, signs: tuple[str, ...]) -> None:
-        if is_comment(content):
-            pair = pair_by_sign(index, uncommented(content), signs)
-            if pair.value is not None:
-                self.commented[pair.key] = index
-        elif not is_blank(content):
-            pair = pair_by_sign(index, content, signs)
-            self.pairs.setdefault(pair.key, []).append(pair)
-            self.last = index
-            if pair.value is not None:
-                self.indentation = indentation_of(content)
+    def add_comment(self, pair: Pair) -> None:
+        if pair.value is not None:
+            self.commented[pair.key] = pair.index
+
+    def add(self, pair: Pair) -> None:
+        self.pairs.setdefault(pair.key, []).append(pair)
+        self.last = pair.lines[-1]
+        if pair.value is not None:
+            self.indentation = indentation_of(pair.head)
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
@@ -71,27 +70,44 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 
 def find(text: str, setting: Setting) -> Found:
-    """The value and place of a key."""
-    return found_pair(_pairs(_sections(text, _signs(setting)), setting))
+    """Return the value and line of a key. Raises ``FormatError`` if the text is ambiguous."""
+
+    def find_by(continuation: str) -> Found:
+        return found_pair(_pairs(_sections(text, _signs(setting), continuation), setting))
+
+    return found_in_all(text, setting, find_by, _is_header)
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """The text with the value. Raises ``FormatError`` for a value that goes on in the next line."""
-    sections, lines = _sections(text, _signs(setting)), lines_of(text)
-    separator = _SEPARATOR if setting.separator is None else setting.separator
-    if pairs := _pairs(sections, setting):
-        head = pairs[-1].head + (separator if pairs[-1].value is None else "")
-        new = with_pair(text, lines, pairs, head + setting.value)
-    else:
-        new = _with_new(
-            lines, sections.get(setting.section), setting, f"{setting.key}{separator}{setting.value}"
-        )
-    return new if new is text else proven(new, setting, find)
+    """Return the text with the value. Raises ``FormatError`` if no edit is right by every reading of the text."""
+    return edited_in_all(text, setting, _with_value, _all_pairs, _is_header)
 
 
 def without(text: str, setting: Setting) -> str:
-    """The text without the key; its section stays. Raises ``FormatError`` as :func:`with_value`."""
-    return without_pairs(text, lines_of(text), _pairs(_sections(text, _signs(setting)), setting))
+    """Return the text without the key. Its section stays. Raises ``FormatError`` as :func:`with_value`."""
+    absent = msgspec.structs.replace(setting, value=msgspec.UNSET)
+    return edited_in_all(text, absent, _without, _all_pairs, _is_header)
+
+
+def _with_value(text: str, setting: Setting, continuation: str) -> str:
+    sections, lines = _sections(text, _signs(setting), continuation), lines_of(text)
+    separator = _SEPARATOR if setting.separator is None else setting.separator
+    if pairs := _pairs(sections, setting):
+        head = pairs[-1].head + (separator if pairs[-1].value is None else "")
+        return with_pair(text, lines, pairs, head + setting.value)
+    line = f"{setting.key}{separator}{setting.value}"
+    return _with_new(lines, sections.get(setting.section), setting, line)
+
+
+def _without(text: str, setting: Setting, continuation: str) -> str:
+    return without_pairs(
+        text, lines_of(text), _pairs(_sections(text, _signs(setting), continuation), setting)
+    )
+
+
+def _all_pairs(text: str, setting: Setting, continuation: str) -> dict[tuple[str | None, str], list[Pair]]:
+    sections = _sections(text, _signs(setting), continuation)
+    return {(name, key): pairs for name, section in sections.items() for key, pairs in section.pairs.items()}
 
 
 def _with_new(lines: Lines, section: _Section | None, setting: Setting, line: str) -> str:
@@ -111,18 +127,27 @@ def _with_new(lines: Lines, section: _Section | None, setting: Setting, line: st
 
 
 @remembered
-def _sections(text: str, signs: tuple[str, ...]) -> dict[str | None, _Section]:
-    """The sections of a text; what comes before the first header is ``None``."""
+def _sections(text: str, signs: tuple[str, ...], continuation: str) -> dict[str | None, _Section]:
+    """Return the sections of a text. The settings before the first header have the section ``None``."""
     sections: dict[str | None, _Section] = {None: _Section()}
-    section = sections[None]
-    for index, content in enumerate(lines_of(text).contents):
-        header = _header_of(content)
-        if header is None:
-            section.add(index, content, signs)
+    section, contents = sections[None], lines_of(text).contents
+    ends, end = last_lines(text, continuation, _is_header), -1
+    for index, content in enumerate(contents):
+        if index <= end or is_blank(content):
+            continue
+        if is_comment(content):
+            section.add_comment(pair_by_sign(index, uncommented(content), signs))
+        elif (header := _header_of(content)) is None:
+            end = ends.get(index, index)
+            section.add(extended(pair_by_sign(index, content, signs), contents, end, continuation))
         else:
             section = sections.setdefault(header, _Section())
             section.header = index
     return sections
+
+
+def _is_header(content: str) -> bool:
+    return _header_of(content) is not None
 
 
 def _can_be_header(section: str) -> bool:

@@ -1,6 +1,7 @@
 """Settings of files with a key and its value on each line, and no sections (``types.md`` section 4.4).
 
 * With a separator of blanks, any blanks and tabs separate; otherwise the separator, with any blanks around it.
+* A value may continue in further lines (``continuation.py``).
 * A new key stands behind the last commented-out line of it, else at the end, before trailing blank lines.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from puller.resources.base import PropertyError
+from puller.resources.edits.formats.continuation import edited_in_all, extended, found_in_all, last_lines
 from puller.resources.edits.formats.lines import edited, lines_of
 from puller.resources.edits.formats.pairs import (
     Pair,
@@ -19,7 +21,6 @@ from puller.resources.edits.formats.pairs import (
     pair_by_blanks,
     pair_by_sign,
     pair_problems,
-    proven,
     uncommented,
     with_pair,
     without_pairs,
@@ -47,40 +48,60 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 
 def find(text: str, setting: Setting) -> Found:
-    """The value and place of a key."""
-    return found_pair(_document(text, _sign(setting)).pairs.get(str(setting.key), []))
+    """Return the value and line of a key. Raises ``FormatError`` if the text is ambiguous."""
+
+    def find_by(continuation: str) -> Found:
+        return found_pair(_document(text, _sign(setting), continuation).pairs.get(str(setting.key), []))
+
+    return found_in_all(text, setting, find_by, None)
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """The text with the value. Raises ``FormatError`` for a value that goes on in the next line."""
-    document, lines, key = _document(text, _sign(setting)), lines_of(text), str(setting.key)
-    separator = _SEPARATOR if setting.separator is None else setting.separator
-    if pairs := document.pairs.get(key):
-        head = pairs[-1].head + (separator if pairs[-1].value is None else "")
-        new = with_pair(text, lines, pairs, head + setting.value)
-    else:
-        commented = document.commented.get(key)
-        at = behind_the_last(lines) if commented is None else commented + 1
-        new = edited(lines, at=at, inserted=[f"{key}{separator}{setting.value}"])
-    return new if new is text else proven(new, setting, find)
+    """Return the text with the value. Raises ``FormatError`` if no edit is right by every reading of the text."""
+    return edited_in_all(text, setting, _with_value, _all_pairs, None)
 
 
 def without(text: str, setting: Setting) -> str:
-    """The text without the key. Raises ``FormatError`` as :func:`with_value`."""
-    pairs = _document(text, _sign(setting)).pairs.get(str(setting.key), [])
+    """Return the text without the key. Raises ``FormatError`` as :func:`with_value`."""
+    absent = msgspec.structs.replace(setting, value=msgspec.UNSET)
+    return edited_in_all(text, absent, _without, _all_pairs, None)
+
+
+def _with_value(text: str, setting: Setting, continuation: str) -> str:
+    document, lines, key = _document(text, _sign(setting), continuation), lines_of(text), str(setting.key)
+    separator = _SEPARATOR if setting.separator is None else setting.separator
+    if pairs := document.pairs.get(key):
+        head = pairs[-1].head + (separator if pairs[-1].value is None else "")
+        return with_pair(text, lines, pairs, head + setting.value)
+    commented = document.commented.get(key)
+    at = behind_the_last(lines) if commented is None else commented + 1
+    return edited(lines, at=at, inserted=[f"{key}{separator}{setting.value}"])
+
+
+def _without(text: str, setting: Setting, continuation: str) -> str:
+    pairs = _document(text, _sign(setting), continuation).pairs.get(str(setting.key), [])
     return without_pairs(text, lines_of(text), pairs)
 
 
+def _all_pairs(text: str, setting: Setting, continuation: str) -> dict[tuple[str | None, str], list[Pair]]:
+    pairs = _document(text, _sign(setting), continuation).pairs
+    return {(setting.section, key): of_key for key, of_key in pairs.items()}
+
+
 @remembered
-def _document(text: str, sign: str) -> _Document:
-    document = _Document({}, {})
-    for index, content in enumerate(lines_of(text).contents):
+def _document(text: str, sign: str, continuation: str) -> _Document:
+    document, contents = _Document({}, {}), lines_of(text).contents
+    ends, end = last_lines(text, continuation, None), -1
+    for index, content in enumerate(contents):
+        if index <= end or is_blank(content):
+            continue
         if is_comment(content):
             pair = _pair(index, uncommented(content), sign)
             if pair.value is not None:
                 document.commented[pair.key] = index
-        elif not is_blank(content):
-            pair = _pair(index, content, sign)
+        else:
+            end = ends.get(index, index)
+            pair = extended(_pair(index, content, sign), contents, end, continuation)
             document.pairs.setdefault(pair.key, []).append(pair)
     return document
 

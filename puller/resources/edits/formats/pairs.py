@@ -30,6 +30,13 @@ class Pair(msgspec.Struct, frozen=True):
     """The line up to its value: indentation, key, sign and the blanks around it."""
     value: str | None
     """What follows, trailing blanks included; ``None`` where there is only the key."""
+    end: int = -1
+    """The last line of a value that continues, counted from 0. Negative if the value is on one line."""
+
+    @property
+    def lines(self) -> range:
+        """All lines of the setting, comments within the value included."""
+        return range(self.index, max(self.index, self.end) + 1)
 
 
 def pair_by_sign(index: int, content: str, signs: Sequence[str]) -> Pair:
@@ -94,32 +101,17 @@ def found_pair(pairs: Sequence[Pair]) -> Found:
 
 
 def with_pair(text: str, lines: Lines, pairs: Sequence[Pair], wanted: str) -> str:
-    """The text in which the last of the lines of a key is ``wanted``, and the others are gone."""
-    last = pairs[-1].index
-    if len(pairs) == 1 and lines.contents[last] == wanted:
-        return text
-    replaced = {} if lines.contents[last] == wanted else {last: wanted}
-    removed = [pair.index for pair in pairs[:-1]]
-    _refuse_continued(lines, [*replaced, *removed])
-    return edited(lines, replaced=replaced, removed=removed)
+    """Return the text in which the last setting of a key is the line ``wanted``, and the other settings are removed."""
+    last = pairs[-1]
+    replaced = {} if lines.contents[last.index] == wanted else {last.index: wanted}
+    removed = [index for pair in pairs for index in pair.lines if index != last.index]
+    return edited(lines, replaced=replaced, removed=removed) if replaced or removed else text
 
 
 def without_pairs(text: str, lines: Lines, pairs: Sequence[Pair]) -> str:
-    """The text without the lines of a key."""
-    if not pairs:
-        return text
-    removed = [pair.index for pair in pairs]
-    _refuse_continued(lines, removed)
-    return edited(lines, removed=removed)
-
-
-def _refuse_continued(lines: Lines, indexes: Sequence[int]) -> None:
-    # The rest would be left behind as a line of its own, which means something else.
-    for index in sorted(indexes):
-        if lines.contents[index].endswith("\\") and index + 1 < len(lines.contents):
-            raise FormatError(
-                f"line {index + 1} ends with a backslash, so its value may go on in the next line"
-            )
+    """Return the text without any line of these settings."""
+    removed = [index for pair in pairs for index in pair.lines]
+    return edited(lines, removed=removed) if removed else text
 
 
 def proven(new: str, setting: Setting, find: Callable[[str, Setting], Found]) -> str:

@@ -6,6 +6,9 @@ import msgspec
 
 from puller.errors import ResourceError
 
+CONTINUATIONS = ("none", "indent", "backslash")
+"""The rules by which a value continues in the next line. See ``continuation.py``."""
+
 
 class FormatError(ResourceError):
     """A text in which a setting cannot be found, or not be changed without harm; names the line where there is one."""
@@ -22,6 +25,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """The wanted value; secrets are revealed. Not given when the setting is to be absent."""
     separator: str | None = None
     """What stands between key and value of a new line, in ini and keyvalue; ``None`` for the format's own."""
+    continuation: str | None = None
+    """How a value continues in the next line, in ini and keyvalue: one of ``CONTINUATIONS``, or ``None`` if unknown."""
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the setting has no value."""
+        return self.value is msgspec.UNSET
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -29,6 +29,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "separator is only for ini and keyvalue, and format is json",
     ),
     ({"format": "shell", "key": "k", "value": "a\nb"}, "value "),
+    (
+        {"format": "json", "key": "k", "value": 1, "continuation": "none"},
+        "continuation is only for ini and keyvalue, and format is json",
+    ),
+    ({**INI, "continuation": "tab"}, "continuation is 'tab', expected one of none, indent, backslash"),
     ({"format": "toml", "key": "k", "value": None}, "value is null"),
 ]
 
@@ -99,3 +104,20 @@ def test_settings_of_two_formats_in_one_file_are_one_write(apply: Apply, place: 
     for expected in ("changed", "stable"):
         assert {str(event.state) for event in apply(edits).values()} == {expected}
     assert path.read_text() == 'A="a b"\nB=b\n'
+
+
+def test_continued_value_is_out_of_sync(apply: Apply, place: Path) -> None:
+    path = place / "main.cf"
+    path.write_text("a = 1\nmynetworks = 127.0.0.0/8\n    10.0.0.0/8\n")
+    edit = {
+        "path": str(path),
+        "format": "keyvalue",
+        "separator": " = ",
+        "key": "mynetworks",
+        "value": "127.0.0.0/8",
+    }
+    (refused,) = apply({"setting#a": edit}).values()
+    assert refused.state == "failed"
+    named = {**edit, "continuation": "indent"}
+    assert [apply({"setting#a": named})["setting#a"].state for _ in range(2)] == ["changed", "stable"]
+    assert path.read_text() == "a = 1\nmynetworks = 127.0.0.0/8\n"

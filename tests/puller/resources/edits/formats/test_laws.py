@@ -120,8 +120,10 @@ def test_a_line_is_set_once_and_all_others_stay(pair: tuple[Format, Setting], te
 def test_new_lines_end_as_the_first_one_does(rest: str, setting: Setting) -> None:
     text = "# the first line\r\n" + rest
     assume(text.count("\n") == text.count("\r\n") and accepted(ini, setting))
-    assume(not any(line.endswith("\\") for line in text.split("\r\n")))
-    new = ini.with_value(text, setting)
+    try:
+        new = ini.with_value(text, setting)
+    except FormatError:
+        return
     assert new.count("\n") == new.count("\r\n")
 
 
