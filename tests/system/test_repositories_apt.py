@@ -188,6 +188,59 @@ def test_a_new_release_of_a_repository_is_seen_where_its_source_changes(
     assert apt.dpkg(debian)["tool:all"] == ("2.0", "installed")
 
 
+OTHERS = {
+    "another key": ("vendor.list", "deb [signed-by=/usr/share/keyrings/vendor.gpg] file:/srv/signed ./\n"),
+    "no key, as installers write it": ("vendor.list", "deb file:///srv/signed/ ./\n"),
+    "trusted": ("vendor.list", "deb [trusted=yes] file:/srv/signed ./\n"),
+    "deb822": (
+        "vendor.sources",
+        "Types: deb deb-src\nURIs: file:/srv/signed\nSuites: ./\nSigned-By: /usr/share/keyrings/vendor.gpg\n",
+    ),
+    "disabled": (
+        "vendor.sources",
+        "Types: deb\nURIs: file:/srv/signed\nSuites: ./\nSigned-By: /srv/vendor.gpg\nEnabled: no\n",
+    ),
+    "malformed": ("vendor.list", "deb [signed-by=\n"),
+    "main list": ("../sources.list", "deb [signed-by=/usr/share/keyrings/vendor.gpg] file:/srv/signed ./\n"),
+}
+
+OTHERS_IN = {True: "/etc/apt/sources.list, remove", False: "/etc/apt/sources.list.d/vendor."}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_repository_never_stops_apt_from_reading_its_sources(
+    debian: Machine, repository: Repository, key: Signer, name: str
+) -> None:
+    """apt itself decides: where it accepts both sources, the repository is written."""
+    repository.add("tool", "1.0")
+    publish_signed(repository, key)
+    (debian.root / "root/key").write_bytes(key.public())
+    path = debian.root / "etc/apt/sources.list.d" / OTHERS[name][0]
+    before = path.read_text() if path.exists() else None
+    path.write_text((before or "") + OTHERS[name][1])
+    read = ("apt-get", "update", "--print-uris")
+    is_readable = debian.run(*read, check=False).returncode == 0
+    try:
+        said = apply(debian, [a_source(key="key")], "--noop")
+        done = apply(debian, [a_source(key="key")])
+        is_failure = outcomes(done) == {"repository#signed": "failed"}
+        assert outcomes(said) == {"repository#signed": "failed" if is_failure else "would change"}
+        if is_failure and name != "malformed":
+            assert f"the same repository is in {OTHERS_IN[before is not None]}" in done.stdout
+        assert is_failure == (
+            name in ("another key", "deb822", "malformed", "main list", "trusted", "no key, as")
+        )
+        assert (debian.run(*read, check=False).returncode == 0) == is_readable
+        path.write_text(before or "")
+        assert outcomes(apply(debian, [a_source(key="key")])) == {
+            "repository#signed": "changed" if is_failure else "stable"
+        }
+        path.write_text((before or "") + OTHERS["another key"][1])
+        assert outcomes(apply(debian, [a_source(key="key")])) == {"repository#signed": "failed"}
+    finally:
+        path.write_text(before) if before is not None else path.unlink()
+
+
 # What packages may be
 
 

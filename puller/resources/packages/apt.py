@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from puller.errors import ResourceError
+from puller.resources.packages.apt_sources import accepting_changes, options_for_one
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
 from puller.resources.packages.manager import Found, Installed, Manager, Record, Wanted
@@ -38,6 +39,7 @@ _UNATTENDED = (
 # Without these, apt-cache writes what it has computed; noop writes nothing.
 _WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
 
+_UPDATE_LINES = 30  # of what apt-get update printed: some for each source that failed
 _LISTS = "/var/lib/apt/lists"
 
 _FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Version", "Provides")
@@ -147,7 +149,14 @@ class Apt(Manager):
 
     def refresh(self, job: Job) -> None:
         job.log("apt: fetching the package lists anew")
-        _execute(job, "apt-get", "update", "-q", *_lock_options(job))
+        for path in accepting_changes(job.system):  # the update of all sources below reports a failure
+            _execute(job, "apt-get", "update", "-q", *options_for_one(path, accepts_changes=True))
+        # Without the error mode, a repository that cannot be reached is a success.
+        options = ("-q", "-o", "APT::Update::Error-Mode=any", *_lock_options(job))
+        completed = _execute(job, "apt-get", "update", *options)
+        if completed.exit_code != 0:
+            self.refresh_problem = str(failure("apt-get update", completed, _UPDATE_LINES))
+            job.log("apt: some package lists could not be fetched")
 
     def repair(self, job: Job) -> None:
         """Let dpkg finish what it was interrupted in; raises ``ResourceError`` when it cannot."""

@@ -1,8 +1,15 @@
-"""The sources that apt reads, as far as it matters which repositories they name: URLs and suites."""
+"""The sources that apt reads: which repositories they name, and how to fetch the lists of one source alone."""
 
+import os
 import re
 from collections.abc import Iterator
 
+from puller.system.protocol import System
+
+ACCEPTS_CHANGES = "X-Allow-Release-Info-Change"
+"""A field of sources that apt ignores: the Release file may change its Label, Suite, Codename or Version."""
+
+PARTS = "/etc/apt/sources.list.d"
 _ONE_LINE = re.compile(r"\s*deb(?:-src)?\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)")
 _OFF = ("no", "false", "0", "off", "without", "disable")
 
@@ -10,6 +17,28 @@ _OFF = ("no", "false", "0", "off", "without", "disable")
 def parse_entries(path: str, text: str) -> Iterator[tuple[str, str]]:
     """The URL and suite of each entry that is in use; lines that apt would not understand are passed over."""
     return _of_stanzas(text) if path.endswith(".sources") else _of_lines(text)
+
+
+def options_for_one(path: str, *, accepts_changes: bool) -> list[str]:
+    """Return the options of ``apt-get update`` that fetch the lists of one source and keep all other lists."""
+    options = {
+        "Dir::Etc::sourcelist": path,
+        "Dir::Etc::sourceparts": "/dev/null",
+        "APT::Get::List-Cleanup": "0",
+        "APT::Update::Error-Mode": "any",  # otherwise a repository that cannot be reached is a success
+        **({"Acquire::AllowReleaseInfoChange": "1"} if accepts_changes else {}),
+    }
+    return [word for item in options.items() for word in ("-o", "=".join(item))]
+
+
+def accepting_changes(system: System) -> list[str]:
+    """Return the sources whose Release files may change their Label, Suite, Codename or Version."""
+    try:
+        names = [name for name, _ in system.children(PARTS) if name.endswith(".sources")]
+        paths = [os.path.join(PARTS, name) for name in names]
+        return [path for path in paths if f"\n{ACCEPTS_CHANGES}: yes\n".encode() in system.read(path)]
+    except OSError:  # without permission or file, apt-get update reports the change
+        return []
 
 
 def _of_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -55,10 +55,10 @@ def output(what: str, completed: Completed, accepted: Sequence[int] = (0,)) -> s
     return completed.stdout
 
 
-def failure(what: str, completed: Completed) -> ResourceError:
-    """The error of a command that failed, with the end of what it printed: of stderr, where anything is in it."""
+def failure(what: str, completed: Completed, lines: int = _TAIL) -> ResourceError:
+    """Return the error of a failed command, with the last ``lines`` of stderr, or of stdout if stderr is empty."""
     printed = completed.stderr.strip() or completed.stdout.strip()
-    tail = "\n".join(printed.splitlines()[-_TAIL:])
+    tail = "\n".join(printed.splitlines()[-lines:])
     return ResourceError(f"{what}: {completed.outcome}" + (f"; it printed:\n{tail}" if tail else ""))
 
 

@@ -8,14 +8,17 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from puller.errors import ResourceError
 from puller.resources.packages.job import Job, failure
 from puller.resources.packages.openpgp import Key
 from puller.resources.packages.private import private_directory
-from puller.resources.packages.repository_properties import RepositoryProperties
+from puller.resources.packages.repository_properties import OF_APT, RepositoryProperties
 from puller.system.protocol import Attributes, System
+
+if TYPE_CHECKING:
+    from configparser import SectionProxy
 
 Files = dict[str, bytes | None]
 """Contents by path, in the order in which they are put in place; ``None`` for one that is not to be there."""
@@ -25,6 +28,9 @@ _READABLE = 0o644
 
 class Layout(ABC):
     """The files of one package manager. Methods raise ``ResourceError`` and ``OSError``."""
+
+    root: ClassVar[str]
+    """The directory of the files that declare repositories."""
 
     @abstractmethod
     def paths(self, name: str) -> Sequence[str]:
@@ -46,6 +52,16 @@ class Layout(ABC):
     def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
         """The URL and suite of each repository in one of ``places`` that is in use."""
 
+    asks: ClassVar[bool]
+    """Whether ``find_problem`` starts a process."""
+
+    @abstractmethod
+    def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
+        """Return why the package manager would reject these contents of ``places``. Empty if it accepts them.
+
+        ``name`` is the repository that matters.
+        """
+
     @abstractmethod
     def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
         """Fetch what a repository offers, which is not in place yet; raises when it cannot be read."""
@@ -59,6 +75,7 @@ class AptLayout(Layout):
     """Sources in deb822, with the key in them; pins by the host. Methods raise as those of ``Layout``."""
 
     root: ClassVar[str] = "/etc/apt"
+    asks = True
 
     def paths(self, name: str) -> Sequence[str]:
         return (
@@ -84,8 +101,11 @@ class AptLayout(Layout):
     def places(self, system: System) -> Iterator[str]:
         parts = f"{self.root}/sources.list.d"
         yield f"{self.root}/sources.list"
+        # apt ignores names with other characters.
         yield from (
-            f"{parts}/{name}" for name in _names(system, parts) if name.endswith((".list", ".sources"))
+            f"{parts}/{name}"
+            for name in _names(system, parts)
+            if name.endswith((".list", ".sources")) and name.isascii()
         )
 
     def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
@@ -93,21 +113,38 @@ class AptLayout(Layout):
 
         return ((plain(url), suite) for url, suite in parse_entries(path, text))
 
+    def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
+        # apt reads all sources, and prints what it would fetch: it takes no lock, fetches nothing and writes nothing.
+        import tempfile  # and what it imports: only for sources that apt has not read yet
+
+        del name
+        with tempfile.TemporaryDirectory(prefix="puller-") as directory:
+            os.mkdir(f"{directory}/sources.list.d")
+            for path, content in texts.items():
+                with open(directory + path.removeprefix(self.root), "wb") as stream:
+                    stream.write(content)
+            options = (
+                "-o", f"Dir::Etc::sourcelist={directory}/sources.list",
+                "-o", f"Dir::Etc::sourceparts={directory}/sources.list.d",
+            )  # fmt: skip
+            # apt writes keys that stand in sources into temporary files, and leaves them there.
+            environment = {"TMPDIR": directory}
+            completed = job.query("apt-get", "update", "--print-uris", *options, environment=environment)
+        if completed.exit_code == 0:
+            return ""
+        return str(failure("apt-get update", completed)).replace(directory, self.root)
+
     def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
+        from puller.resources.packages.apt_sources import options_for_one
+
         # Readable for the user that apt becomes before it asks a server or reads a key.
         with private_directory(job.system, 0o755) as directory:
             keyring, source = f"{directory}/key.gpg", f"{directory}/trial.sources"
             if key and key.data:
                 _put(job.system, keyring, key.data)
             _put(job.system, source, _source(properties, key, keyring))
-            options = {
-                "Dir::Etc::sourcelist": source,
-                "Dir::Etc::sourceparts": "/dev/null",
-                "APT::Get::List-Cleanup": "0",  # the lists of all other sources stay
-                "APT::Update::Error-Mode": "any",  # otherwise one that cannot be reached is a success
-            }
-            arguments = [word for item in options.items() for word in ("-o", "=".join(item))]
-            _run(job, "apt-get", "update", "-q", *arguments)
+            options = options_for_one(source, accepts_changes=properties.allow_release_info_change)
+            _run(job, "apt-get", "update", "-q", *options)
 
 
 class DnfLayout(Layout):
@@ -115,12 +152,13 @@ class DnfLayout(Layout):
 
     root: ClassVar[str] = "/etc/yum.repos.d"
     keys: ClassVar[str] = "/etc/pki/rpm-gpg"
+    asks = False
 
     def paths(self, name: str) -> Sequence[str]:
         return f"{self.keys}/{name}", f"{self.root}/{name}.repo"
 
     def require(self, properties: RepositoryProperties) -> None:
-        for name in ("suites", "components", "architectures"):
+        for name in OF_APT:
             if getattr(properties, name):
                 raise ResourceError(f"{name} is given, which apt has and dnf has not")
 
@@ -132,16 +170,19 @@ class DnfLayout(Layout):
         yield from (f"{self.root}/{name}" for name in _names(system, self.root) if name.endswith(".repo"))
 
     def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
-        from configparser import ConfigParser, Error
-
-        parser = ConfigParser(interpolation=None, strict=False)
-        try:
-            parser.read_string(text, path)
-        except Error:  # which dnf says in every run
-            return
-        for section in map(parser.__getitem__, parser.sections()):
+        for section in _sections(path, text):
             if section.get("enabled", "1") != "0":
                 yield from ((plain(url), "") for url in section.get("baseurl", "").split())
+
+    def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
+        # dnf merges or ignores the second definition, and only warns.
+        del job
+        paths = [
+            path
+            for path, content in texts.items()
+            if any(section.name == name for section in _sections(path, content.decode(errors="replace")))
+        ]
+        return f"{' and '.join(paths)} define the same repository id {name}" if len(paths) > 1 else ""
 
     def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
         with private_directory(job.system, 0o700) as directory:
@@ -151,12 +192,35 @@ class DnfLayout(Layout):
 
 
 def plain(url: str) -> str:
-    """A URL as it is compared: that of a directory, with or without a slash at the end."""
-    return url.rstrip("/")
+    """Return the part of a URL that repositories are compared by: host and directory.
+
+    apt files what it fetches under a name without the scheme, so ``http`` and ``https`` conflict.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # apt reports it
+        return url
+    return f"{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
+
+
+def _sections(path: str, text: str) -> "list[SectionProxy]":
+    """Return the sections of a file of dnf. Empty for a file that dnf rejects in each run."""
+    from configparser import ConfigParser, Error
+
+    parser = ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text, path)
+    except Error:
+        return []
+    return [parser[name] for name in parser.sections()]
 
 
 def _source(properties: RepositoryProperties, key: Key | None, keyring: str) -> bytes:
     """The stanza; a field without a value is left out."""
+    from puller.resources.packages.apt_sources import ACCEPTS_CHANGES
+
     signed = (
         f" {keyring}"
         if key and key.data
@@ -172,6 +236,7 @@ def _source(properties: RepositoryProperties, key: Key | None, keyring: str) -> 
         "Architectures": _listed(properties.architectures),
         "Signed-By": signed,
         "Enabled": " yes" if properties.enabled else " no",
+        ACCEPTS_CHANGES: " yes" if properties.allow_release_info_change else "",
     }
     return "".join(f"{name}:{value}\n" for name, value in fields.items() if value).encode()
 

@@ -80,6 +80,8 @@ class Manager(ABC):
     def __init__(self) -> None:
         self._inventory = Inventory(self._list_installed)
         self._remedied: set[str] = set()
+        self.refresh_problem = ""
+        """Why the repositories could not all be fetched in this run. Empty if they were, or were not fetched."""
         self.may_get_repositories = False
         """In noop: an earlier package would have brought some, by its name."""
 
@@ -99,7 +101,9 @@ class Manager(ABC):
             found = self._find_matching(job, name, request)
         if not found:
             there_is = ", ".join(self._sorted(self.available(job, name))) or "none"
-            raise ResourceError(f"version {request} is not available; there is {there_is}")
+            raise self._with_refresh_problem(
+                ResourceError(f"version {request} is not available; there is {there_is}")
+            )
         return found[-1]
 
     def require_offer(self, job: Job, name: str, request: str | None) -> None:
@@ -174,7 +178,7 @@ class Manager(ABC):
 
     @abstractmethod
     def refresh(self, job: Job) -> None:
-        """Fetch anew what the repositories offer; whatever goes wrong with that shows in what is tried next."""
+        """Fetch the lists of all repositories. If some cannot be fetched, set ``refresh_problem`` and go on."""
 
     @abstractmethod
     def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
@@ -202,7 +206,11 @@ class Manager(ABC):
             fitting = (remedy for words, remedy in remedies.items() if words in completed.stderr)
             # 3. Try it: each remedy once, so that this comes to an end
             if completed.exit_code is None or not any(self._remedy_once(remedy, job) for remedy in fitting):
-                raise failure(what, completed)
+                raise self._with_refresh_problem(failure(what, completed))
+
+    def _with_refresh_problem(self, error: ResourceError) -> ResourceError:
+        """Return the error with the reason why the lists of packages may be old."""
+        return ResourceError(f"{error}\n{self.refresh_problem}") if self.refresh_problem else error
 
     def _remedy_once(self, remedy: Callable[[Job], None], job: Job) -> bool:
         """False when it was tried before in this run, and has not helped."""

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.base import Content, Difference, PropertyError, Resource
+from puller.resources.base import Content, Declared, Difference, PropertyError, Resource
 from puller.resources.checksums import described, sha256
 from puller.resources.owners import attribute_differences
 from puller.resources.packages.layouts import AptLayout, DnfLayout, Files, Layout
 from puller.resources.packages.openpgp import Key, is_armoured, parse_key
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.repository_properties import RepositoryProperties, check_repository
+from puller.resources.packages.sources import Sources
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
+from puller.values.reference import Reference
 
 if TYPE_CHECKING:
     from puller.resources.packages.job import Job
@@ -42,12 +44,6 @@ class RepositoryState(msgspec.Struct, frozen=True):
     """The files of a repository, by path."""
 
     files: dict[str, Seen]
-
-
-class Entries(msgspec.Struct, frozen=True):
-    """The files that declare a repository, by its URL and suite, as they were when the first of a run was looked at."""
-
-    places: dict[tuple[str, str], list[str]]
 
 
 class Repository(Resource[RepositoryProperties, RepositoryState]):
@@ -73,7 +69,12 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             seen = Seen(system.lstat(path))
             files[path] = Seen(seen.found, system.read(path)) if seen.kind == "present" else seen
         if self._is_wanted:
-            self._others = self._find_others()
+            url = self.properties.url.rstrip("/")
+            self._others = [
+                f"{path} has the same repository: {url} {suite}".rstrip()
+                for (_, suite), paths in self._find_others().items()
+                for path in paths
+            ]
         return RepositoryState(files)
 
     def differences(self, actual: RepositoryState, *, refresh: bool = False) -> Sequence[Difference]:
@@ -88,12 +89,15 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             if content is not None
             for one in _differences(path, actual.files[path], content)
         ]
-        return found + [Difference(path, actual.files[path].kind, "absent") for path in self._surplus(actual)]
+        found += [Difference(path, actual.files[path].kind, "absent") for path in self._surplus(actual)]
+        if not found and self.properties.enabled:
+            self._require_readable({})
+        return found
 
     def change(self, differences: Sequence[Difference], actual: RepositoryState) -> None:
         """Make it so.
 
-        1. Refuse what is in the way and may hold data.
+        1. Refuse what is in the way and may hold data, and files that the package manager rejects beside all others.
         2. Fetch what it offers, which also shows that it can be read and that its key is the right one.
         3. Put its files in place, the one that makes it known last.
         4. Remove those that it has no more, the one that makes it known first.
@@ -102,6 +106,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         # 1. Refuse
         self._refuse(actual)
         wanted = self._wanted()
+        self._require_readable(wanted)
         # 2. Fetch
         if self._is_wanted and self.properties.enabled and self._offers_something_else(actual, wanted):
             self._layout.refresh(self._job, self.properties, self._key())
@@ -117,8 +122,10 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def noop_message(self, differences: Sequence[Difference], actual: RepositoryState) -> str:
         del differences
         self._refuse(actual)
-        self._wanted()  # raises for a key that cannot be used
+        wanted = self._wanted()  # raises for a key that cannot be used
         path = self._layout.paths(self.properties.name)[-1]
+        self._require_readable(wanted)
+        self._sources.plan(path, wanted[path])
         if not self._is_wanted:
             self.context.system.expect(path, "absent")
             return "Would have removed the repository"
@@ -217,29 +224,28 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     def _is_of_another(self, key: str) -> bool:
         own = self._layout.paths(self.properties.name)[-1]
-        texts = _texts(self._layout.places(self.context.system))
-        return any(key in text for path, text in texts if path != own)
+        return any(key.encode() in text for path, text in self._sources.texts().items() if path != own)
 
-    def _find_others(self) -> list[str]:
-        """A sentence for each other file with an entry of the same URL and suite, which package managers warn of."""
-        own, places = self._layout.paths(self.properties.name)[-1], self._entries().places
-        return [
-            f"{path} has the same repository: {' '.join(entry)}".rstrip()
-            for entry in sorted(self._layout.wanted_entries(self.properties))
-            for path in places.get(entry, ())
-            if path != own
-        ]
+    def _find_others(self) -> dict[tuple[str, str], list[str]]:
+        own = self._layout.paths(self.properties.name)[-1]
+        return self._sources.declaring(self.properties, apart_from=own)
 
-    def _entries(self) -> Entries:
-        shared, layout = self.context.shared, self._layout
-        if Entries not in shared:
-            places: dict[tuple[str, str], list[str]] = {}
-            for path, text in _texts(layout.places(self.context.system)):
-                for entry in dict.fromkeys(layout.entries(path, text)):
-                    places.setdefault(entry, []).append(path)
-            shared[Entries] = Entries(places)
-        entries: Entries = shared[Entries]
-        return entries
+    def _require_readable(self, wanted: Files) -> None:
+        """Raise ``ResourceError`` if the package manager rejects its sources with these files among them."""
+        if not self._is_wanted or self._key() is _PENDING:
+            return
+        path = self._layout.paths(self.properties.name)[-1]
+        content = wanted.get(path)
+        changed = {} if content is None else {path: content}
+        if problem := self._sources.problem(self._job, self.properties.name, changed):
+            what = "cannot read its sources" + (" with this one, so nothing was changed" if changed else "")
+            paths = list(dict.fromkeys(path for paths in self._find_others().values() for path in paths))
+            others = f"; the same repository is in {', '.join(paths)}, remove it there" if paths else ""
+            raise ResourceError(f"{self.provider} {what}{others}: {problem}")
+
+    @property
+    def _sources(self) -> Sources:
+        return Sources.of(self._layout, self.context)
 
     # What is done
 
@@ -278,6 +284,23 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         yield from check_repository(properties)
 
     @classmethod
+    def follows(cls, properties: RepositoryProperties, declared: Declared) -> Iterator[Reference]:
+        """Sources that are removed come first: they may contradict the source that replaces them."""
+        if properties.ensure == "absent":
+            return
+        yield from (
+            Reference.to(cls.type_name, other.name)
+            for other in declared(cls.type_name)
+            if other.ensure == "absent"
+        )
+        directories = tuple(layout.root for layout in _LAYOUTS.values())
+        yield from (
+            Reference.to("file", file.name)
+            for file in declared("file")
+            if file.ensure == "absent" and file.name.startswith(directories)
+        )
+
+    @classmethod
     def places(cls, properties: RepositoryProperties) -> Iterable[str]:
         return [path for layout in _LAYOUTS.values() for path in layout.paths(properties.name)]
 
@@ -290,15 +313,3 @@ def _differences(path: str, seen: Seen, wanted: bytes) -> list[Difference]:
         found = described(len(seen.content), sha256([seen.content]))
         differences.append(Difference(f"content of {path}", found, described(len(wanted), sha256([wanted]))))
     return differences
-
-
-def _texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for path in paths:
-        try:
-            descriptor = os.open(
-                path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            )  # a FIFO would be waited for
-            with open(descriptor, errors="replace") as stream:
-                yield path, stream.read()
-        except OSError:  # what cannot be read is a warning less, and no failure of this repository
-            continue

@@ -10,7 +10,10 @@ from puller.resources.packages.openpgp import is_armoured, parse_key
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _URL = re.compile(r"(?:https?|ftp|file|mirror(?:\+https?)?)://?[!-~]+")
 _WORD = re.compile(r"[A-Za-z0-9.$/][A-Za-z0-9.+_~$()/:-]*")
-_OF_APT = ("suites", "components", "architectures")
+OF_APT = ("suites", "components", "architectures", "allow_release_info_change")
+"""Properties that only apt has."""
+
+_WORDS = ("suites", "components", "architectures")
 _PRIORITIES = range(-32768, 32768)
 
 
@@ -31,6 +34,8 @@ class RepositoryProperties(Properties, frozen=True):
     """Whether packages are taken from it."""
     priority: int | None = None
     """Which repository goes first: the highest pin of apt, the lowest number of dnf (1 to 99)."""
+    allow_release_info_change: bool = False
+    """Whether the Label, Suite, Codename or Version in the Release file may change (apt)."""
 
 
 def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError]:
@@ -51,7 +56,7 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
     if properties.provider == "dnf":
         yield from (
             PropertyError(name, "is given, which apt has and dnf has not", because=["provider"])
-            for name in _OF_APT
+            for name in OF_APT
             if getattr(properties, name)
         )
 
@@ -67,7 +72,7 @@ def _check_url(url: str) -> Iterator[PropertyError]:
 
 
 def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
-    for name in _OF_APT:
+    for name in _WORDS:
         for index, word in enumerate(getattr(properties, name)):
             if not _WORD.fullmatch(word):
                 yield PropertyError(name, f"has {word!r}, wanted a word without blanks", place=(index,))

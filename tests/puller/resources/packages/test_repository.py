@@ -17,6 +17,7 @@ import pytest
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError, Resource
+from puller.resources.files.file import File
 from puller.resources.packages.layouts import AptLayout, DnfLayout
 from puller.resources.packages.repository import Repository
 from puller.system.commands import Command, Completed
@@ -83,6 +84,9 @@ class Machine(LocalSystem):
         self.answer = Completed(0, None, False, "", "", 0.1)
         self.changes_until_kill = -1
         self.made = 0
+        self.asked = 0
+        self.verdict = Completed(0, None, False, "", "", 0.1)
+        self.sources: dict[str, str] = {}
 
     def execute(self, command: Command) -> Completed:
         self.step()
@@ -95,7 +99,16 @@ class Machine(LocalSystem):
         return self.answer
 
     def query(self, command: Command) -> Completed:
-        raise AssertionError(f"{command.arguments} was started to look")
+        """apt reads all sources together, as ``verdict`` decides."""
+        self.asked += 1
+        assert "--print-uris" in command.arguments, f"{command.arguments} was started to look"
+        (parts,) = (
+            Path(word.partition("=")[2])
+            for word in command.arguments
+            if word.startswith("Dir::Etc::sourceparts")
+        )
+        self.sources = {path.name: path.read_text() for path in parts.iterdir()}
+        return self.verdict
 
     def replace_file(self, *arguments: Any, **options: Any) -> None:
         self.step()
@@ -109,6 +122,14 @@ class Machine(LocalSystem):
         if self.made == self.changes_until_kill:
             raise Killed
         self.made += 1
+
+
+class LookingOnly(NoopSystem):
+    """The same machine in a dry run."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.query = machine.query  # type: ignore[method-assign]
 
 
 class Directories:
@@ -151,7 +172,7 @@ def repository(make: Make, machine: Machine, etc: Directories) -> MakeRepository
     def build(*, family: str = "Debian", noop: bool = False, **properties: Any) -> Repository:
         resource = make(Repository, {"name": "web", **(properties or WEB)})
         assert isinstance(resource, Repository)
-        system = NoopSystem() if noop else machine
+        system = LookingOnly(machine) if noop else machine
         scope = Scope({"os": {"family": family}})
         resource.context = msgspec.structs.replace(resource.context, system=system, scope=scope, noop=noop)
         return resource
@@ -442,6 +463,128 @@ def test_another_file_of_dnf_with_the_same_repository_is_a_warning(
     resource = repository(family="RedHat", url="https://rpm.example.com/9", key="web.asc")
     resource.look()
     assert list(resource.notes) == [f"{other} has the same repository: https://rpm.example.com/9"]
+
+
+# apt reads all sources or none
+
+REFUSED = Completed(100, None, False, "", "E: Conflicting values set for option Signed-By\n", 0.1)
+
+
+def put_other(etc: Directories) -> Path:
+    other = etc.source.with_name("other.list")
+    other.write_text("deb http://deb.example.com/debian/ bookworm main\n")
+    return other
+
+
+@pytest.mark.parametrize("noop", [True, False])
+def test_source_that_contradicts_another_is_not_written(
+    repository: MakeRepository, etc: Directories, machine: Machine, noop: bool
+) -> None:
+    other = put_other(etc)
+    machine.verdict = REFUSED
+    resource = repository(noop=noop)
+    actual = resource.look()
+    with pytest.raises(ResourceError) as failure:
+        (resource.noop_message if noop else resource.change)(resource.differences(actual), actual)
+    assert str(failure.value) == (
+        f"apt cannot read its sources with this one, so nothing was changed; the same repository is in {other}, "
+        "remove it there: apt-get update: exit code 100; it printed:\n"
+        "E: Conflicting values set for option Signed-By"
+    )
+    assert machine.sources == {"other.list": other.read_text(), "web.sources": SOURCE}
+    assert etc.files() == {}
+    assert machine.commands == []
+
+
+def test_source_that_apt_cannot_read_is_not_stable(
+    repository: MakeRepository, converge: Converge, etc: Directories, machine: Machine
+) -> None:
+    converge(repository())
+    put_other(etc)
+    machine.verdict = REFUSED
+    for noop in (True, False):
+        resource = repository(noop=noop)
+        with pytest.raises(ResourceError, match=r"^apt cannot read its sources; the same repository is in "):
+            resource.differences(resource.look())
+
+
+def test_sources_that_apt_has_read_are_not_asked_about_again(
+    repository: MakeRepository, converge: Converge, etc: Directories, machine: Machine, tmp_path: Path
+) -> None:
+    def run(*, noop: bool = False) -> int:
+        resource = repository(noop=noop)
+        resource.context = msgspec.structs.replace(
+            resource.context, state_directory=tmp_path / "state", shared={}
+        )
+        machine.asked = 0
+        resource.differences(resource.look())
+        return machine.asked
+
+    converge(repository())
+    assert [run(), run(), run(noop=True)] == [1, 0, 0]
+    put_other(etc)
+    assert [run(noop=True), run(), run()] == [1, 1, 0]
+    put_other(etc).unlink()
+    assert [run(), run()] == [1, 0]
+
+
+def test_noop_counts_with_sources_that_other_resources_change(
+    repository: MakeRepository, etc: Directories, machine: Machine
+) -> None:
+    other = put_other(etc)
+    resource = repository(noop=True)
+    resource.context.system.expect(str(other), "absent")
+    assert predict(resource) == "Would have written the repository"
+    assert machine.sources == {"web.sources": SOURCE}
+    second = repository(noop=True, name="second", url="file:///srv/packages", suites=["./"])
+    second.context = resource.context
+    predict(second)
+    assert machine.sources.keys() == {"second.sources", "web.sources"}
+
+
+@pytest.mark.parametrize("noop", [True, False])
+def test_repository_id_of_dnf_is_defined_once(
+    repository: MakeRepository, etc: Directories, noop: bool
+) -> None:
+    other = etc.yum / "other.repo"
+    other.write_text("[web]\nbaseurl=https://old.example.com\nenabled=0\n")
+    resource = repository(family="RedHat", noop=noop, url="https://rpm.example.com/9", key="web.asc")
+    actual = resource.look()
+    with pytest.raises(ResourceError, match=f"{other} and {etc.repo} define the same repository id web$"):
+        (resource.noop_message if noop else resource.change)(resource.differences(actual), actual)
+    assert etc.files() == {}
+
+
+def test_changed_release_file_is_accepted_only_where_allowed(
+    repository: MakeRepository, converge: Converge, etc: Directories, machine: Machine
+) -> None:
+    converge(repository())
+    assert "Acquire::AllowReleaseInfoChange=1" not in machine.commands[-1]
+    assert converge(repository(**WEB, allow_release_info_change=True))
+    assert "Acquire::AllowReleaseInfoChange=1" in machine.commands[-1]
+    assert etc.source.read_text() == f"{SOURCE}X-Allow-Release-Info-Change: yes\n"
+    with pytest.raises(
+        ResourceError, match="allow_release_info_change is given, which apt has and dnf has not"
+    ):
+        predict(repository(family="RedHat", url="https://x", key="web.asc", allow_release_info_change=True))
+
+
+def test_sources_that_go_come_before_those_that_replace_them(make: Make) -> None:
+    new, old = (
+        make(Repository, {"name": "new", **WEB}),
+        make(Repository, {"name": "old", "ensure": "absent"}),
+    )
+    files = [make(File, {"name": f"/etc/apt/sources.list.d/{name}", **rest}) for name, rest in FILES.items()]
+    by_type = {"repository": [new.properties, old.properties], "file": [file.properties for file in files]}
+    references = [str(one) for one in Repository.follows(new.properties, by_type.__getitem__)]
+    assert references == ["repository#old", "file#/etc/apt/sources.list.d/gone.list"]
+    assert list(Repository.follows(old.properties, by_type.__getitem__)) == []
+
+
+FILES = {
+    "gone.list": {"ensure": "absent"},
+    "there.list": {"content": "", "owner": "root", "group": "root", "mode": "0644"},
+}
 
 
 # Noop
