@@ -78,6 +78,10 @@ class StoppedCommand(ResourceError):
     """A command that a second signal has ended."""
 
 
+class NeededByAnother(ResourceError):
+    """A change that would take away what another declared resource needs; nothing was changed."""
+
+
 class ChangedMeanwhile(ResourceError):
     """A path is not any more what it was when this resource looked at it."""
 

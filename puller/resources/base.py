@@ -128,6 +128,8 @@ class Part(NamedTuple):
     reference: str
     type: "ResourceType"
     properties: Any
+    is_declared: bool = True
+    """False for the removal of a leftover, which no manifest declares."""
 
 
 Declared = Callable[[str], Sequence[Any]]

@@ -97,6 +97,12 @@ class Debian(Machine):
     """What ``apt-get update`` will find more."""
     provides: dict[str, str] = field(default_factory=dict)
     """The field of that name of packages, installed or not."""
+    depends: dict[str, list[str]] = field(default_factory=dict)
+    """The packages that a package depends on, in any version."""
+    conflicts: dict[str, list[str]] = field(default_factory=dict)
+    """The packages that a package excludes."""
+    automatic: set[str] = field(default_factory=set)
+    """Packages that were installed only because others need them."""
     answers: dict[str, str] = field(default_factory=dict)
     """debconf's database, by question."""
     asked: dict[str, str] = field(default_factory=dict)
@@ -112,6 +118,16 @@ class Debian(Machine):
             return super().children(path)
         names = ["lock", "partial", *(["deb.example.com_debian_Packages"] if self.repository else [])]
         return [(name, os.lstat("/")) for name in names]
+
+    def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+        """apt's marks are simulated; all other files are those of this machine."""
+        if path != "/var/lib/apt/extended_states":
+            return super().read(path, looked_at)
+        stanzas = (
+            f"Package: {name}\nArchitecture: {self.architecture.get(name, NATIVE)}\nAuto-Installed: 1\n"
+            for name in sorted(self.automatic)
+        )
+        return "\n".join(stanzas).encode()
 
     def run(self, arguments: list[str]) -> Completed:
         tools: dict[str, Callable[[list[str]], Completed]] = {
@@ -134,6 +150,8 @@ class Debian(Machine):
         pattern = arguments[2].removeprefix("-f=").replace("\\t", "\t").replace("\\n", "\n")
         text = ""
         for key, deb in self.packages.items():
+            if deb.status == "not-installed" and "*" not in arguments:
+                continue
             name, _, architecture = key.partition(":")
             values = {
                 "Package": name,
@@ -181,21 +199,29 @@ class Debian(Machine):
                 self.repository[name] = versions
             self.unfetchable.clear()
             return ended()
-        if self.is_locked:
+        is_simulated = "--simulate" in arguments
+        if self.is_locked and not is_simulated:
             return ended(
                 100, stderr="E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend)\n"
             )
-        if self.is_interrupted:
+        if self.is_interrupted and not is_simulated:
             how = "you must manually run 'dpkg --configure -a' to correct the problem."
             return ended(100, stderr=f"E: dpkg was interrupted, {how} \n")
         if verb in ("remove", "purge"):
-            return self.apt_remove(operands(arguments), purge=verb == "purge")
+            return self.apt_remove(arguments, purge=verb == "purge")
         return self.apt_install(arguments)
 
     def apt_install(self, arguments: list[str]) -> Completed:
         plan: dict[str, str] = {}
+        named: set[str] = set()
+        is_simulated = "--simulate" in arguments
+        unwanted = {self.key(name[:-1]) for name in operands(arguments) if name.endswith("-")}
         for operand in operands(arguments):
+            if operand.endswith("-"):
+                continue
             name, _, version = operand.partition("=")
+            if name.endswith("+") and self.key(name) not in self.repository:
+                name = name[:-1]
             if operand.startswith("/"):
                 name, version = read_package(operand)[:2]
                 self.repository.setdefault(self.key(name), []).append(version)
@@ -216,16 +242,65 @@ class Debian(Machine):
             present = self.packages.get(key)
             kept = present.version if present and present.status != "config-files" else ""
             plan[key] = version or max([*versions, *filter(None, [kept])], key=DPKG.key)
-            if f"{key}={plan[key]}" in self.unfetchable:
+            if f"{key}={plan[key]}" in self.unfetchable and not is_simulated:
                 return ended(100, stderr="E: Unable to fetch some archives, maybe run apt-get update\n")
-            if present and present.want == "hold" and present.version != plan[key]:
+            is_held = present and present.want == "hold" and present.version != plan[key]
+            if is_held and "--allow-change-held-packages" not in arguments:
                 return HELD
+            named.add(key)
+            plan |= self.dependencies(key)
             is_older = kept and DPKG.compare(plan[key], kept) < 0
             if is_older and "--allow-downgrades" not in arguments:
                 return ended(
                     100, stderr="E: Packages were downgraded and -y was used without --allow-downgrades.\n"
                 )
+        excluded = {other for key in plan for other in self.conflicts.get(key, ())}
+        if (
+            unwanted & {other for key in plan for other in self.depends.get(key, ())}
+            or excluded & plan.keys()
+        ):
+            return ended(
+                100,
+                stderr="The following packages have unmet dependencies:\nE: Unable to correct problems,"
+                " you have held broken packages.\n",
+            )
+        excluded |= {key for key in self.packages if plan.keys() & {*self.conflicts.get(key, ())}}
+        removals = self.with_dependents([*unwanted, *excluded])
+        if is_simulated:
+            return ended(stdout=self.listed(plan, removals))
+        if removals and "--no-remove" in arguments:
+            return ended(100, stderr="E: Packages need to be removed but remove is disabled.\n")
+        for key in removals:
+            del self.packages[key]
+        self.automatic |= plan.keys() - named
+        self.automatic -= named
         return self.set_up(plan)
+
+    def dependencies(self, key: str) -> dict[str, str]:
+        """What is installed with a package, and in which version."""
+        missing = [other for other in self.depends.get(key, ()) if not self.versions(other)]
+        return {other: max(self.repository[other], key=DPKG.key) for other in missing}
+
+    def with_dependents(self, keys: Sequence[str]) -> list[str]:
+        """The installed ones of these packages, and before each those that depend on it."""
+        found: list[str] = []
+        for key in keys:
+            if self.versions(key):
+                found += self.with_dependents(
+                    [one for one in self.packages if key in self.depends.get(one, ())]
+                )
+                found.append(key)
+        return list(dict.fromkeys(found))
+
+    def listed(self, plan: dict[str, str], removals: Sequence[str], verb: str = "Remv") -> str:
+        """What ``apt-get --simulate`` prints."""
+        lines = [f"{verb} {key} [{self.packages[key].version}]" for key in removals]
+        for key, version in plan.items():
+            name, _, architecture = key.partition(":")
+            if self.versions(key) != [version]:
+                architecture = architecture or self.architecture.get(name, NATIVE)
+                lines.append(f"Inst {key} ({version} localhost [{architecture}])")
+        return "".join(f"{line}\n" for line in lines)
 
     def set_up(self, plan: dict[str, str]) -> Completed:
         for key, version in plan.items():
@@ -243,17 +318,25 @@ class Debian(Machine):
             )
         return ended()
 
-    def apt_remove(self, names: list[str], *, purge: bool) -> Completed:
-        for name in names:
-            deb = self.packages[self.key(name)]
-            if deb.want == "hold":
-                return HELD
-            self.packages[self.key(name)] = Deb(deb.version, "config-files", "deinstall")
+    def apt_remove(self, arguments: list[str], *, purge: bool) -> Completed:
+        keys = [self.key(name) for name in operands(arguments)]
+        removals = [*self.with_dependents(keys), *(key for key in keys if not self.versions(key))]
+        is_allowed = "--allow-change-held-packages" in arguments
+        if any(self.packages[key].want == "hold" for key in removals) and not is_allowed:
+            return HELD
+        if "--simulate" in arguments:
+            return ended(stdout=self.listed({}, removals, "Purg" if purge else "Remv"))
+        for key in removals:
+            deb = self.packages[key]
+            self.packages[key] = Deb(deb.version, "config-files", "deinstall")
             if purge:
-                del self.packages[self.key(name)]
+                del self.packages[key]
         return ended()
 
     def apt_mark(self, arguments: list[str]) -> Completed:
+        if arguments[1] == "manual":
+            self.automatic -= {*map(self.key, operands(arguments))}
+            return ended()
         for name in operands(arguments):
             self.packages[self.key(name)].want = {"hold": "hold", "unhold": "install"}[arguments[1]]
         return ended()
@@ -326,6 +409,10 @@ class Fedora(Machine):
     """What ``makecache --refresh`` will find more."""
     provides: dict[str, str] = field(default_factory=dict)
     """The names that packages provide beside their own."""
+    depends: dict[str, list[str]] = field(default_factory=dict)
+    """The packages that a package depends on, in any version."""
+    obsoletes: dict[str, list[str]] = field(default_factory=dict)
+    """The packages that a package replaces."""
     locks: list[str] | None = field(default_factory=list)
     """What ``versionlock`` lists; ``None`` where the plugin is missing."""
 
@@ -383,6 +470,7 @@ class Fedora(Machine):
 
     def dnf(self, arguments: list[str]) -> Completed:
         verbs = words(arguments)
+        is_simulated = "--assumeno" in arguments
         after = operands(arguments) if "--" in arguments else verbs[2:]
         if "--cacheonly" in arguments and not self.is_cached:
             return ended(1, stderr="Error: Cache-only enabled but no cache for 'local'\n")
@@ -398,9 +486,32 @@ class Fedora(Machine):
             case "repoquery":
                 return self.repoquery(arguments, after)
             case "remove":
-                self.packages = [one for one in self.packages if not self.is_named(one, after)]
+                gone = self.with_dependents([one for one in self.packages if self.is_named(one, after)])
+                if is_simulated:
+                    return ended(1 if gone else 0, self.table("Removing", gone))
+                self.packages = [one for one in self.packages if one not in gone]
                 return ended()
-        return self.dnf_install(after)
+        before, offered = list(self.packages), list(self.repository)
+        completed = self.dnf_install(after)
+        if is_simulated:
+            added = [one for one in self.packages if one not in before]
+            replaced = [one.name for one in before if one.name not in {other.name for other in self.packages}]
+            text = self.table("Installing", added, replaced)
+            self.packages, self.repository = before, offered
+            return ended(1, text, completed.stderr) if added or completed.exit_code else ended()
+        return completed
+
+    def with_dependents(self, packages: list[Rpm]) -> list[Rpm]:
+        """These packages, and all that depend on them."""
+        names = {one.name for one in packages}
+        more = [one for one in self.packages if names & {*self.depends.get(one.name, ())}]
+        return packages if {*more} <= {*packages} else self.with_dependents([*packages, *more])
+
+    def table(self, heading: str, packages: list[Rpm], replaced: Sequence[str] = ()) -> str:
+        """The table of a transaction that dnf 4 prints."""
+        rows = [f" {one.name}  {one.architecture}  {one.version}  local  6 k" for one in packages]
+        rows += [f"     replacing  {name}.x86_64 1.0-1" for name in replaced]
+        return "\n".join([f"{heading}:", *rows, "", "Transaction Summary", ""]) if rows else ""
 
     def check_update(self, names: list[str]) -> Completed:
         text = "\n"
@@ -438,6 +549,9 @@ class Fedora(Machine):
             if not found:
                 return ended(1, stderr=f"Error: Unable to find a match: {specification}\n")
             chosen = max(found, key=lambda one: RPM.key(one.version))
+            self.packages = [
+                one for one in self.packages if one.name not in self.obsoletes.get(chosen.name, ())
+            ]
             if chosen.name in self.fails:
                 return ended(1, stderr=f"Error: Transaction failed: {chosen.name}\n")
             if chosen.name not in self.side_by_side:
@@ -477,6 +591,9 @@ class LookingOnly(NoopSystem):
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         return self.machine.children(path)
+
+    def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+        return self.machine.read(path, looked_at)
 
     def query(self, command: Command) -> Completed:
         return self.machine.query(command)

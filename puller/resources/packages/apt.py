@@ -13,12 +13,22 @@ from functools import partial
 
 import msgspec
 
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.resources.packages.apt_sources import accepting_changes, options_for_one
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
-from puller.resources.packages.manager import Found, Installed, Manager, Record, Wanted
-from puller.resources.packages.properties import DEFAULTS, Options
+from puller.resources.packages.manager import (
+    Approve,
+    Found,
+    Installed,
+    Manager,
+    Plan,
+    Record,
+    Request,
+    Wanted,
+    approve_all,
+)
+from puller.resources.packages.properties import Options
 from puller.resources.packages.versions import DPKG
 from puller.system.commands import Completed
 
@@ -41,14 +51,20 @@ _WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=
 
 _UPDATE_LINES = 30  # of what apt-get update printed: some for each source that failed
 _LISTS = "/var/lib/apt/lists"
+_MARKS = "/var/lib/apt/extended_states"
 
 _FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Version", "Provides")
 _FORMAT = "\\t".join(f"${{{field}}}" for field in _FIELDS) + "\\n"
 _CONFIGURATION = "config-files"
+_NEVER_INSTALLED = "unknown\tnot-installed\t"
 # Configured, and only waiting for what others do at the end of a transaction.
 _STATUSES_OF_INSTALLED = ("installed", "triggers-awaited", "triggers-pending")
 
 _FILE_FORMAT = "${Package}\\t${Version}\\t${Architecture}"
+
+# ``Inst tool:i386 [1.0] (2.0 Debian:12.5/stable [i386])``, ``Remv tool [1.0]``, ``Purg tool [1.0]``
+_INSTALLS = re.compile(r"Inst (\S+) (?:\[\S*\] )?\((\S+) .*\[(\S+)\]\)")
+_REMOVES = re.compile(r"(?:Remv|Purg) (\S+)")
 
 _VERSION_LINE = re.compile(r" (?:\*\*\*|   ) (\S+)")
 
@@ -59,6 +75,8 @@ class Database(msgspec.Struct):
     installed: dict[str, list[Installed]] = {}
     configured: dict[str, set[str]] = {}
     """The architectures in which only configuration files are left."""
+    held: dict[str, set[str]] = {}
+    """The architectures in which a package is on hold that is not installed."""
     provided: dict[str, list[Record]] = {}
     """The installed packages that provide a name."""
 
@@ -83,7 +101,8 @@ class Apt(Manager):
         self._policies: dict[str | None, Inventory[Policy]] = {}
         """By the release that versions come from first."""
         self._native = ""
-        """The architecture of this machine: that of the package ``dpkg``."""
+        """The architecture of this machine: that of the package ``dpkg``. Known after the first query."""
+        self._automatic = Inventory(self._list_automatic)
 
     def knows_repositories(self, job: Job, name: str) -> bool:
         del name
@@ -115,19 +134,80 @@ class Apt(Manager):
             self._policies[release] = Inventory(partial(self._list_policies, release=release))
         return self._policies[release].about(job, name)
 
-    def install(
-        self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool, options: Options = DEFAULTS
-    ) -> None:
-        arguments = [*(("--allow-downgrades",) if downgrades else ()), *_release_options(options.release)]
-        if options.recommends is not None:
-            arguments.append("--install-recommends" if options.recommends else "--no-install-recommends")
-        self._apt_get(job, "install", arguments, [_operand(one) for one in wanted])
+    def plan(self, job: Job, request: Request) -> Plan:
+        completed = self._simulate(job, request)
+        return parse_plan(output(_description(request), completed), self._native)
 
-    def remove(self, job: Job, names: Sequence[str], *, purge: bool = False) -> None:
-        self._apt_get(job, "purge" if purge else "remove", (), names)
+    def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
+        # By apt's words, as its exit code is 100 for nearly everything.
+        remedies: dict[str, Callable[[Job], None]] = {
+            "dpkg was interrupted": self.repair,
+            "Unable to locate package": self.refresh,
+            "has no installation candidate": self.refresh,
+            "Unable to fetch some archives": self.refresh,
+        }
+
+        def run() -> Completed:
+            simulated = self._simulate(job, request)
+            if simulated.exit_code != 0:
+                return simulated
+            plan = parse_plan(simulated.stdout, self._native)
+            approve(plan, request)
+            # Another process may change packages between the simulation and the change.
+            options = ("--no-remove",) if request.install and not plan.removals else ()
+            return _execute(job, *_apt_get(job, request, *options))
+
+        self._change(job, run, _description(request), remedies)
+
+    def _simulate(self, job: Job, request: Request) -> Completed:
+        without_cache = _WITHOUT_CACHE if job.noop else ()
+        return job.query(*_apt_get(job, request, "--simulate", *without_cache))
+
+    def canonical(self, job: Job, name: str) -> str:
+        if not self._native:
+            self.found(job, name)
+        return self._canonical(name)
+
+    def _canonical(self, name: str) -> str:
+        package, _, architecture = name.partition(":")
+        return package if architecture in ("", "all", self._native) else name
+
+    def full_name(self, job: Job, record: Record) -> str:
+        return self.canonical(job, f"{record.name}:{record.architecture}")
+
+    def delivers(self, job: Job, plan: Plan, name: str) -> bool:
+        found = self.found(job, name)
+        if found.installed or found.providers:
+            return True
+        if any(self.is_named(job, record, name) for record in plan.installs):
+            return True
+        offered = self.offered_providers(job, name)
+        return any(record.name in offered for record in plan.installs)
+
+    def is_automatic(self, job: Job, name: str) -> bool:
+        return bool(self._automatic.about(job, name))
+
+    def mark_manual(self, job: Job, names: Sequence[str]) -> None:
+        output("apt-mark manual", job.execute("apt-mark", "manual", "--", *names))
+
+    def _list_automatic(self, job: Job, names: Sequence[str]) -> Mapping[str, bool]:
+        # Read directly: apt-mark showauto takes longer than all other queries of a run.
+        try:
+            text = job.system.read(_MARKS).decode(errors="replace")
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ResourceError(f"{_MARKS}: {reason(error)}") from error
+        marked = parse_marks(text)
+        return {
+            name: True
+            for name in names
+            if any((name.partition(":")[0], one) in marked for one in self._architectures(name))
+        }
 
     def is_held(self, job: Job, name: str) -> bool:
-        return any(one.held for one in self.found(job, name).installed)
+        found = self.found(job, name)
+        return found.held or any(one.held for one in found.installed)
 
     def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
         verb = "hold" if held else "unhold"
@@ -140,9 +220,15 @@ class Apt(Manager):
             raise ResourceError(f"dpkg-deb printed {completed.stdout!r} of {path}, wanted three fields")
         return Record(*fields)
 
-    def is_named(self, record: Record, name: str) -> bool:
-        package, _, architecture = name.partition(":")
-        return record.name == package and architecture in ("", record.architecture)
+    def is_named(self, job: Job, record: Record, name: str) -> bool:
+        if not self._native:
+            self.found(job, name)
+        return record.name == name.partition(":")[0] and record.architecture in self._architectures(name)
+
+    def _architectures(self, name: str) -> set[str]:
+        """The architectures that a package of this name may have."""
+        architecture = name.partition(":")[2] or self._native
+        return {architecture, "all"} if architecture == self._native else {architecture}
 
     def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
         pass  # it knows all of them
@@ -165,55 +251,44 @@ class Apt(Manager):
             raise failure("dpkg was interrupted; dpkg --configure -a", completed)
         job.log("apt: dpkg had been interrupted; dpkg --configure -a has finished what it was doing")
 
-    def _apt_get(self, job: Job, verb: str, options: Sequence[str], packages: Sequence[str]) -> None:
-        options = (*_UNATTENDED, *_EXACT_NAMES, *_lock_options(job), *options)
-        arguments = ("apt-get", verb, "-y", "-q", *options, "--", *packages)
-        # By apt's words, as its exit code is 100 for nearly everything.
-        remedies: dict[str, Callable[[Job], None]] = {
-            "dpkg was interrupted": self.repair,
-            "Unable to locate package": self.refresh,
-            "has no installation candidate": self.refresh,
-            "Unable to fetch some archives": self.refresh,
-        }
-        what = " ".join(("apt-get", verb, *packages))
-        self._change(job, lambda: _execute(job, *arguments), what, remedies)
-
     def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
         # All packages, not these: a name that dpkg does not know would make it fail, and one reading takes as long.
-        database = parse_database(output("dpkg-query", job.query("dpkg-query", "-W", f"-f={_FORMAT}")))
+        # The pattern makes it list packages that are on hold and not installed.
+        completed = job.query("dpkg-query", "-W", f"-f={_FORMAT}", "*")
+        database = parse_database(output("dpkg-query", completed))
         self._native = _native_architecture(database.installed)
         return {name: self._found(name, database) for name in names}
 
     def _found(self, name: str, database: Database) -> Found:
-        package, _, architecture = name.partition(":")
-        wanted = {architecture or self._native}
-        if self._native in wanted:
-            wanted.add("all")
+        package, wanted = name.partition(":")[0], self._architectures(name)
         installed = [one for one in database.installed.get(package, ()) if one.architecture in wanted]
         if installed:
             return Found(installed)
         providers = (one.name for one in database.provided.get(package, ()) if one.architecture in wanted)
         has_configuration = not wanted.isdisjoint(database.configured.get(package, ()))
-        return Found((), sorted(set(providers)), has_configuration)
+        is_held = not wanted.isdisjoint(database.held.get(package, ()))
+        return Found((), sorted(set(providers)), has_configuration, is_held)
 
     def _list_policies(self, job: Job, names: Sequence[str], release: str | None) -> Mapping[str, Policy]:
         options = (*_cache_options(job), *_release_options(release))
         completed = job.query("apt-cache", *options, "policy", "--", *names)
         found = parse_policies(output("apt-cache policy", completed))
-        # apt leaves the architecture out where it is this machine's own.
-        return {
-            name: policy for name in names if (policy := found.get(name.removesuffix(f":{self._native}")))
-        }
+        # apt leaves out the architecture of this machine, and ``all``.
+        return {name: policy for name in names if (policy := found.get(self._canonical(name)))}
 
 
 def parse_database(text: str) -> Database:
     """The lines of ``dpkg-query``. Raises ``ResourceError`` for one that is not ours."""
     database = Database()
     for line in text.splitlines():
+        if line.startswith(_NEVER_INSTALLED):  # the names in fields of other packages, most of all lines
+            continue
         try:
             want, status, package, architecture, version, provides = line.split("\t")
         except ValueError:
             raise ResourceError(f"dpkg-query printed {line!r}, wanted six fields") from None
+        if want == "hold" and status in (_CONFIGURATION, "not-installed"):
+            database.held.setdefault(package, set()).add(architecture)
         if status == _CONFIGURATION:
             database.configured.setdefault(package, set()).add(architecture)
         elif status != "not-installed":
@@ -245,6 +320,27 @@ def parse_policies(text: str) -> dict[str, Policy]:
     return found
 
 
+def parse_plan(text: str, native: str) -> Plan:
+    """Return the packages that ``apt-get --simulate`` installs and removes."""
+    installs, removals = [], []
+    for line in text.splitlines():
+        if install := _INSTALLS.match(line):
+            installs.append(Record(install[1].partition(":")[0], install[2], install[3]))
+        elif removal := _REMOVES.match(line):
+            removals.append(removal[1].removesuffix(f":{native}"))
+    return Plan(tuple(installs), tuple(removals))
+
+
+def parse_marks(text: str) -> set[tuple[str, str]]:
+    """Return name and architecture of the packages that apt's ``extended_states`` marks as automatically installed."""
+    marked = set()
+    for stanza in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
+        if fields.get("Auto-Installed") == "1":
+            marked.add((fields.get("Package", ""), fields.get("Architecture", "")))
+    return marked
+
+
 def _native_architecture(found: Mapping[str, Sequence[Installed]]) -> str:
     """This machine's own, which is that of dpkg; no process is needed to ask for it."""
     for one in found.get("dpkg", ()):
@@ -255,6 +351,28 @@ def _native_architecture(found: Mapping[str, Sequence[Installed]]) -> str:
 def _operand(wanted: Wanted) -> str:
     """A package as ``apt-get install`` takes it; a file is one as its path begins with a slash."""
     return wanted.file or (f"{wanted.name}={wanted.version}" if wanted.version else wanted.name)
+
+
+def _apt_get(job: Job, request: Request, *options: str) -> tuple[str, ...]:
+    """The command line that fulfils a request."""
+    verb, operands = "purge" if request.purge else "remove", list(request.remove)
+    chosen = [*options, *(("--allow-change-held-packages",) if request.changes_held else ())]
+    if request.install:
+        verb, operands = "install", [_operand(one) for one in request.install]
+        operands += [f"{name}-" for name in request.remove]
+        chosen += ("--allow-downgrades",) if request.downgrades else ()
+        chosen += _release_options(request.options.release)
+        if (recommends := request.options.recommends) is not None:
+            chosen.append("--install-recommends" if recommends else "--no-install-recommends")
+    unattended = (*_UNATTENDED, *_EXACT_NAMES, *_lock_options(job))
+    return ("apt-get", verb, "-y", "-q", *unattended, *chosen, "--", *operands)
+
+
+def _description(request: Request) -> str:
+    """A request as the short form of its command, for messages."""
+    if request.install:
+        return " ".join(("apt-get install", *map(_operand, request.install)))
+    return " ".join(("apt-get purge" if request.purge else "apt-get remove", *request.remove))
 
 
 def _release_options(release: str | None) -> tuple[str, ...]:

@@ -12,8 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from puller.errors import ResourceError
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
-from puller.resources.packages.manager import Found, Installed, Manager, Record, Wanted
-from puller.resources.packages.properties import DEFAULTS, Options
+from puller.resources.packages.manager import (
+    Approve,
+    Found,
+    Installed,
+    Manager,
+    Plan,
+    Record,
+    Request,
+    Wanted,
+    approve_all,
+)
+from puller.resources.packages.properties import Options
 from puller.resources.packages.versions import RPM
 from puller.system.commands import Completed
 
@@ -28,6 +38,14 @@ _NOT_FOUND = ("Unable to find a match", "No match for argument")
 
 # One package in a table that may be broken into several lines: name.architecture, version, repository.
 _UPDATE = re.compile(r"^(\S+)\.(\w+)\s+(\S+-\S+)\s+\S+[ \t]*$", re.MULTILINE)
+# ``Removing dependent packages:``, and rows such as `` tool  noarch  1.0-1  local  6 k``, which may be wrapped.
+_HEADING = re.compile(
+    r"^(Installing|Upgrading|Downgrading|Reinstalling|Removing)\b[^:\n]*:[ \t]*$", re.MULTILINE
+)
+_ROW = re.compile(r"^ (\S+)\s+(\w+)\s+(\S+-\S+)\s", re.MULTILINE)
+# `` replacing  tool.noarch 1.0-1``; dnf 5 writes the architecture as a column.
+_REPLACED = re.compile(r"^ +replacing +(\S+?)(?:\.\w+)? .*$", re.MULTILINE)
+
 _OBSOLETING = re.compile(r"^obsoleting packages", re.IGNORECASE | re.MULTILINE)
 _ERROR = re.compile(r"^error:", re.MULTILINE)
 
@@ -71,16 +89,47 @@ class Dnf(Manager):
     def available(self, job: Job, name: str) -> Sequence[str]:
         return [record.version for record in self._available.about(job, name) or ()]
 
-    def install(
-        self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool, options: Options = DEFAULTS
-    ) -> None:
-        del downgrades  # dnf installs the version that it is told, whichever there is
-        weak = () if options.recommends is None else (f"--setopt=install_weak_deps={options.recommends}",)
-        self._change_packages(job, "install", [self._specification(job, one) for one in wanted], weak)
+    def plan(self, job: Job, request: Request) -> Plan:
+        completed = self._simulate(job, request)
+        plan = parse_plan(completed.stdout)
+        # A refused simulation ends with 1, as a failed one does.
+        if completed.exit_code not in (0, 1) or (completed.exit_code and plan == Plan()):
+            raise failure(" ".join(("dnf", *self._words(job, request))), completed)
+        return plan
 
-    def remove(self, job: Job, names: Sequence[str], *, purge: bool = False) -> None:
-        del purge  # rpm keeps only files that were changed, and renames those
-        self._change_packages(job, "remove", [rpm_name(name) for name in names])
+    def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
+        verb, *packages = self._words(job, request)
+
+        def run() -> Completed:
+            simulated = self._simulate(job, request)
+            plan = parse_plan(simulated.stdout)
+            if plan != Plan():
+                approve(plan, request)
+            return self._with_packages(job.execute, ("dnf", verb, "-y", *_options(request)), packages)
+
+        self._change(job, run, " ".join(("dnf", verb, *packages)), dict.fromkeys(_NOT_FOUND, self.refresh))
+
+    def _simulate(self, job: Job, request: Request) -> Completed:
+        verb, *packages = self._words(job, request)
+        cached = ("--cacheonly",) if job.noop else ()
+        return self._with_packages(
+            job.query, ("dnf", verb, "--assumeno", *cached, *_options(request)), packages
+        )
+
+    def _words(self, job: Job, request: Request) -> list[str]:
+        """The verb and the packages of the command for a request, which either installs or removes."""
+        if request.install:
+            return ["install", *(self._specification(job, one) for one in request.install)]
+        return ["remove", *map(rpm_name, request.remove)]
+
+    def canonical(self, job: Job, name: str) -> str:
+        return self._without_architecture(job, name)
+
+    def full_name(self, job: Job, record: Record) -> str:
+        return record.name
+
+    def delivers(self, job: Job, plan: Plan, name: str) -> bool:
+        return True  # dnf itself refuses names that it does not know
 
     def is_held(self, job: Job, name: str) -> bool:
         return bool(self._locks.about(job, name))
@@ -105,7 +154,8 @@ class Dnf(Manager):
             raise ResourceError(f"rpm printed {completed.stdout!r} of {path}, wanted one package")
         return records[0]
 
-    def is_named(self, record: Record, name: str) -> bool:
+    def is_named(self, job: Job, record: Record, name: str) -> bool:
+        del job
         return rpm_name(name) in (record.name, f"{record.name}.{record.architecture}")
 
     def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
@@ -116,7 +166,9 @@ class Dnf(Manager):
 
     def refresh(self, job: Job) -> None:
         job.log("dnf: fetching the metadata of the repositories anew")
-        job.execute("dnf", "-q", "makecache", "--refresh")  # a failure shows when the install is tried again
+        completed = job.execute("dnf", "-q", "makecache", "--refresh")
+        if completed.exit_code != 0:
+            self.refresh_problem = str(failure("dnf makecache --refresh", completed))
 
     def _specification(self, job: Job, wanted: Wanted) -> str:
         name = rpm_name(wanted.name)
@@ -130,14 +182,6 @@ class Dnf(Manager):
             if record.name != name:  # what was asked for ends in an architecture; so does this
                 return f"{record.name}-{version}.{record.architecture}"
         return f"{name}-{version}"
-
-    def _change_packages(
-        self, job: Job, verb: str, packages: Sequence[str], options: Sequence[str] = ()
-    ) -> None:
-        def run() -> Completed:
-            return self._with_packages(job.execute, ("dnf", verb, "-y", *options), packages)
-
-        self._change(job, run, " ".join(("dnf", verb, *packages)), dict.fromkeys(_NOT_FOUND, self.refresh))
 
     def _query(self, job: Job, arguments: Sequence[str], names: Sequence[str]) -> Completed:
         # Noop downloads nothing; it takes what dnf has.
@@ -220,6 +264,22 @@ def rpm_name(name: str) -> str:
     return name.replace(":", ".")
 
 
+def parse_plan(text: str) -> Plan:
+    """Return the packages in the table of a dnf transaction, which dnf 4 and dnf 5 group under headings."""
+    table = text.partition("\nTransaction Summary")[0]
+    _, *groups = _HEADING.split(table)
+    installs, removals = [], []
+    for heading, rows in zip(groups[::2], groups[1::2], strict=True):
+        for name, architecture, version in _ROW.findall(_REPLACED.sub("", rows)):
+            if heading == "Removing":
+                removals.append(name)
+            else:
+                installs.append(Record(name, version.removeprefix("0:"), architecture))
+    # dnf 5 also lists the older version of a package itself.
+    replaced = {*_REPLACED.findall(table)} - {record.name for record in installs}
+    return Plan(tuple(installs), (*removals, *sorted(replaced)))
+
+
 def parse_records(text: str) -> tuple[list[Record], list[str]]:
     """The lines of our formats, each record once; and the lines that are something else."""
     records: dict[Record, None] = {}
@@ -276,3 +336,8 @@ def _for_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, lis
         for name in (record.name, f"{record.name}.{record.architecture}"):
             found.setdefault(name, []).append(record)
     return {name: found.get(rpm_name(name), []) for name in names}
+
+
+def _options(request: Request) -> tuple[str, ...]:
+    recommends = request.options.recommends
+    return () if recommends is None or not request.install else (f"--setopt=install_weak_deps={recommends}",)

@@ -43,6 +43,8 @@ class Found(msgspec.Struct, frozen=True):
     """Installed packages of other names that provide it."""
     has_configuration: bool = False
     """It was removed, and its configuration files are there still."""
+    held: bool = False
+    """The package is on hold, although it is not installed."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -62,7 +64,35 @@ class Record(msgspec.Struct, frozen=True):
     architecture: str
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """The packages that a change installs, upgrades or downgrades, and those that it removes."""
+
+    installs: tuple[Record, ...] = ()
+    removals: tuple[str, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One command of a package manager: packages to install and to remove."""
+
+    install: tuple[Wanted, ...] = ()
+    remove: tuple[str, ...] = ()
+    purge: bool = False
+    downgrades: bool = False
+    """Whether an installed package may be replaced by an older version."""
+    changes_held: bool = False
+    """Whether packages on hold may change: in simulations of a change before which they are released."""
+    options: Options = DEFAULTS
+
+
 _NOTHING = Found()
+
+
+Approve = Callable[[Plan, Request], None]
+"""Raises ``ResourceError`` for a plan that must not be carried out."""
+
+
+def approve_all(plan: Plan, request: Request) -> None:
+    """Accept every plan."""
 
 
 class Manager(ABC):
@@ -147,14 +177,54 @@ class Manager(ABC):
         """All versions that could be installed."""
 
     @abstractmethod
-    def install(
-        self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool, options: Options = DEFAULTS
-    ) -> None:
-        """Install, upgrade or, where allowed, downgrade packages in one transaction."""
+    def plan(self, job: Job, request: Request) -> Plan:
+        """Simulate a request; raises ``ResourceError`` if the package manager cannot fulfil it."""
 
     @abstractmethod
-    def remove(self, job: Job, names: Sequence[str], *, purge: bool = False) -> None:
-        """Remove packages in one transaction; their configuration files stay unless they are purged."""
+    def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
+        """Install and remove packages in one transaction, after ``approve`` has accepted the plan for it.
+
+        Without ``purge``, the configuration files of removed packages stay.
+        """
+
+    def install(
+        self,
+        job: Job,
+        wanted: Sequence[Wanted],
+        *,
+        downgrades: bool,
+        options: Options = DEFAULTS,
+        approve: Approve = approve_all,
+    ) -> None:
+        """Install, upgrade or, where allowed, downgrade packages in one transaction."""
+        self.fulfil(job, Request(tuple(wanted), downgrades=downgrades, options=options), approve)
+
+    def remove(
+        self, job: Job, names: Sequence[str], *, purge: bool = False, approve: Approve = approve_all
+    ) -> None:
+        """Remove packages in one transaction."""
+        self.fulfil(job, Request(remove=tuple(names), purge=purge), approve)
+
+    @abstractmethod
+    def canonical(self, job: Job, name: str) -> str:
+        """Return the one spelling of a package name: without the architecture of this machine."""
+
+    @abstractmethod
+    def full_name(self, job: Job, record: Record) -> str:
+        """Return the canonical name of a package."""
+
+    @abstractmethod
+    def delivers(self, job: Job, plan: Plan, name: str) -> bool:
+        """Whether the package of this name is installed once a plan is carried out."""
+
+    def is_automatic(self, job: Job, name: str) -> bool:
+        """Whether the package was installed only because others need it, so that an automatic removal takes it away."""
+        del job, name
+        return False
+
+    def mark_manual(self, job: Job, names: Sequence[str]) -> None:
+        """Mark packages as installed by request, so that no automatic removal takes them away."""
+        raise NotImplementedError
 
     @abstractmethod
     def is_held(self, job: Job, name: str) -> bool:
@@ -169,7 +239,7 @@ class Manager(ABC):
         """The package that a package file says to be."""
 
     @abstractmethod
-    def is_named(self, record: Record, name: str) -> bool:
+    def is_named(self, job: Job, record: Record, name: str) -> bool:
         """Whether a package is the one that a name means."""
 
     @abstractmethod

@@ -20,8 +20,9 @@ from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
 
 if TYPE_CHECKING:  # the package managers are imported when one is asked
+    from puller.resources.packages.conflicts import Claims, DryRun
     from puller.resources.packages.job import Job
-    from puller.resources.packages.manager import Installed, Manager, Wanted
+    from puller.resources.packages.manager import Installed, Manager, Plan, Request, Wanted
     from puller.resources.packages.package_file import PackageFile
 
 _OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo
@@ -39,6 +40,8 @@ class Package(Resource[PackageProperties, PackageState]):
     secret_properties = frozenset({"debconf"})
 
     _notes: Sequence[str] = ()
+    _removed: Sequence[str] = ()
+    """The packages that the package manager has removed to make this change."""
 
     @property
     def provider(self) -> str:
@@ -52,19 +55,26 @@ class Package(Resource[PackageProperties, PackageState]):
         self._notes = ()
         found = manager.found(job, properties.name)
         installed = manager.installed(job, properties.name)
-        is_held = any(one.held for one in installed)
-        if properties.held is not None and installed:
+        is_held = found.held or any(one.held for one in installed)
+        if properties.held is not None:
             is_held = manager.is_held(job, properties.name)
+        is_automatic = bool(installed) and not self._is_to_go and manager.is_automatic(job, properties.name)
         if installed and properties.debconf and not self._is_to_go:
             self._notes = self._find_other_answers()
         return PackageState(
-            installed, self._candidate(installed), tuple(found.providers), found.has_configuration, is_held
+            installed,
+            self._candidate(installed),
+            tuple(found.providers),
+            found.has_configuration,
+            is_held,
+            is_automatic,
         )
 
     @property
     def notes(self) -> Sequence[str]:
-        """Warnings of answers that came too late."""
-        return self._notes
+        """Answers that came too late, and packages that were removed with a change."""
+        removed = [f"removed {', '.join(self._removed)} with it"] if self._removed else []
+        return [*self._notes, *removed]
 
     def _find_other_answers(self) -> Sequence[str]:
         from puller.resources.packages.debconf import find_other_answers  # for the few packages that ask
@@ -83,8 +93,10 @@ class Package(Resource[PackageProperties, PackageState]):
             found.append(Difference("ensure", there, self.properties.ensure + candidate))
         held = self.properties.held
         # What is to be removed is released first, and is then nothing that could be held.
-        if held is not None and held != actual.held and (actual.installed or held):
+        if held is not None and held != actual.held:
             found.append(Difference("held", _word(actual.held), _word(held)))
+        if action is None and actual.is_automatic:
+            found.append(Difference("installed", "only for other packages", "by request"))
         return found if action not in REMOVALS else found[:1]
 
     def change(self, differences: Sequence[Difference], actual: PackageState) -> None:
@@ -100,6 +112,7 @@ class Package(Resource[PackageProperties, PackageState]):
         3. Release what is held and is to change.
         4. Remove them all; or answer their questions, find what each asks for, and install them all.
         5. Hold what is to be held, also what could not be changed.
+        6. Mark packages as installed by request that were installed for others. An installation does this itself.
         """
         # 1. Refuse
         for resource, actual in members:
@@ -123,19 +136,36 @@ class Package(Resource[PackageProperties, PackageState]):
         # 5. Hold
         if held:
             manager.hold(job, _names(members), held=True)
+        # 6. Mark
+        if automatic := [one.properties.name for one, seen in members if seen.is_automatic]:
+            manager.mark_manual(job, automatic)
 
     @classmethod
     def _remove_or_install(cls, members: "Sequence[tuple[Package, PackageState]]") -> None:
         first = members[0][0]
         manager, job, properties = first._manager, first._job, first.properties
         if first._is_to_go:
-            manager.remove(job, _names(members), purge=properties.ensure == "purged")
+            purge = properties.ensure == "purged"
+            manager.remove(job, _names(members), purge=purge, approve=first._approve)
             return
         cls._answer(job, members)
         with contextlib.ExitStack() as files:
             wanted = [resource._wanted(actual, files) for resource, actual in members]
             options = properties.options or DEFAULTS
-            manager.install(job, wanted, downgrades=properties.is_versioned, options=options)
+            manager.install(
+                job, wanted, downgrades=properties.is_versioned, options=options, approve=first._approve
+            )
+
+    def _approve(self, plan: "Plan", request: "Request") -> None:
+        claims = self._claims
+        claims.require(plan, request)
+        self._removed = claims.extra_removals(plan, request)
+
+    @property
+    def _claims(self) -> "Claims":
+        from puller.resources.packages.conflicts import Claims
+
+        return Claims(self._manager, self._job, self.context, self.type_name)
 
     @staticmethod
     def _answer(job: "Job", members: "Sequence[tuple[Package, PackageState]]") -> None:
@@ -172,11 +202,15 @@ class Package(Resource[PackageProperties, PackageState]):
         action, held = self._action(actual), self.properties.held
         holding = "held it" if held else "released the hold"
         if action is None:
-            return f"Would have {holding}"
+            changes = [holding] if held not in (None, actual.held) else []
+            changes += ["marked it as installed by request"] if actual.is_automatic else []
+            return f"Would have {' and '.join(changes)}"
         is_asked_for = self.properties.is_versioned or not actual.installed
         if is_asked_for and not self._is_to_go and not self.properties.source:
             self._require_offer()
         message = f"Would have {self._done(action, actual)}"
+        if removed := self._foretell_removals(action, actual):
+            message += f", and removed {', '.join(removed)} with it"
         is_as_wanted = held in (None, actual.held) or action in REMOVALS
         return message if is_as_wanted else f"{message}, and {holding}"
 
@@ -282,6 +316,75 @@ class Package(Resource[PackageProperties, PackageState]):
             manager.require_offer(self._job, properties.name, request)
         manager.may_get_repositories |= bool(_OF_REPOSITORIES.search(properties.name))
 
+    def _foretell_removals(self, action: Action, actual: PackageState) -> Sequence[str]:
+        """In noop: the packages that the change would remove; raises ``ResourceError`` if it would be refused.
+
+        All changes that the dry run has predicted are simulated together, as each one is made on top of the others.
+        """
+        if (request := self._request(action, actual)) is None:
+            return ()
+        from puller.resources.packages.conflicts import DryRun
+
+        manager, job, claims = self._manager, self._job, self._claims
+        dry_run: DryRun = self.context.shared.setdefault(DryRun, DryRun())
+        if dry_run.harmless is None:
+            dry_run.harmless = claims.find_harmless()
+        if self.properties.name in dry_run.harmless:
+            dry_run.accept(request, ())
+            return ()
+        whole = dry_run.with_next(request)
+        try:
+            plan = manager.plan(job, whole)
+        except ResourceError as error:
+            raise self._explained(error, dry_run, request) from error
+        claims.require(plan, whole)
+        removed = dry_run.new_removals(claims.extra_removals(plan, whole))
+        dry_run.accept(request, removed)
+        return removed
+
+    def _explained(self, error: ResourceError, dry_run: "DryRun", request: "Request") -> ResourceError:
+        """The error with the name of the other package of this run, if the change succeeds without that one."""
+        from puller.errors import NeededByAnother
+        from puller.resources.packages.conflicts import culprit
+
+        def is_possible(first: int) -> bool:
+            with contextlib.suppress(ResourceError):
+                self._manager.plan(self._job, dry_run.with_next(request, first))
+                return True
+            return False
+
+        other = culprit(is_possible, dry_run.accepted)
+        return (
+            NeededByAnother(f"cannot be combined with {self.type_name}#{other}: {error}") if other else error
+        )
+
+    def _request(self, action: Action, actual: PackageState) -> "Request | None":
+        """The change as it can be simulated; ``None`` where that needs what is not on this machine yet."""
+        from puller.resources.packages.manager import Request, Wanted
+
+        properties, manager, job = self.properties, self._manager, self._job
+        if action in REMOVALS:
+            if not actual.installed:
+                return None
+            purge = properties.ensure == "purged"
+            return Request(remove=(properties.name,), purge=purge, changes_held=properties.held is not None)
+        options = properties.options or DEFAULTS
+        if properties.source is not None:
+            path = self._file.path_to_plan() if self._file is not None else None
+            wanted = Wanted(properties.name, actual.candidate, path) if path else None
+        elif self._may_get_repositories() or not manager.knows_repositories(job, properties.name):
+            return None
+        else:
+            wanted = self._wanted(actual, contextlib.ExitStack())
+        if wanted is None:
+            return None
+        return Request(
+            (wanted,),
+            downgrades=properties.is_versioned,
+            changes_held=properties.held is not None,
+            options=options,
+        )
+
     def _may_get_repositories(self) -> bool:
         """In noop: whether an earlier resource might bring some."""
         context = self.context
@@ -295,10 +398,13 @@ class Package(Resource[PackageProperties, PackageState]):
         """Raise for what ``change`` would not do, so that noop predicts it."""
         ensure = self.properties.ensure
         held = next((one for one in actual.installed if one.held and one.is_complete), None)
-        if held and self.properties.held is None:
-            raise ResourceError(
-                f"is held at {held.version} (apt-mark hold), so it is left as it is; wanted {ensure}"
-            )
+        if self.properties.held is None and self._action(actual) is not None:
+            if held:
+                raise ResourceError(
+                    f"is held at {held.version} (apt-mark hold), so it is left as it is; wanted {ensure}"
+                )
+            if actual.held and not actual.installed:
+                raise ResourceError(f"is held while it is not installed (apt-mark hold); wanted {ensure}")
         if actual.providers and self._file is None:
             self._refuse_provided(actual)
 

@@ -42,7 +42,7 @@ class PackageFile:
             return None
         else:
             record = manager.read_package(job, self._path())
-        if not manager.is_named(record, self._name):
+        if not manager.is_named(job, record, self._name):
             found = f"{record.name} ({record.architecture})"
             raise ResourceError(f"source {self._source} is the package {found}, wanted {self._name}")
         return record
@@ -61,6 +61,12 @@ class PackageFile:
             path = f"{directory}/package{suffix}"
             system.replace_file(path, (data,), Attributes(os.geteuid(), os.getegid(), 0o600), None)
             yield path
+
+    def path_to_plan(self) -> str | None:
+        """The path of a file that is on this machine, for a simulation; ``None`` for one that must be copied first."""
+        if self._wanted is not None or is_url(self._source) or self._is_to_come():
+            return None
+        return self._path()
 
     def _place(self) -> str:
         source = self._source

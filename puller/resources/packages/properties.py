@@ -77,6 +77,10 @@ def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
         yield PropertyError(
             "name", f"is {name!r}, wanted letters, digits and . + _ : ~ -, a letter or digit first"
         )
+    elif name.endswith(":any"):
+        yield PropertyError(
+            "name", f"is {name!r}, wanted the name alone, or an architecture such as ':amd64'"
+        )
     elif name.endswith("-"):
         yield PropertyError("name", f"is {name!r}, which apt takes for a wish to remove {name.rstrip('-')!r}")
     if ensure not in STATES and not _VERSION.fullmatch(ensure):

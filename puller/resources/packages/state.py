@@ -34,6 +34,8 @@ class PackageState(msgspec.Struct, frozen=True):
     """It was removed, and its configuration files are there still."""
     held: bool = False
     """The package manager was told to leave it in its version."""
+    is_automatic: bool = False
+    """It was installed only because others need it."""
 
     @property
     def newest(self) -> "Installed | None":
