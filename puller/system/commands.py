@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from puller.errors import ChangedMeanwhile
 from puller.system import signals
 from puller.system.identity import Identity
 from puller.system.process_tree import Descendants, adopt_orphans, starting
@@ -55,6 +56,8 @@ class Command(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     """Added to ``base_environment``; ``PATH`` in it is also where the program is searched."""
     directory: str = "/"
+    directory_owner: int | None = None
+    """The uid that must own the directory when the command starts; ``None`` accepts every owner."""
     timeout: float = 300.0
     output_limit: int = 256 * 1024
     """Of each of stdout and stderr the last so many bytes are kept."""
@@ -156,7 +159,8 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
         identity = None  # only root may say so of itself once more: setgroups(2) wants it
     environment = {**base_environment(), **login, **command.environment}
     program = _find(command.arguments[0], environment["PATH"])
-    with _working_directory(command.directory) as directory, _standard_input(command.input) as stdin:
+    working_directory = _working_directory(command.directory, command.directory_owner)
+    with working_directory as directory, _standard_input(command.input) as stdin:
         return subprocess.Popen(
             [program, *command.arguments[1:]],
             cwd=directory,
@@ -190,12 +194,14 @@ def _standard_input(data: bytes) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _working_directory(path: str) -> Iterator[str]:
+def _working_directory(path: str, owner: int | None) -> Iterator[str]:
     """A name for it that nobody can change: links on the way are judged as those on the way to a managed file are."""
     if path == "/":  # which needs no /proc
         yield path
         return
     with hold_directory(path) as descriptor:
+        if owner is not None and (uid := os.fstat(descriptor).st_uid) != owner:
+            raise ChangedMeanwhile(f"{path}: belongs to user {uid} now, not to user {owner}")
         yield f"/proc/self/fd/{descriptor}"
 
 

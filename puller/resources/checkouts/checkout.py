@@ -103,7 +103,10 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         if not repository.is_there():
             return CheckoutState(found, is_empty=not system.children(path))
         state = CheckoutState(found, is_repository=True, url=repository.url(), head=repository.head())
-        if self._git_comes() or (self.properties.ensure == "absent" and self.properties.force):
+        # In a repository of an unexpected owner no git is started: it would run what that owner has configured.
+        is_of_other_owner = self.properties.ensure != "absent" and bool(self._of_owner(state))
+        is_forced_away = self.properties.ensure == "absent" and self.properties.force
+        if is_of_other_owner or is_forced_away or self._git_comes():
             return msgspec.structs.replace(state, goal=Goal(state.head, is_here=True))
         git = self._git(path, found.st_uid, found.st_gid)
         changed, cut_short = self._changed(repository, git)
@@ -214,7 +217,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         try:
             return latest(revision, repository, git)
         except ResourceError as error:
-            if not self.context.noop:
+            if not self.context.noop or git.why_offline:
                 raise
             self._notes.append(f"whether it is the latest is not known: {error}")
             return Goal(repository.head(), is_here=True)
@@ -225,7 +228,28 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         is_ours = (uid, gid) == (os.geteuid(), os.getegid())
         identity = None if is_ours else Identity.find(uid, gid)
         remote = self._remote if self.properties.url else None
-        return Git(self.context.system, directory, identity, remote, self.properties.sensitive)
+        return Git(
+            self.context.system,
+            directory,
+            identity,
+            remote,
+            self.properties.sensitive,
+            why_offline=self._why_withheld(uid),
+        )
+
+    def _why_withheld(self, uid: int) -> str:
+        """Return why the credentials of the URL are not given to git in a tree of a user; empty if they may be.
+
+        Whoever owns the tree can read them. Without a declared owner that is only the user that Puller runs as.
+        """
+        if uid == os.geteuid() or self.properties.owner is not None or not self.properties.url:
+            return ""
+        if self._remote.authorization is None:
+            return ""
+        return (
+            f"{self.properties.name} belongs to {user_name(uid)}, who could read the credentials of its url; declare"
+            f" owner: {user_name(uid)} if this user may know them"
+        )
 
     def _git_comes(self) -> bool:
         """In noop: whether git is not there, and an earlier resource may bring it."""
@@ -286,6 +310,8 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             self._attributes_of_new(actual.found)  # raises for an owner or group that there is not
         if self.properties.ensure != "absent" and not is_installed() and not self._git_comes():
             raise ResourceError("git is not installed; it is in the package git")
+        if self.properties.ensure != "absent":
+            self._refuse_to_reveal(actual, differences)
         if kind == "present":
             self._refuse_another_owner(differences)
             self._refuse_to_lose(actual, differences)
@@ -298,23 +324,43 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
                 f"{', '.join(other)}; a repository is not given away, because {why}: remove it first"
             )
 
+    def _refuse_to_reveal(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
+        """Raise if the change needs the remote, and its credentials may not be given to the owner of the tree."""
+        found = actual.found
+        is_new = actual.kind == "absent"
+        if not is_new and (actual.goal.is_here or "revision" not in {one.property for one in differences}):
+            return
+        uid = self._attributes_of_new(found).uid if is_new or found is None else found.st_uid
+        if uid != UNKNOWN_ID and (why := self._why_withheld(uid)):
+            raise ResourceError(why)
+
     def _refuse_to_lose(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
-        """Raise for what was done by hand, unless it may be given up."""
+        """Raise ``ResourceError`` if the change would lose work, unless ``force`` gives it up."""
         path, found = self.properties.name, actual.found
         if self.properties.force or found is None or self._git_comes():
             return
         if actual.changed and not actual.is_cut_short:
             what = f"has local changes in {_listed(actual.changed)}"
             raise ResourceError(f"{path} {what}; force: true gives them up")
-        is_removed = self.properties.ensure == "absent"
-        if not is_removed and "revision" not in {difference.property for difference in differences}:
+        from puller.resources.checkouts.work import (
+            find_work,
+            unfinished_operation,
+        )  # for trees that go or move
+
+        repository = Repository(path, found, self.context.system)
+        git = self._git(path, found.st_uid, found.st_gid)
+        if self.properties.ensure == "absent":
+            if work := find_work(repository, git, self.context.system, keeps_other_files=False):
+                raise ResourceError(f"{path} {work}; force: true gives it up")
             return
-        known = Repository(path, found, self.context.system).record.known
-        if actual.head and (is_removed or actual.head not in known):
-            git = self._git(path, found.st_uid, found.st_gid)
-            if own := git.own_commit(known, everywhere=is_removed):
-                what = f"has the commit {own[:12]}, which no branch of the remote has"
-                raise ResourceError(f"{path} {what}; force: true gives it up")
+        if "revision" not in {difference.property for difference in differences}:
+            return
+        if operation := unfinished_operation(repository):
+            raise ResourceError(f"{path} {operation}; force: true gives it up")
+        known = repository.record.known
+        if actual.head and actual.head not in known and (own := git.find_unpublished_head(known)):
+            what = f"has the commit {own[:12]}, which no branch of the remote has"
+            raise ResourceError(f"{path} {what}; force: true gives it up")
 
     # At load
 

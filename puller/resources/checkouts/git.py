@@ -7,7 +7,8 @@
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -46,7 +47,19 @@ _ENVIRONMENT = {
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
     "GIT_ALLOW_PROTOCOL": PROTOCOLS,
     "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a replaced commit is compared and counted as itself
 }
+
+
+class IndexEntry(NamedTuple):
+    """One file of the index."""
+
+    mode: str
+    """Six octal digits; ``160000`` is a submodule."""
+    object: str
+    path: str
+    is_marked: bool
+    """Whether git is told to ignore changes of it (assume-unchanged, skip-worktree)."""
 
 
 Runner = Callable[[Command], Completed]
@@ -71,35 +84,79 @@ class Git(msgspec.Struct, frozen=True):
     remote: Remote | None = None
     is_sensitive: bool = False
     """Whether nothing that it prints may be shown."""
+    is_bare: bool = False
+    """Whether the directory is a git directory without a working tree."""
+    why_offline: str = ""
+    """Why no command may speak to the remote; usually empty."""
 
-    def changed_files(self, *, untracked: bool = False) -> list[str]:
-        """The files of the commit that are not as it has them; with ``untracked`` also those that are not of it."""
-        others = ["--untracked-files=normal", "--ignored"] if untracked else ["--untracked-files=no"]
-        entries = self._ask("status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all", *others)
-        return [entry[3:] for entry in entries.split("\0") if entry]
+    def at(self, directory: str, *, is_bare: bool = False) -> "Git":
+        """Return a git for a submodule. It knows no remote."""
+        return msgspec.structs.replace(self, directory=directory, remote=None, is_bare=is_bare)
+
+    def is_in_reach_of_others(self) -> bool:
+        """Return whether git runs as root below a directory in which another user can exchange the repository."""
+        from puller.system.trusted import judge  # for the few trees that have submodules and go
+
+        return self.identity is None and os.geteuid() == 0 and bool(judge(self.directory).reason)
+
+    def changed_files(self) -> list[str]:
+        """The files of the commit that are not as it has them."""
+        return [path for _, path in self._status("--untracked-files=no", "--ignore-submodules=all")]
+
+    def status(self) -> list[tuple[str, str]]:
+        """Return all files that are not as the commit has them, and all that are not of it, each with its status code.
+
+        A submodule counts as changed if another commit is checked out in it. Its own files are not compared.
+        """
+        return self._status("--untracked-files=normal", "--ignored", "--ignore-submodules=dirty")
+
+    def _status(self, *options: str) -> list[tuple[str, str]]:
+        entries = self._ask("status", "--porcelain", "-z", "--no-renames", *options).split("\0")
+        return [(entry[:2], entry[3:]) for entry in entries if entry]
+
+    def index_entries(self) -> list[IndexEntry]:
+        """Return all files of the index."""
+        entries = []
+        for line in self._ask("ls-files", "-v", "--stage", "-z").split("\0"):
+            fields, _, path = line.partition("\t")
+            if path:
+                mark, mode, object_id, _ = fields.split(" ")
+                entries.append(IndexEntry(mode, object_id, path, is_marked=mark != "H"))
+        return entries
 
     def resolve(self, name: str) -> str:
         """The commit that a name means here; empty when it means none, or an id several."""
         arguments = ("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        completed = self._run(self.system.query, arguments, _LOCAL)
+        completed = self._run(self.system.query, arguments)
         return completed.stdout.strip() if completed.exit_code == 0 else ""
 
     def differing(self, one: str, other: str) -> set[str]:
         """The files that differ between two commits."""
         return {
             *filter(
-                None, self._ask("diff", "--name-only", "--no-renames", "-z", one, other, "--").split("\0")
+                None,
+                self._ask(
+                    "diff", "--name-only", "--no-ext-diff", "--no-renames", "-z", one, other, "--"
+                ).split("\0"),
             )
         }
 
-    def own_commit(self, known: Collection[str], *, everywhere: bool) -> str:
-        """A commit of HEAD that no branch or tag of the remote has, nor ``known`` has; empty when there is none.
+    def find_unpublished_head(self, known: Collection[str]) -> str:
+        """Return the newest commit of HEAD that no branch or tag of the remote has, nor ``known``; empty if none."""
+        return self._rev_list("HEAD", "--not", "--remotes", "--tags", *known)
 
-        ``everywhere``: of all branches of this machine, and of the stash, too.
+    def find_own_commit(self, known: Collection[str], others: Iterable[str], *, has_head: bool) -> str:
+        """Return a commit of any ref, HEAD or ``others`` that only this repository has; empty if none.
+
+        Refs of remotes and ``known`` commits are not its own. Tags may be.
         """
-        here = ("HEAD", "--branches", "--glob=refs/stash") if everywhere else ("HEAD",)
-        without = ("--not", "--remotes", "--tags", *known)
-        return self._ask("rev-list", "--max-count=1", "--ignore-missing", *here, *without, "--").strip()
+        listed = "".join(f"{name}\n" for name in (*others, *(f"^{name}" for name in known)))
+        head = ("HEAD",) if has_head else ()
+        return self._rev_list("--stdin", *head, "--all", "--not", "--remotes", listed=listed)
+
+    def _rev_list(self, *arguments: str, listed: str = "") -> str:
+        options = ("--max-count=1", "--ignore-missing")
+        return self._ask("rev-list", *options, *arguments, "--", listed=listed).strip()
 
     def list_remote(self, *patterns: str) -> dict[str, str]:
         """The ids of refs of the remote, by their names in full."""
@@ -142,23 +199,30 @@ class Git(msgspec.Struct, frozen=True):
             raise ResourceError("url is missing")
         return self.remote.url
 
-    def _ask(self, *arguments: str, network: bool = False) -> str:
-        completed = self._run(self.system.query, arguments, _NETWORK if network else _LOCAL)
+    def _ask(self, *arguments: str, network: bool = False, listed: str = "") -> str:
+        completed = self._run(self.system.query, arguments, network=network, listed=listed)
         return self._output(arguments, completed)
 
     def _do(self, *arguments: str, network: bool = False) -> None:
-        completed = self._run(self.system.execute, arguments, _NETWORK if network else _LOCAL)
+        completed = self._run(self.system.execute, arguments, network=network)
         self._output(arguments, completed)
 
-    def _run(self, run: Runner, arguments: tuple[str, ...], timeout: float) -> Completed:
+    def _run(
+        self, run: Runner, arguments: tuple[str, ...], *, network: bool = False, listed: str = ""
+    ) -> Completed:
+        if network and self.why_offline:
+            raise ResourceError(self.why_offline)
         settings = [word for key, value in _SETTINGS.items() for word in ("-c", f"{key}={value}")]
+        where = ["--git-dir=.", "--work-tree=."] if self.is_bare else []
         command = Command(
-            ["git", *settings, *arguments],
-            self._environment,
+            ["git", *settings, *where, *arguments],
+            self._environment(network=network),
             self.directory,
-            timeout=timeout,
+            timeout=_NETWORK if network else _LOCAL,
             output_limit=_OUTPUT_LIMIT,
+            input=listed.encode(),
             identity=self.identity,
+            directory_owner=self.identity.uid if self.identity else os.geteuid(),
         )
         try:
             return run(command)
@@ -167,11 +231,14 @@ class Git(msgspec.Struct, frozen=True):
                 raise
             raise ResourceError("git is not installed; it is in the package git") from error
 
-    @property
-    def _environment(self) -> Mapping[str, str]:
+    def _environment(self, *, network: bool) -> Mapping[str, str]:
+        """Return the environment. Only commands that speak to the remote get its credentials.
+
+        Other commands run filters and further programs that the owner of the repository has configured.
+        """
         # A look takes no lock, and no repository above is taken for this one.
         own = {"GIT_OPTIONAL_LOCKS": "0", "GIT_CEILING_DIRECTORIES": os.path.dirname(self.directory)}
-        return {**_ENVIRONMENT, **own, **(self.remote.environment if self.remote else {})}
+        return {**_ENVIRONMENT, **own, **(self.remote.environment if self.remote and network else {})}
 
     def _output(self, arguments: tuple[str, ...], completed: Completed) -> str:
         if completed.exit_code == 0:

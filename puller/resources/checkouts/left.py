@@ -1,10 +1,11 @@
-"""A working tree that Puller has cloned and nobody declares any more: removed, when nothing in it is anybody's work."""
+"""A leftover working tree that Puller has cloned: remove it if it contains no work of anybody."""
 
 from collections.abc import Sequence
 
 from puller.resources.base import Difference
 from puller.resources.checkouts.checkout import Checkout, CheckoutProperties, CheckoutState
 from puller.resources.checkouts.repository import Repository
+from puller.resources.checkouts.work import find_work
 
 
 class LeftCheckout(Checkout):
@@ -13,22 +14,19 @@ class LeftCheckout(Checkout):
     _why_kept = ""
 
     def differences(self, actual: CheckoutState, *, refresh: bool = False) -> Sequence[Difference]:
-        # What somebody has made of it is theirs: nothing is wrong with that, and the tree stays.
+        # A tree with work belongs to its user now. It stays, and that is in order.
         self._why_kept = self._find_why_kept(actual)
         return () if self._why_kept else super().differences(actual, refresh=refresh)
 
     def _find_why_kept(self, actual: CheckoutState) -> str:
-        found, path = actual.found, self.properties.name
+        found, path, system = actual.found, self.properties.name, self.context.system
         if found is None or actual.is_empty:
             return ""
         if not actual.is_repository:
-            return "it is no repository any more"
+            return "it is not a repository any more"
         git = self._git(path, found.st_uid, found.st_gid)
-        if git.changed_files(untracked=True):
-            return "it has files that were changed, or are not of its commit"
-        known = Repository(path, found, self.context.system).record.known
-        own = git.own_commit(known, everywhere=True)
-        return f"it has the commit {own[:12]}, which no branch of the remote has" if own else ""
+        work = find_work(Repository(path, found, system), git, system, keeps_other_files=True)
+        return f"it {work}" if work else ""
 
     @property
     def notes(self) -> Sequence[str]:

@@ -19,8 +19,9 @@ PROTOCOLS = ":".join(_SCHEMES)
 """As ``GIT_ALLOW_PROTOCOL`` lists them."""
 _WANTED = "wanted https://, http://, ssh://, git:// or file://, user@host:path, or an absolute path"
 _HOST = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+_USER = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 # As for ssh(1): the host up to the first colon, the path behind it.
-_LIKE_SCP = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9._+-]*@)?({_HOST}|\[[0-9A-Fa-f:.]+\]):[^:\-].*")
+_LIKE_SCP = re.compile(rf"({_USER}@)?({_HOST}|\[[0-9A-Fa-f:.]+\]):[^:\-].*")
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -52,14 +53,19 @@ class Remote(msgspec.Struct, frozen=True):
             raise ValueError(f"is {shown}, which is not a URL: {error}") from None
         if parts.scheme not in _SCHEMES or (parts.scheme == "file") is bool(parts.netloc):
             raise ValueError(f"is {shown}, {_WANTED}")
-        if host and not re.fullmatch(rf"{_HOST}|[0-9A-Fa-f:.]+", host):
+        if parts.scheme != "file" and not re.fullmatch(rf"{_HOST}|[0-9A-Fa-f:.]+", host):
             raise ValueError(f"is {shown}, which names no host")
+        # Git decodes a URL before it builds the command line of ssh: ``%2D`` is a hyphen and begins an option there.
+        if not unquote(text).isprintable():
+            raise ValueError(f"is {shown}, which has encoded control characters in it")
         if parts.query or parts.fragment:
             raise ValueError(f"is {shown}, wanted one without a query")
         if parts.scheme in ("http", "https"):
             return cls._of_http(parts)
-        if password is not None or (parts.username or "").startswith("-"):
+        if password is not None:
             raise ValueError(f"is {shown}; only http:// and https:// take a password")
+        if "@" in parts.netloc and not re.fullmatch(_USER, unquote(parts.username or "").replace("@", "_")):
+            raise ValueError(f"is {shown}, whose user is not valid")
         return cls(text)
 
     @classmethod

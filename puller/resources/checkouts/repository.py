@@ -8,6 +8,7 @@
 import os
 import re
 import stat
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ _SECTION = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]
 _REFTABLE = re.compile(r"\s*refstorage\s*=\s*reftable", re.IGNORECASE)
 # Quoted, plain, comment; a quote without an end is one, too, or each would be searched for its end anew.
 _PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"?|([^"#;]+)|([#;].*)')
+_TRUE = ("true", "yes", "on", "1", "")
+# Reflog entries of commands that only move HEAD to an existing commit. All entries of Puller are among them.
+_MOVING_ONLY = ("checkout:", "clone:", "reset:", "branch:", "fetch")
 _LOCKS = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock")
 
 
@@ -36,11 +40,13 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     """What it came to."""
     begun: str = ""
     """What a git that may have been killed was about to check out; empty when it has ended."""
+    tags: tuple[str, ...] = ()
+    """Objects that tags of the remote named when Puller fetched them. Tags made by hand are not among them."""
 
     @property
     def known(self) -> frozenset[str]:
         """The commits that were not made by hand here."""
-        return frozenset({self.commit, self.begun}) - {""}
+        return frozenset({self.commit, self.object, self.begun}) - {""}
 
 
 class Named(NamedTuple):
@@ -60,11 +66,16 @@ class Repository:
     Methods raise ``OSError``, and ``ResourceError`` for one that is not as git makes it.
     """
 
-    def __init__(self, path: str, found: os.stat_result, system: System) -> None:
+    def __init__(self, path: str, found: os.stat_result, system: System, git_directory: str = "") -> None:
         self.path = path
         self._system = system
-        self._git = f"{path}/.git"
+        self._git = git_directory or f"{path}/.git"
         self._found = found
+
+    @property
+    def git_directory(self) -> str:
+        """The directory in which git keeps the repository."""
+        return self._git
 
     def is_there(self) -> bool:
         """Whether there is one. Raises ``ResourceError`` for one that somebody else may have a hand in."""
@@ -73,9 +84,26 @@ class Repository:
             return False
         if not stat.S_ISDIR(git.st_mode):
             raise ResourceError(f"{self._git} is not a directory, as that of a worktree or submodule is not")
+        self._require_plain(git)
+        self._require_here()
+        return True
+
+    def _require_plain(self, git: os.stat_result | None) -> None:
+        """Raise ``ResourceError`` if others may write what git reads, or if its working tree is elsewhere."""
         for path, found in ((self._git, git), (f"{self._git}/config", self._lstat("config"))):
             self._require_own(path, found)
-        return True
+        worktree = self._lstat("config.worktree")
+        if worktree is not None:
+            self._require_own(f"{self._git}/config.worktree", worktree)
+
+    def _require_here(self) -> None:
+        """Raise ``ResourceError`` if git takes another directory for the working tree."""
+        for name in ("config", "config.worktree"):
+            settings = dict(_settings(self._text(name)))
+            if settings.get("core.worktree"):
+                raise ResourceError(f"{self._git}/{name} names another working tree (core.worktree)")
+            if settings.get("core.bare", "false").lower() in _TRUE:
+                raise ResourceError(f"{self._git}/{name} says that there is no working tree (core.bare)")
 
     def head(self) -> str:
         """The commit that is checked out; empty when there is none yet."""
@@ -100,18 +128,112 @@ class Repository:
 
     def url(self) -> str:
         """Where it was cloned from, as its configuration has it; empty when that does not say."""
-        section, found = None, ""
-        for line in self._config.splitlines():
-            if match := _SECTION.match(line):
-                section, line = (match[1].lower(), match[2]), line[match.end() :]
-            key, mark, value = line.partition("=")
-            if mark and section == ("remote", "origin") and key.strip().lower() == "url":
-                found = found or _unquoted(value)
-        return found
+        return next(
+            (value for key, value in _settings(self._config) if key == "remote.origin.url" and value), ""
+        )
 
     def fetched(self) -> str:
         """The id that the last fetch has brought: of a commit, or of a tag."""
         return _id(self._text("FETCH_HEAD")[:64].split("\t")[0])
+
+    def fetched_tags(self) -> tuple[str, ...]:
+        """Return the objects of all tags that the last fetch has brought, also of those that git follows by itself."""
+        lines = (line.split("\t") for line in self._text("FETCH_HEAD").splitlines())
+        return tuple(_id(fields[0]) for fields in lines if fields[-1].startswith("tag '") and _id(fields[0]))
+
+    def tag_objects(self) -> tuple[str, ...]:
+        """Return the objects of all tags."""
+        packed = (object_id for name, (object_id, _) in self._packed.items() if name.startswith("refs/tags/"))
+        loose = (_id(self._text(name).strip()) for name in self._files_below("refs/tags"))
+        return tuple(sorted({*packed, *loose} - {""}))
+
+    def reference(self, name: str) -> str:
+        """Return the object that a ref names; empty if the ref is missing."""
+        return self._ref(name)
+
+    def has(self, name: str) -> bool:
+        """Return whether the git directory has an entry of this name."""
+        return self._lstat(name) is not None
+
+    def linked_worktrees(self) -> list[str]:
+        """Return the paths of the working trees that ``git worktree add`` has linked to this repository."""
+        paths = (
+            (name, self._text(f"worktrees/{name}/gitdir").strip().removesuffix("/.git"))
+            for name in self._children("worktrees")
+        )
+        return [path or name for name, path in paths]
+
+    def reflog_commits(self) -> list[str]:
+        """Return the commits that were made in HEAD or on a branch, as the reflogs name them.
+
+        Entries that only moved HEAD are left out: their commits may be former commits of the remote.
+        """
+        commits: dict[str, None] = {}
+        for log in ("logs/HEAD", *self._files_below("logs/refs/heads")):
+            for line in self._text(log).splitlines():
+                ids, _, message = line.partition("\t")
+                _, _, new = ids.partition(" ")
+                if (
+                    not message.startswith(_MOVING_ONLY)
+                    and _id(new := new.partition(" ")[0])
+                    and new.strip("0")
+                ):
+                    commits[new] = None
+        return [*commits]
+
+    def submodule(self, path: str) -> "Repository | None":
+        """Return the repository of a submodule at a path below the tree; ``None`` if it is not as git makes it.
+
+        Raises ``ResourceError`` if others may write it.
+        """
+        dot_git, modules = f"{path}/.git", f"{self._git}/modules/"
+        found = self._system.lstat(dot_git)
+        if found is None:
+            return None
+        directory = dot_git
+        if stat.S_ISREG(found.st_mode):
+            target = (
+                self._system.read(dot_git, found).decode(errors="replace").strip().removeprefix("gitdir: ")
+            )
+            directory = os.path.normpath(os.path.join(path, target))
+        if directory != dot_git and not directory.startswith(modules):
+            return None
+        return self._checked(Repository(path, self._found, self._system, directory))
+
+    def module(self, directory: str) -> "Repository":
+        """Return the repository of a submodule by its git directory; raises as ``submodule``."""
+        return self._checked(Repository(directory, self._found, self._system, directory))
+
+    def _checked(self, submodule: "Repository") -> "Repository":
+        submodule._require_plain(self._system.lstat(submodule.git_directory))
+        return submodule
+
+    def module_directories(self) -> list[str]:
+        """Return the git directories of all submodules, also of those that have no working tree now."""
+        return [*self._modules_below("modules")]
+
+    def _modules_below(self, name: str) -> Iterator[str]:
+        for child in self._children(name):
+            inner = f"{name}/{child}"
+            if self.has(f"{inner}/HEAD"):
+                yield f"{self._git}/{inner}"
+            else:
+                yield from self._modules_below(inner)
+
+    def _children(self, name: str) -> list[str]:
+        found = self._lstat(name)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return []
+        return sorted(child for child, _ in self._system.children(f"{self._git}/{name}"))
+
+    def _files_below(self, name: str) -> Iterator[str]:
+        for child in self._children(name):
+            inner = f"{name}/{child}"
+            found = self._lstat(inner)
+            if found is not None and stat.S_ISDIR(found.st_mode):
+                yield from self._files_below(inner)
+            else:
+                yield inner
 
     @property
     def is_shallow(self) -> bool:
@@ -127,7 +249,7 @@ class Repository:
             return Record()
         # It is in the tree of its owner: what is no id would be an option to git.
         ids = {name: _id(getattr(record, name)) for name in ("object", "commit", "begun")}
-        return msgspec.structs.replace(record, **ids)
+        return msgspec.structs.replace(record, **ids, tags=tuple(filter(_id, record.tags)))
 
     def save(self, record: Record) -> None:
         """Keep what Puller has done, or is about to do."""
@@ -204,6 +326,17 @@ class Repository:
 def _id(text: str) -> str:
     """The id of an object; empty for any other text."""
     return text if _ID.fullmatch(text) else ""
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Return the settings of git's configuration as pairs of ``section.subsection.key`` and value."""
+    section = ""
+    for line in text.splitlines():
+        if match := _SECTION.match(line):
+            section, line = ".".join(filter(None, (match[1].lower(), match[2]))), line[match.end() :]
+        key, _, value = line.partition("=")
+        if key.strip():
+            yield f"{section}.{key.strip().lower()}", _unquoted(value)
 
 
 def _unquoted(value: str) -> str:

@@ -56,7 +56,7 @@ def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[st
         goal = goal_here(wanted.revision, repository, git)
         # 3. Check out
         branch = repository.branch()
-        notes = _reach(goal, wanted, repository, git, Record())
+        notes = _reach(goal, wanted, repository, git, Record(tags=repository.tag_objects()))
         repository.remove(branch)
         # 4. Place
         _sync(staging)
@@ -118,11 +118,13 @@ def _reach(goal: Goal, wanted: Wanted, repository: Repository, git: Git, before:
     if not goal.is_here:
         found, more = _fetch(goal, wanted, repository, git)
         notes += more
-        repository.save(msgspec.structs.replace(before, begun=found))
+        tags = tuple(sorted({*before.tags, *repository.fetched_tags()}))
+        before = msgspec.structs.replace(before, begun=found, tags=tags)
+        repository.save(before)
     if not found:
         raise ResourceError(f"{git.url} has no commit")
     git.checkout(found)
-    repository.save(Record(wanted.revision, found, repository.head()))
+    repository.save(Record(wanted.revision, found, repository.head(), tags=before.tags))
     return notes
 
 

@@ -30,6 +30,19 @@ URLS = [
     "-host:x",
     "ssh://-oProxyCommand=id/x",
     "ssh://-luser@host/x",
+    "ssh://%2DoProxyCommand=id@host/x",
+    "ssh://%2dluser@host/x",
+    "git://%2Duser@host/x",
+    "ssh://%2Dhost/x",
+    "ssh://[-oProxyCommand=id]/x",
+    "-luser@host:x",
+    "user@-host:x",
+    "[-oProxyCommand=id]:x",
+    "ssh://user%0a@host/x",
+    "git://host/x%0ahost=other",
+    "ssh://@host/x",
+    "ssh://user@/x",
+    "ext::ssh://x",
     "ssh://user:pw@host/x",
     "git://-x/y",
     "https:///x",
@@ -64,6 +77,7 @@ GOOD = [
     "git@h:group/x.git",
     "h:x",
     "git@[::1]:x",
+    "ssh://joe%40example.com@h/x",
     "https://[::1]:8443/x",
     "file:///srv/x.git",
     "/srv/x.git",
@@ -343,10 +357,10 @@ def test_a_record_that_is_not_ours_says_nothing(place: Place, remote: Remote) ->
 
 @pytest.mark.attack("checkout.exchange")
 @pytest.mark.root
-def test_a_tree_that_is_exchanged_for_somebody_elses_is_refused_by_git_itself(
+def test_a_tree_exchanged_before_git_starts_is_refused(
     place: Place, open_to_all: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where root has allowed git every directory; the exchange comes after all that Puller looks at."""
+    """Also if root has allowed git every directory. The exchange happens after Puller has looked at the tree."""
     (open_to_all / "home").mkdir()
     (open_to_all / "home/.gitconfig").write_text("[safe]\n\tdirectory = *\n")
     monkeypatch.setattr(
@@ -366,6 +380,6 @@ def test_a_tree_that_is_exchanged_for_somebody_elses_is_refused_by_git_itself(
         return real(self, command)
 
     monkeypatch.setattr(LocalSystem, "query", exchanged)
-    with pytest.raises(ResourceError, match="dubious ownership"):
+    with pytest.raises(ResourceError, match="belongs to user 65534 now, not to user 0"):
         place.apply(url=theirs.url, revision="v1")
     assert not (marks / "ran").exists()
