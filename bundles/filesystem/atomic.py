@@ -21,6 +21,7 @@ Pathish = str | os.PathLike[str]
 
 _PIECE = 8192  # bytes; some files, as those of /proc, say that they have none
 _MOST_KEPT = 3
+_SET_ID = stat.S_ISUID | stat.S_ISGID
 _LEFTOVER = r"\..+\.[0-9a-f]{12}\.new(\.[^.]+)?"
 _LONGEST_SUFFIX = 32  # bytes
 
@@ -66,14 +67,16 @@ def replace_file(
     uid: int | None = None,
     gid: int | None = None,
     labels_from: int | None = None,
+    times: os.stat_result | None = None,
     durable: bool = True,
     verify: Callable[[str, int], None] | None = None,
 ) -> None:
     """Write ``chunks`` to ``name`` in an open directory, atomically and durably; arguments are as for ``write_file``.
 
     ``labels_from`` is a descriptor of the file being replaced: its extended attributes (ACLs, SELinux label,
-    capabilities excepted) are carried over; the ACL of a user who will not be the owner is not. ``verify`` is given the
-    name of the finished file in the directory, which ends like ``name`` then, and a descriptor to read it. Raises
+    capabilities excepted) are carried over. The ACL is discarded if the former owner is another user, and if the new
+    file has a set-id bit. The new file gets the modification time of ``times``, if that is given. ``verify`` is given
+    the name of the finished file in the directory, which ends like ``name`` then, and a descriptor to read it. Raises
     ``OSError``, and what ``chunks`` and ``verify`` raise; the old file is untouched then, and the temporary one is
     removed.
 
@@ -93,8 +96,9 @@ def replace_file(
             # 2.
             drop_acls_of_others(descriptor, directory, uid)
             if labels_from is not None:
-                # Whoever had the file may have named themselves in its list.
-                keeps_acl = os.fstat(labels_from).st_uid in (0, os.geteuid(), uid)
+                # The former owner may have added an entry for himself. A set-id program that a user of the list can
+                # write runs the content of that user.
+                keeps_acl = os.fstat(labels_from).st_uid in (0, os.geteuid(), uid) and not mode & _SET_ID
                 _copy_labels(labels_from, descriptor, mode, keeps_acl=keeps_acl)
             # 3.
             for chunk in chunks:
@@ -104,6 +108,8 @@ def replace_file(
             if uid is not None or gid is not None:
                 os.fchown(descriptor, -1 if uid is None else uid, -1 if gid is None else gid)
             os.fchmod(descriptor, mode)
+            if times is not None:
+                os.utime(descriptor, ns=(times.st_atime_ns, times.st_mtime_ns))
             # 5.
             if verify is not None:
                 _close_for_writing(descriptor)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bundles.format.identity import SHA256
+from puller.errors import ChangedMeanwhile
 from puller.resources.base import PropertyError
 
 OTHER, SENSITIVE = "another one", "the sensitive one"
@@ -18,6 +19,18 @@ def sha256(chunks: Iterable[bytes]) -> str:
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def verified(chunks: Iterable[bytes], digest: str, path: str) -> Iterator[bytes]:
+    """Yield ``chunks`` of the file at ``path``. Raises ``ChangedMeanwhile`` at the end if SHA-256 is not ``digest``."""
+    import hashlib
+
+    actual = hashlib.sha256()
+    for chunk in chunks:
+        actual.update(chunk)
+        yield chunk
+    if actual.hexdigest() != digest:
+        raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller copied it")
 
 
 def described(size: int, digest: str) -> str:

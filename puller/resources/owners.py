@@ -80,6 +80,16 @@ def mode_owned_by(uid: int, gid: int, found: os.stat_result, *, is_written: bool
     return found.st_mode if is_same or stat.S_ISDIR(found.st_mode) else found.st_mode & ~_SET_ID
 
 
+def require_trusted_source(path: str) -> None:
+    """Raise ``ResourceError`` if another user can write the source of a set-id program, or replace it."""
+    from puller.system.trusted import judge  # for the few files with such a mode
+
+    if reason := judge(path).reason:
+        raise ResourceError(
+            f"source {path} of a set-id file is not trusted: {reason}; put the file into the bundle"
+        )
+
+
 def describe_attributes(found: os.stat_result) -> dict[str, str]:
     """Owner, group and mode as plain values (``puller state``)."""
     return {

@@ -12,7 +12,7 @@ import os
 import pwd
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from bundles.filesystem.atomic import (
     drop_acls_of_others,
@@ -23,7 +23,19 @@ from bundles.filesystem.atomic import (
     temporary_name,
 )
 from puller.errors import ChangedMeanwhile
-from puller.system.protocol import AccountKind, Attributes, require_one_name
+from puller.system.file_content import (
+    PIECE,
+    READING,
+    begins_with,
+    copied,
+    identity,
+    of_size,
+    open_and_measure,
+    open_regular,
+    read_all,
+    require_same,
+)
+from puller.system.protocol import AccountKind, Attributes, require_one_name, requires_new_file
 from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, require_ours, resolve
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
@@ -31,8 +43,6 @@ if TYPE_CHECKING:  # starting programs is imported when one is started: most res
     from puller.system.identity import Identity
 
 
-_PIECE = 32 * 1024  # bytes
-_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
 
@@ -99,23 +109,23 @@ class LocalSystem:
 
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         if looked_at is None:
-            return _read_all(*_open_and_measure(path))
-        with open(_open_regular(path), "rb", buffering=0) as stream:
-            _require_same(path, looked_at, os.fstat(stream.fileno()))
-            return _of_size(path, stream, looked_at.st_size)
+            return read_all(*open_and_measure(path))
+        with open(open_regular(path), "rb", buffering=0) as stream:
+            require_same(path, looked_at, os.fstat(stream.fileno()))
+            return of_size(path, stream, looked_at.st_size)
 
     def holds(self, path: str, content: bytes) -> bool:
-        descriptor = os.open(path, _READING)
+        descriptor = os.open(path, READING)
         try:
             # Not asked again what it is: no more is read of anything than what would be there, and one byte.
-            if len(content) < _PIECE:
+            if len(content) < PIECE:
                 return os.read(descriptor, len(content) + 1) == content
-            return _begins_with(descriptor, content) and not os.read(descriptor, 1)
+            return begins_with(descriptor, content) and not os.read(descriptor, 1)
         finally:
             os.close(descriptor)
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
-        with open(_open_regular(path), "rb", buffering=0) as stream:
+        with open(open_regular(path), "rb", buffering=0) as stream:
             while chunk := stream.read(1 << 20):
                 yield chunk
 
@@ -196,6 +206,19 @@ class LocalSystem:
         within: str = "",
         verify: Callable[[str], None] | None = None,
     ) -> None:
+        self._replace(path, chunks, attributes, looked_at, within=within, verify=verify)
+
+    def _replace(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str,
+        verify: Callable[[str], None] | None = None,
+        times: os.stat_result | None = None,
+    ) -> None:
         """Put a regular file in place, atomically (``resources.md`` section 3, *Writing*).
 
         1. Open its directory. Links on the way are judged again: others may have put one there since the look.
@@ -222,6 +245,7 @@ class LocalSystem:
                 uid=attributes.uid,
                 gid=attributes.gid,
                 labels_from=old,
+                times=times,
                 verify=None if verify is None else _verifying(path, parent, verify),
             )
 
@@ -257,7 +281,7 @@ class LocalSystem:
             if looked_at is None:
                 self._require_same_directory(path, parent)
             else:
-                _require_same(path, looked_at, _stat_at(parent, name))
+                require_same(path, looked_at, _stat_at(parent, name))
             # A link cannot be locked, so who finds one of a killed run cannot tell: one name, which is used again.
             temporary = f"{temporary_name(name).rsplit('.', 2)[0]}.{'0' * 12}.new"
             with contextlib.suppress(FileNotFoundError):
@@ -277,7 +301,7 @@ class LocalSystem:
     def rename(self, path: str, to: str, looked_at: os.stat_result) -> None:
         name = os.path.basename(path)
         with _open_parent(path, "") as parent:
-            _require_same(path, looked_at, _stat_at(parent, name))
+            require_same(path, looked_at, _stat_at(parent, name))
             os.rename(name, os.path.basename(to), src_dir_fd=parent, dst_dir_fd=parent)
             os.fsync(parent)
 
@@ -285,7 +309,7 @@ class LocalSystem:
         with _open_parent(path, "") as parent, naming(path):
             descriptor = os.open(os.path.basename(path), _PINNED, dir_fd=parent)
             try:
-                _require_same(path, looked_at, os.fstat(descriptor))
+                require_same(path, looked_at, os.fstat(descriptor))
                 pinned = f"/proc/self/fd/{descriptor}"
                 known = {*os.listxattr(pinned)}
                 for name, value in labels.items():
@@ -297,14 +321,32 @@ class LocalSystem:
             finally:
                 os.close(descriptor)
 
-    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+    def set_attributes(
+        self,
+        path: str,
+        attributes: Attributes,
+        looked_at: os.stat_result,
+        content: Iterable[bytes] | None = None,
+        *,
+        within: str = "",
+    ) -> None:
+        if content is None:
+            require_one_name(path, looked_at)
+        if requires_new_file(looked_at, attributes) or (content is not None and looked_at.st_nlink > 1):
+            from bundles.filesystem.free_space import (
+                needing,
+            )  # for the few files that get a new owner or mode
+
+            chunks = copied(path, looked_at) if content is None else content
+            with needing(looked_at.st_size):
+                self._replace(path, chunks, attributes, looked_at, within=within, times=looked_at)
+            return
         # O_PATH pins the very thing that was looked at, without opening it: a FIFO or device is not touched, and what
         # is renamed into its place meanwhile is not either.
-        with _open_parent(path, "") as parent:
+        with _open_parent(path, within) as parent:
             descriptor = os.open(os.path.basename(path) or ".", _PINNED, dir_fd=parent)
         try:
-            _require_same(path, looked_at, os.fstat(descriptor))
-            require_one_name(path, looked_at)
+            require_same(path, looked_at, os.fstat(descriptor))
             with naming(path):
                 _set_pinned(f"/proc/self/fd/{descriptor}", attributes, looked_at)
         finally:
@@ -318,7 +360,7 @@ class LocalSystem:
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         name = os.path.basename(path)
         with _open_parent(path, within) as parent:
-            _require_same(path, looked_at, _stat_at(parent, name))
+            require_same(path, looked_at, _stat_at(parent, name))
             remove = os.rmdir if stat.S_ISDIR(looked_at.st_mode) else os.unlink
             remove(name, dir_fd=parent)
             os.fsync(parent)
@@ -326,11 +368,11 @@ class LocalSystem:
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
         directory, name = os.path.split(path)
         with open_safely(directory) as parent:
-            _require_same(path, looked_at, _stat_at(parent, name))
+            require_same(path, looked_at, _stat_at(parent, name))
             descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
             try:
                 # Once more, of what is open now: between the two, another directory may have taken its name.
-                _require_same(path, looked_at, os.fstat(descriptor))
+                require_same(path, looked_at, os.fstat(descriptor))
                 _empty(descriptor)
             finally:
                 os.close(descriptor)
@@ -376,20 +418,6 @@ class LocalSystem:
             remove_leftovers(directory)
 
 
-def _of_size(path: str, stream: BinaryIO, size: int) -> bytes:
-    """The content of a file of so many bytes: who has judged its size does not get more of it.
-
-    Raises ``ChangedMeanwhile`` when somebody writes to it.
-    """
-    pieces, left = [], size + 1
-    while left and (piece := stream.read(left)):
-        pieces.append(piece)
-        left -= len(piece)
-    if left != 1:
-        raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller read it")
-    return b"".join(pieces)
-
-
 def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:
     """``verify`` for a copy in the open directory ``parent``, and whether the copy is still what it was.
 
@@ -401,7 +429,7 @@ def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callabl
         before = _fingerprint(descriptor)
         verify(os.path.join(os.path.dirname(path), name))
         try:
-            is_same = _identity(_stat_at(parent, name)) == _identity(os.fstat(descriptor))
+            is_same = identity(_stat_at(parent, name)) == identity(os.fstat(descriptor))
         except FileNotFoundError:
             is_same = False
         if not is_same or _fingerprint(descriptor) != before:
@@ -427,50 +455,6 @@ def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | 
     except KeyError:
         return None
     return found
-
-
-def _open_regular(path: str) -> int:
-    """Open for reading what is a regular file now; never blocks on a FIFO, never follows a link."""
-    return _open_and_measure(path)[0]
-
-
-def _open_and_measure(path: str) -> tuple[int, int]:
-    """As ``_open_regular``, with the size that the system tells, which is none for files of the kernel."""
-    descriptor = os.open(path, _READING)
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise ChangedMeanwhile(f"{path}: is not a regular file any more")
-    return descriptor, found.st_size
-
-
-def _read_all(descriptor: int, size: int) -> bytes:
-    """All that can be read, and the descriptor closed: a file object asks the system for half a dozen things more.
-
-    What has as many bytes as ``size``, and no more when one more is asked for, is at its end.
-    """
-    pieces = []
-    try:
-        if 0 < size < _PIECE:
-            pieces.append(os.read(descriptor, size + 1))
-            if len(pieces[0]) == size:
-                return pieces[0]
-        while piece := os.read(descriptor, _PIECE):
-            pieces.append(piece)
-    finally:
-        os.close(descriptor)
-    return b"".join(pieces)
-
-
-def _begins_with(descriptor: int, content: bytes) -> bool:
-    """Whether the next bytes that can be read are these."""
-    rest = memoryview(content)
-    while rest:
-        piece = os.read(descriptor, min(len(rest), _PIECE))
-        if not piece or rest[: len(piece)] != piece:
-            return False
-        rest = rest[len(piece) :]
-    return True
 
 
 def _find_directory(path: str) -> tuple[int, int] | None:
@@ -549,16 +533,6 @@ def _stat_at(parent: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=parent, follow_symlinks=False)
 
 
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    """Inode numbers are used again at once, so the time of the last change belongs to it."""
-    return found.st_dev, found.st_ino, found.st_mode, found.st_ctime_ns
-
-
-def _require_same(path: str, looked_at: os.stat_result, found: os.stat_result) -> None:
-    if _identity(looked_at) != _identity(found):
-        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
-
-
 @contextlib.contextmanager
 def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | None) -> Iterator[int | None]:
     """A descriptor of the regular file about to be replaced, for its labels; ``None`` where there is none."""
@@ -573,13 +547,12 @@ def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | Non
         return
     if looked_at is None:
         raise ChangedMeanwhile(f"{path}: was made by somebody else while Puller looked at it")
-    _require_same(path, looked_at, found)
+    require_same(path, looked_at, found)
     if not stat.S_ISREG(found.st_mode):
         yield None
         return
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(name, flags, dir_fd=parent)
+        descriptor = os.open(name, READING, dir_fd=parent)
     except PermissionError:  # ours to replace but not to read, so its labels are not ours to copy
         yield None
         return

@@ -143,7 +143,15 @@ class NoopSystem(LocalSystem):
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
         raise MutationInNoop(f"{path}: labels would be set in noop")
 
-    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+    def set_attributes(
+        self,
+        path: str,
+        attributes: Attributes,
+        looked_at: os.stat_result,
+        content: Iterable[bytes] | None = None,
+        *,
+        within: str = "",
+    ) -> None:
         raise MutationInNoop(f"{path}: attributes would be set in noop")
 
     def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:

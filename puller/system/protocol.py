@@ -23,6 +23,9 @@ UNKNOWN_ID = -1
 
 AccountKind = Literal["user", "group"]
 
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_EXECUTABLE = 0o111
+
 
 class Attributes(msgspec.Struct, frozen=True):
     """Who owns a path and what may be done with it: ids, and permission bits."""
@@ -134,10 +137,20 @@ class System(Protocol):
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
         """Give the path itself these extended attributes and no others, as far as others can be removed."""
 
-    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
-        """Owner, group and mode of the path itself, never through a link or of a file with other names.
+    def set_attributes(
+        self,
+        path: str,
+        attributes: Attributes,
+        looked_at: os.stat_result,
+        content: Iterable[bytes] | None = None,
+        *,
+        within: str = "",
+    ) -> None:
+        """Set owner, group and mode of the path itself, never through a link. A link has no mode of its own.
 
-        A link has no mode of its own.
+        A regular file for which ``requires_new_file`` holds is replaced by a new one with ``content``. Pass the bytes
+        that the file was compared with. Without ``content``, the present content is copied, and a file with several
+        names is refused.
         """
 
     def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
@@ -157,6 +170,29 @@ class System(Protocol):
 
     def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
         """Call what changes something in places of a user as that user, in a process of its own."""
+
+
+def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
+    """Return whether a regular file must be replaced to get these attributes.
+
+    A process that has opened or mapped a file can write to it as long as it likes, whatever owner and mode the file has
+    later. So an inode is never kept
+
+    1. if it belonged to another user, or other users lose the permission to write it;
+    2. if it becomes a program, or gets a set-id bit: nobody may have prepared its content.
+    """
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    same_owner, same_group = found.st_uid == attributes.uid, found.st_gid == attributes.gid
+    # 1. Former writers
+    if not same_owner and found.st_uid not in (0, os.geteuid()):
+        return True
+    kept = attributes.mode if same_group else attributes.mode & ~stat.S_IWGRP
+    if found.st_mode & ~kept & (stat.S_IWGRP | stat.S_IWOTH):
+        return True
+    # 2. New programs
+    had = found.st_mode if same_owner and same_group else found.st_mode & ~_SET_ID
+    return bool(attributes.mode & ~had & (_SET_ID | _EXECUTABLE))
 
 
 def require_one_name(path: str, found: os.stat_result) -> None:

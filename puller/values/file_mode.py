@@ -18,7 +18,7 @@ _OCTAL = r"(?:0[oO])?(0*)([0-7]{1,4})"
 _MASK = r"[0-7x]{3}"
 _CHANGES = "[ugoa]+(?:[-+][rwxXst]+|=[rwxXst]*)+"
 _SYMBOLIC = f"{_CHANGES}(?:,{_CHANGES})*"
-_PERMISSIONS, _SPECIAL = 0o777, 0o7000
+_PERMISSIONS, _SPECIAL, _EXECUTE = 0o777, 0o7000, 0o111
 
 
 class FileMode:
@@ -92,6 +92,18 @@ class FileMode:
             return self.changes.over(actual)
         keeps_special = stat.S_ISDIR(actual) and not self.is_exact
         return self.bits | (actual & (self.kept | (_SPECIAL if keeps_special else 0)))
+
+    def over_copy(self, actual: int, *, is_program: bool) -> int:
+        """Return the permission bits of a copy whose ``st_mode`` is ``actual`` now.
+
+        The source decides who may execute the copy: everybody who may read a program, nobody if it is none. Changes are
+        made to these bits. They are made twice because a change such as ``g+r`` adds a reader.
+        """
+        for _ in range(2):
+            readers = actual & 0o444
+            execute = (readers >> 2 | stat.S_IXUSR) if is_program else 0
+            actual = stat.S_IFMT(actual) | self.over((actual & ~_EXECUTE) | execute)
+        return stat.S_IMODE(actual)
 
     @property
     def gives_set_id(self) -> bool:

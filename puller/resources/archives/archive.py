@@ -30,6 +30,7 @@ from puller.resources.archives.receipts import (
 )
 from puller.resources.archives.steps import ArchiveState, Steps, decide, wanted_contents, why_extract
 from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.checksums import verified
 from puller.resources.owners import (
     attribute_differences,
     describe_attributes,
@@ -138,7 +139,10 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             fetched = self._download(stack) if steps.download else None
             # 4. Repair
             if steps.repair and actual.found is not None:
-                system.set_attributes(properties.name, self._wanted_attributes(actual.found), actual.found)
+                chunks = system.read_chunks(properties.name)
+                content = verified(chunks, actual.sha256, properties.name) if actual.sha256 else None
+                attributes = self._wanted_attributes(actual.found)
+                system.set_attributes(properties.name, attributes, actual.found, content)
             # 5. Extract
             filled = self._extract(fetched or self._open(stack, actual), steps) if steps.extract else None
             # 6. Remember

@@ -18,6 +18,7 @@ from puller.resources import base
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
 from puller.resources.files.properties import FileProperties
+from puller.resources.owners import require_trusted_source
 from puller.resources.remote import is_url
 from puller.system.protocol import System
 
@@ -57,6 +58,8 @@ class SourceFile(msgspec.Struct, frozen=True):
     size: int
     system: System
     is_secret: bool = False
+    executable: bool = False
+    """Whether its owner may run it."""
 
     def chunks(self) -> Iterable[bytes]:
         return self.system.read_chunks(self.path)
@@ -94,7 +97,7 @@ def find_content(properties: FileProperties, context: Context) -> Content | None
     if properties.source is not None:
         if is_url(properties.source):
             return _of_download(properties.source, properties, context)
-        return _of_file(properties.source, context)
+        return _of_file(properties.source, context, gives_set_id=_gives_set_id(properties))
     return None
 
 
@@ -114,6 +117,8 @@ def _of_template(template: str, properties: FileProperties, context: Context) ->
     path, sensitive = resolved(template, context), properties.sensitive
     if _is_pending(path, context):
         return Pending(path)
+    if _gives_set_id(properties) and os.path.lexists(path):
+        require_trusted_source(path)
     rendered = render_file(path, engine, _scope(properties, context), context.files, sensitive=sensitive)
     return _of_rendered(rendered, properties, context)
 
@@ -133,17 +138,24 @@ def _of_download(source: str, properties: FileProperties, context: Context) -> C
     return _of_rendered(rendered, properties, context)
 
 
-def _of_file(source: str, context: Context) -> Content:
+def _of_file(source: str, context: Context, *, gives_set_id: bool) -> Content:
     path = resolved(source, context)
     if _is_pending(path, context):
         return Pending(path)
     try:
+        if gives_set_id:
+            require_trusted_source(path)
         found = os.lstat(path)  # there is no link left in it, unless one was put there since
     except OSError as error:
         raise ResourceError(f"source {path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
         raise ResourceError(f"source {path} is not a regular file")
-    return SourceFile(path, found.st_size, context.system)
+    executable = bool(found.st_mode & stat.S_IXUSR)
+    return SourceFile(path, found.st_size, context.system, executable=executable)
+
+
+def _gives_set_id(properties: FileProperties) -> bool:
+    return properties.mode is not None and properties.mode.gives_set_id
 
 
 def _of_rendered(rendered: "Rendered", properties: FileProperties, context: Context) -> Content:

@@ -7,13 +7,15 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from puller.errors import ResourceError
 from puller.resources import base
 from puller.resources.base import Difference, PropertyError, Resource
-from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
+from puller.resources.checksums import OTHER, SENSITIVE, described, sha256, verified
 from puller.resources.files.content import Content, Pending, find_content
 from puller.resources.files.properties import (
     CONTENT_SOURCES,
@@ -30,7 +32,8 @@ from puller.resources.owners import (
     user_id,
 )
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
-from puller.system.protocol import Attributes, require_one_name
+from puller.resources.remote import is_url
+from puller.system.protocol import Attributes, require_one_name, requires_new_file
 from puller.values.file_mode import FileMode
 
 _ENSURE = ("present", "absent", "directory", "exists")
@@ -107,8 +110,9 @@ class OneFile(Resource[FileProperties, FileState]):
         # 3. Make, set or write
         if ensure == "directory" and actual.found is None:
             system.make_directory(name, self._wanted_attributes(None))
-        elif actual.found is not None and not self._must_write(differences, actual):
-            system.set_attributes(name, self._wanted_attributes(actual.found), actual.found)
+        elif actual.found is not None and not self._must_write(differences):
+            attributes = self._wanted_attributes(actual.found)
+            system.set_attributes(name, attributes, actual.found, self._compared_content())
         else:
             # What a mode leaves alone is as in the file before; of a link or FIFO nothing is kept.
             before = actual.found if actual.kind == "present" else None
@@ -133,11 +137,9 @@ class OneFile(Resource[FileProperties, FileState]):
         if differences[0].property == "ensure":
             made = "Would have created the file" + validated
             return "Would have created directory" if ensure == "directory" else made
-        return (
-            "Would have updated the file" + validated
-            if self._must_write(differences, actual)
-            else "Would have updated attributes"
-        )
+        is_renewed = actual.found is not None and self._compares_content and self._is_renewed(actual.found)
+        is_written = is_renewed or self._must_write(differences)
+        return "Would have updated the file" + validated if is_written else "Would have updated attributes"
 
     def final_ensure(self, actual: FileState) -> str:
         return actual.kind
@@ -173,9 +175,14 @@ class OneFile(Resource[FileProperties, FileState]):
     def contents(self) -> Mapping[str, base.Content]:
         properties = self.properties
         if properties.ensure == "present":
-            from puller.resources.files.content import bundled_content  # asked for by authors only
+            from puller.resources.files.content import (
+                SourceFile,
+                bundled_content,
+            )  # asked for by authors only
 
             content = bundled_content(properties, self.context)
+            if isinstance(content, SourceFile) and not (properties.mode or FileMode.ANY).leaves_programs:
+                content = msgspec.structs.replace(content, executable=False)
             return {} if content is None else {properties.name: content}
         if properties.ensure != "directory" or properties.source is None:
             return {}
@@ -208,11 +215,20 @@ class OneFile(Resource[FileProperties, FileState]):
         if found is None:
             uid, gid = user_id(properties.owner, self.context), group_id(properties.group, self.context)
             actual = FileMode.NEW_DIRECTORY if properties.ensure == "directory" else FileMode.NEW_FILE
-            return Attributes(uid, gid, mode.over(actual))
+            return Attributes(uid, gid, self._mode_over(mode, actual))
         uid = found.st_uid if properties.owner is None else user_id(properties.owner, self.context)
         gid = found.st_gid if properties.group is None else group_id(properties.group, self.context)
         # A program runs as its owner because somebody has said so of this content.
-        return Attributes(uid, gid, mode.over(mode_owned_by(uid, gid, found, is_written=is_written)))
+        actual = mode_owned_by(uid, gid, found, is_written=is_written)
+        is_copy = is_written or properties.ensure == "present"
+        return Attributes(uid, gid, self._mode_over(mode, actual) if is_copy else mode.over(actual))
+
+    def _mode_over(self, mode: FileMode, actual: int) -> int:
+        """Return the permission bits. A copy is a program if its local source is, where the mode allows both."""
+        source = self.properties.source
+        if source is None or not stat.S_ISREG(actual) or mode.says_all(directory=False) or is_url(source):
+            return mode.over(actual)
+        return mode.over_copy(actual, is_program=getattr(self._wanted_content(), "executable", False))
 
     # What is there
 
@@ -252,15 +268,43 @@ class OneFile(Resource[FileProperties, FileState]):
 
     # What may be done
 
-    def _must_write(self, differences: Sequence[Difference], actual: FileState) -> bool:
-        if self.properties.ensure == "directory":
-            return False
-        return self._is_replaced(differences) or self._is_replaced_for_its_names(actual)
+    def _must_write(self, differences: Sequence[Difference]) -> bool:
+        return self.properties.ensure != "directory" and self._is_replaced(differences)
 
-    def _is_replaced_for_its_names(self, actual: FileState) -> bool:
-        """A file with other names is somebody else's, too; where all of the content is known, a new one is made."""
-        has_others = actual.kind == "present" and actual.found is not None and actual.found.st_nlink > 1
-        return has_others and self.properties.ensure == "present" and self._wanted_content() is not None
+    @property
+    def _compares_content(self) -> bool:
+        """Whether the content of a file that exists is managed."""
+        properties = self.properties
+        return properties.ensure == "present" and any(
+            getattr(properties, name) is not None for name in CONTENT_SOURCES
+        )
+
+    def _compared_content(self) -> Iterable[bytes] | None:
+        """Return the bytes that the file was compared with, ``None`` if its content is not managed."""
+        properties = self.properties
+        if not self._compares_content:
+            return None
+        if properties.checksum is not None and not properties.interpolate:
+            # The file has this checksum. Copying it costs no download.
+            chunks = self.context.system.read_chunks(properties.name)
+            return verified(chunks, properties.checksum, properties.name)
+        content = self._wanted_content()
+        return None if content is None else content.chunks()
+
+    def _is_renewed(self, found: os.stat_result) -> bool:
+        """Whether a new file takes the place of this one to get other attributes."""
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        return found.st_nlink > 1 or requires_new_file(found, self._wanted_attributes(found))
+
+    def _refuse_new_file(self, found: os.stat_result) -> None:
+        """Raise ``ResourceError`` if the attributes require a new file that cannot take the place of this one."""
+        if not self._compares_content:
+            require_one_name(self.properties.name, found)
+        if self._is_renewed(found):
+            from puller.system.mounts import refuse_mounted  # for the few files that are replaced
+
+            refuse_mounted(self.properties.name, "replaced")
 
     def _is_replaced(self, differences: Sequence[Difference]) -> bool:
         """Whether something else is at the path afterwards, and not only its attributes are others."""
@@ -293,10 +337,10 @@ class OneFile(Resource[FileProperties, FileState]):
             require_makeable(os.path.dirname(name), self.context.system)
         else:
             require_parent(name, self.context)
-            self._wanted_content()  # raises for a source that cannot be read, or a template that fails
-        is_kept = kind == wanted == "present" and actual.same_content
-        if is_kept and actual.found is not None and not self._is_replaced_for_its_names(actual):
-            require_one_name(name, actual.found)
+            if kind == wanted and actual.same_content and actual.found is not None:
+                self._refuse_new_file(actual.found)
+            else:
+                self._wanted_content()  # raises for a source that cannot be read, or a template that fails
 
     def _refuse_what_is_not_given_attributes(
         self, actual: FileState, differences: Sequence[Difference]
@@ -306,7 +350,7 @@ class OneFile(Resource[FileProperties, FileState]):
             raise ResourceError(f"{name} is a {actual.kind}, wanted {differences[0].wanted}; create is false")
         if found is not None:
             self._wanted_attributes(found)  # raises for an owner or group that there is not
-            require_one_name(name, found)
+            self._refuse_new_file(found)
 
     def _refuse_what_cannot_be_validated(self, kind: str) -> None:
         if kind == "directory":  # which would be gone by the time that the new content is refused

@@ -71,10 +71,26 @@ def check_attributes(properties: FileProperties) -> Iterator[PropertyError]:
     owner, group = properties.owner not in (None, ""), properties.group not in (None, "")
     if not (properties.create and owner and group and properties.mode is not None):
         yield from _check_given(properties, (owner, group, properties.mode is not None))
-    is_remote = properties.source is not None and is_url(properties.source)
-    if is_remote and properties.checksum is None and properties.mode and properties.mode.gives_set_id:
-        sentence = f"is {str(properties.mode)!r}; a set-id file from a URL wants a checksum"
+    if properties.mode is not None and properties.mode.gives_set_id:
+        yield from _check_set_id(properties, str(properties.mode))
+
+
+def _check_set_id(properties: FileProperties, mode: str) -> Iterator[PropertyError]:
+    """A set-id program must have content that the publisher chose, and nobody else can have written."""
+    if properties.ensure == "directory" and not properties.recurse:
+        return
+    if properties.source is not None and is_url(properties.source) and properties.checksum is None:
+        sentence = f"is {mode!r}; a set-id file from a URL wants a checksum"
         yield PropertyError("mode", sentence, because=["source", "checksum"])
+    names = ("source",) if properties.ensure == "directory" else CONTENT_SOURCES
+    is_managed = properties.create and properties.ensure != "exists"
+    if is_managed and any(getattr(properties, name) is not None for name in names):
+        return
+    fact = f"is {mode!r}, which gives a set-id bit to files whose content is not managed"
+    fix = "give content, source or template with ensure: present, or leave the bit out"
+    if properties.ensure == "directory":
+        fix = "give a source, or declare the directory without recurse"
+    yield PropertyError("mode", f"{fact}; {fix}", because=["ensure", "create", "recurse", *CONTENT_SOURCES])
 
 
 def _check_given(properties: FileProperties, are_given: Sequence[bool]) -> Iterator[PropertyError]:

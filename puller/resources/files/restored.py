@@ -21,6 +21,7 @@ from puller.system.kernel_files import is_parameter
 from puller.system.protocol import Attributes
 
 _KEPT = "what was there before"
+_CAPABILITY = "security.capability"
 
 
 class Original(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,6 +124,10 @@ class Restored(Resource[RestoredProperties, RestoredState]):
             found = None
         # 2. Place
         is_in_place = found is not None and actual.kind == original.kind and actual.same_content
+        if is_in_place and _CAPABILITY in original.labels and not actual.same_labels:
+            is_in_place = (
+                False  # a process may still be able to write to this inode, so it gets no capability
+            )
         if original.kind == "symbolic link":
             system.make_link(name, original.target, found, (original.uid, original.gid))
             return
@@ -134,7 +139,8 @@ class Restored(Resource[RestoredProperties, RestoredState]):
             system.replace_file(name, self._chunks(), original.attributes, found)
         # 3. Attributes
         elif found is not None and any(d.property in ("owner", "group", "mode") for d in differences):
-            system.set_attributes(name, original.attributes, found)
+            content = self._chunks() if original.kind == "present" else None
+            system.set_attributes(name, original.attributes, found, content)
         wanted, now = original.decoded_labels(), system.lstat(name)
         if now is not None and system.labels(name) != wanted:
             system.set_labels(name, wanted, now)

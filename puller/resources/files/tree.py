@@ -20,7 +20,7 @@ from puller.resources.files.others import Others, others_below
 from puller.resources.files.tree_plan import Plan, Walk, Wanted, is_text
 from puller.resources.receipts import TREES, Receipts, own_file
 from puller.resources.tree_paths import printable
-from puller.system.protocol import require_one_name
+from puller.system.protocol import require_one_name, requires_new_file
 from puller.values.removed import ABSENT
 
 _MOST_TOLD = 1000
@@ -85,7 +85,8 @@ class Tree(OneFile):
         if not plan.differences:
             return message
         self._expect(plan)
-        return f"Would have changed {len(plan.changed)} files, removed {len(plan.removed)}"
+        changed = {*plan.changed, *plan.in_the_way}
+        return f"Would have changed {len(changed)} files, removed {len(plan.removed)}"
 
     def is_there(self, actual: FileState) -> bool:
         plan = _below(actual) or Plan()
@@ -203,15 +204,24 @@ class Tree(OneFile):
                     f"{self._path(path)} is in the way, and another resource is declared below it"
                 )
             refuse_mounted(self._path(path), "replaced")
-        for path, found in plan.attributes.items():
-            require_one_name(self._path(path), found)
+        renewed = [*self._renewed(plan)]
         for path in plan.removed:
             if not is_text(path):
                 raise ResourceError(
                     f"{printable(self._path(path))}: its name is not UTF-8, so it is not removed"
                 )
         replaced = [path for path, found in plan.written.items() if found is not None]
-        refuse_mounted_among(self._root, replaced, ())
+        refuse_mounted_among(self._root, [*replaced, *renewed], ())
+
+    def _renewed(self, plan: Plan) -> Iterator[str]:
+        """Yield the files that are replaced to get other attributes. Raises ``ResourceError`` for a hard link."""
+        for path, found in plan.attributes.items():
+            source = plan.source.get(path)
+            if source is None:
+                require_one_name(self._path(path), found)
+            has_names = found.st_nlink > 1 and stat.S_ISREG(found.st_mode)
+            if has_names or requires_new_file(found, self._wanted.of(found, source)):
+                yield path
 
     def _note(self, plan: Plan, *, is_new: bool) -> None:
         """Put on the receipt what is about to be made, the directory itself when it ``is_new``."""
@@ -243,7 +253,11 @@ class Tree(OneFile):
         for path, found in plan.written.items():
             self._write(path, plan.source[path], found, wanted)
         for path, found in plan.attributes.items():
-            system.set_attributes(self._path(path), wanted.of(found), found)
+            source = plan.source.get(path)
+            is_copy = source is not None and stat.S_ISREG(source.st_mode)
+            content = system.read_chunks(f"{self._source}/{path}") if is_copy else None
+            attributes = wanted.of(found, source)
+            system.set_attributes(self._path(path), attributes, found, content, within=self._root)
         # 3. Remove
         for path, found in plan.removals():
             self._remove_below(path, found)
@@ -252,7 +266,7 @@ class Tree(OneFile):
         from bundles.filesystem.free_space import needing
 
         is_kept = found is not None and stat.S_ISREG(found.st_mode)
-        attributes = wanted.of(found, is_written=True) if found and is_kept else wanted.of_new(entry)
+        attributes = wanted.of(found, entry, is_written=True) if found and is_kept else wanted.of_new(entry)
         chunks = self.context.system.read_chunks(f"{self._source}/{path}")
         with needing(entry.st_size):
             self.context.system.replace_file(self._path(path), chunks, attributes, found, within=self._root)
@@ -280,6 +294,8 @@ class Tree(OneFile):
     def _expect(self, plan: Plan) -> None:
         """In noop, let later resources find things as a change would leave them."""
         expect = self.context.system.expect
+        for path in plan.in_the_way:
+            expect(self._path(path), "directory" if os.path.isdir(f"{self._source}/{path}") else "file")
         for path in plan.made:
             expect(self._path(path), "directory")
         for path in plan.written:

@@ -15,7 +15,13 @@ from puller.errors import ResourceError
 from puller.resources.base import Context, Difference
 from puller.resources.checksums import sha256
 from puller.resources.files.others import Others
-from puller.resources.owners import attribute_differences, group_id, mode_owned_by, user_id
+from puller.resources.owners import (
+    attribute_differences,
+    group_id,
+    mode_owned_by,
+    require_trusted_source,
+    user_id,
+)
 from puller.resources.tree_paths import kind, parents, printable
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
@@ -35,33 +41,44 @@ class Wanted:
         self._gid = None if group is None else group_id(group, context)
         self._mode = mode or FileMode.ANY
         self._directory_mode = self._mode.searchable()
+        self.gives_set_id = self._mode.gives_set_id
 
     def of_new(self, source: os.stat_result) -> Attributes:
-        """For what is made as the source has it; a program in it is one where the mode leaves that open."""
-        actual = FileMode.NEW_DIRECTORY
-        if not stat.S_ISDIR(source.st_mode):
-            actual = FileMode.NEW_FILE | (0o111 if source.st_mode & stat.S_IXUSR else 0)
-        return Attributes(self._uid or 0, self._gid or 0, self._of(actual))
+        """Return the attributes of a new file or directory. ``source`` is the ``lstat`` of its source."""
+        actual = FileMode.NEW_DIRECTORY if stat.S_ISDIR(source.st_mode) else FileMode.NEW_FILE
+        return Attributes(self._uid or 0, self._gid or 0, self._of(actual, source))
 
-    def of(self, found: os.stat_result, *, is_written: bool = False) -> Attributes:
-        """For what was found, and gets new content when it ``is_written``."""
+    def of(
+        self, found: os.stat_result, source: os.stat_result | None, *, is_written: bool = False
+    ) -> Attributes:
+        """Return the attributes of an existing path; ``source`` is the ``lstat`` of its source, if it has one.
+
+        ``is_written``: it gets new content.
+        """
         uid = found.st_uid if self._uid is None else self._uid
         gid = found.st_gid if self._gid is None else self._gid
-        return Attributes(uid, gid, self._of(mode_owned_by(uid, gid, found, is_written=is_written)))
+        return Attributes(uid, gid, self._of(mode_owned_by(uid, gid, found, is_written=is_written), source))
 
-    def _of(self, actual: int) -> int:
-        return (self._directory_mode if stat.S_ISDIR(actual) else self._mode).over(actual)
+    def _of(self, actual: int, source: os.stat_result | None) -> int:
+        if stat.S_ISDIR(actual):
+            return self._directory_mode.over(actual)
+        if source is None:
+            return self._mode.over(actual)
+        return self._mode.over_copy(actual, is_program=bool(source.st_mode & stat.S_IXUSR))
 
-    def differences(self, path: str, found: os.stat_result) -> list[Difference]:
-        """Attributes that are not as wanted."""
-        return attribute_differences(found, self.of(found), self.owner, self.group, f" of {printable(path)}")
+    def differences(
+        self, path: str, found: os.stat_result, source: os.stat_result | None
+    ) -> list[Difference]:
+        """Return the differences of the attributes."""
+        attributes = self.of(found, source)
+        return attribute_differences(found, attributes, self.owner, self.group, f" of {printable(path)}")
 
 
 class Plan(msgspec.Struct, frozen=True):
     """The changes below a directory; paths are relative to it, and a directory is before what it holds."""
 
     source: _Found = {}
-    """What is made and written, as the source has it."""
+    """The ``lstat`` of the source of what is made, written, or gets other attributes."""
     made: list[str] = []
     """Directories."""
     written: dict[str, os.stat_result | None] = {}
@@ -113,6 +130,7 @@ class Walk:
             system,
         )
         self._purge, self._sensitive = purge, sensitive
+        self._gives_set_id = wanted.gives_set_id
         self._plan = Plan()
         self._extra: _Found = {}
         self._held: set[str] = set(others.above)
@@ -163,13 +181,15 @@ class Walk:
             self._plan.made.append(path)
             self._plan.source[path] = entry
         elif is_there:
-            self._compare_attributes(path, found)
+            self._compare_attributes(path, found, entry)
         else:
             self._block(path, found, "a directory")
 
     def _wanted_file(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
         if path in self._others.places:
             return
+        if self._gives_set_id:
+            require_trusted_source(f"{self._source}/{path}")
         if found is not None and not _gives_way(found):
             self._block(path, found, "a file")
             return
@@ -178,7 +198,7 @@ class Walk:
         elif not self._is_same(path, entry, found):
             self._note(path, *self._contents(path, entry, found))
         else:
-            self._compare_attributes(path, found)
+            self._compare_attributes(path, found, entry)
             return
         self._plan.written[path] = found
         self._plan.source[path] = entry
@@ -199,11 +219,15 @@ class Walk:
         digests = [sha256(self._system.read_chunks(f"{root}/{path}")) for root in (self._root, self._source)]
         return f"sha256 {digests[0][:12]}…", f"sha256 {digests[1][:12]}…"
 
-    def _compare_attributes(self, path: str, found: os.stat_result) -> None:
-        wanted = self._wanted.of(found)
+    def _compare_attributes(
+        self, path: str, found: os.stat_result, source: os.stat_result | None = None
+    ) -> None:
+        wanted = self._wanted.of(found, source)
         if (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) != (wanted.uid, wanted.gid, wanted.mode):
-            self._plan.differences[path] = self._wanted.differences(path, found)
+            self._plan.differences[path] = self._wanted.differences(path, found, source)
             self._plan.attributes[path] = found
+            if source is not None:
+                self._plan.source[path] = source
 
     def _block(self, path: str, found: os.stat_result, wanted: str) -> None:
         self._note(path, kind(found.st_mode), wanted)

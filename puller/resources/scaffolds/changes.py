@@ -16,7 +16,7 @@ from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.post import Draft
 from puller.resources.scaffolds.target import Target, in_the_way
 from puller.resources.tree_paths import parents
-from puller.system.protocol import System
+from puller.system.protocol import Attributes, System
 
 
 def place(
@@ -24,7 +24,7 @@ def place(
     target: Target,
     ownership: Ownership,
     files: Mapping[str, Draft],
-    attributes: Iterable[str],
+    attributes: Mapping[str, Attributes],
 ) -> None:
     """Write ``files``, set the ``attributes`` of others, and purge what is foreign, if that was looked for.
 
@@ -44,13 +44,13 @@ def place(
         found = target.files[path]
         if path in blocking or _is_directory(found):
             found = None  # it was, and is purged
-        wanted = ownership.of_file(found, draft.mode)
+        wanted = ownership.of_draft(found, draft.mode)
         with needing(len(draft.data)):
             system.replace_file(target.path(path), [draft.data], wanted, found, within=target.root)
     # 4. Attributes
-    for path in attributes:
+    for path, wanted in attributes.items():
         if (found := target.files[path]) is not None:
-            system.set_attributes(target.path(path), ownership.of_same_file(found), found)
+            system.set_attributes(target.path(path), wanted, found, within=target.root)
     # 5. Purge the rest
     _purge(system, target, target.foreign.things.keys() - blocking)
 

@@ -6,7 +6,7 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -15,6 +15,9 @@ from puller.resources.owners import attribute_differences, group_id, mode_owned_
 from puller.resources.tree_paths import printable
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
+
+IsProgram = Callable[[str], bool | None]
+"""Whether the template at a path is executable, as ``Ownership.of_file`` takes it."""
 
 
 class Ownership(msgspec.Struct, frozen=True):
@@ -40,11 +43,8 @@ class Ownership(msgspec.Struct, frozen=True):
             str(group),
         )
 
-    def of_file(self, found: os.stat_result | None, mode: int) -> Attributes:
-        """For a file with new content; what is not managed is that of the regular file found there, if any.
-
-        ``mode`` is what a file has that nothing else is said about.
-        """
+    def of_draft(self, found: os.stat_result | None, mode: int) -> Attributes:
+        """Return the attributes of a file that is written. ``mode`` is that of the draft."""
         is_kept = found is not None and stat.S_ISREG(found.st_mode)
         uid, gid = (found.st_uid, found.st_gid) if found and is_kept else (os.geteuid(), os.getegid())
         return Attributes(
@@ -53,12 +53,20 @@ class Ownership(msgspec.Struct, frozen=True):
             mode if self.mode is None else self.mode.over(stat.S_IFREG | mode),
         )
 
-    def of_same_file(self, found: os.stat_result) -> Attributes:
-        """For a regular file whose content stays; what is not managed stays, too."""
+    def of_file(
+        self, found: os.stat_result, *, is_program: bool | None, is_written: bool = False
+    ) -> Attributes:
+        """Return the attributes of a regular file that exists. Attributes that are not managed stay.
+
+        ``is_program``: whether its template is executable. ``None`` leaves the execute bits to ``mode``, because a post
+        command may have set them. ``is_written``: the file gets new content.
+        """
         uid = found.st_uid if self.uid is None else self.uid
         gid = found.st_gid if self.gid is None else self.gid
-        actual = mode_owned_by(uid, gid, found)
-        return Attributes(uid, gid, stat.S_IMODE(actual) if self.mode is None else self.mode.over(actual))
+        mode, actual = self.mode or FileMode.ANY, mode_owned_by(uid, gid, found, is_written=is_written)
+        if is_program is None:
+            return Attributes(uid, gid, mode.over(actual))
+        return Attributes(uid, gid, mode.over_copy(actual, is_program=is_program))
 
     def of_directory(self) -> Attributes:
         """For a new directory."""
@@ -70,8 +78,9 @@ class Ownership(msgspec.Struct, frozen=True):
             else self.mode.searchable().over(FileMode.NEW_DIRECTORY),
         )
 
-    def differences(self, path: str, found: os.stat_result) -> Sequence[Difference]:
-        """Attributes of a regular file that are not as wanted; none of those that are not managed."""
-        return attribute_differences(
-            found, self.of_same_file(found), self.owner, self.group, f" of {printable(path)}"
-        )
+    def differences(
+        self, path: str, found: os.stat_result, *, is_program: bool | None
+    ) -> Sequence[Difference]:
+        """Return the differences of the attributes of a regular file."""
+        attributes = self.of_file(found, is_program=is_program)
+        return attribute_differences(found, attributes, self.owner, self.group, f" of {printable(path)}")

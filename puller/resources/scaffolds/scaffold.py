@@ -24,6 +24,7 @@ from puller.resources.scaffolds.state import ScaffoldState, compare, diff, remai
 from puller.resources.scaffolds.target import Target, look_at, require_possible, with_own_leftovers
 from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, render_source, require_same
 from puller.resources.tree_paths import kind
+from puller.system.protocol import Attributes, requires_new_file
 from puller.templates.engine import ENGINES, choose_engine
 from puller.values.file_mode import FileMode
 from puller.values.removed import ABSENT
@@ -100,7 +101,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         target = look_at(system, properties.name, tree, recognise=self._post.made, purge=purge)
         if wants_files and not purge and properties.removed == ABSENT:
             target = with_own_leftovers(system, target, tree, self._receipts.load())
-        return compare(target, tree, self._ownership(), system) if wants_files else remaining(target)
+        if not wants_files:
+            return remaining(target)
+        return compare(target, tree, self._ownership(), system, self._is_program)
 
     def differences(self, actual: ScaffoldState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
@@ -244,9 +247,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         # 3. Refuse
         require_possible(self.context.system, self.properties.name, target)
-        replaced = [
-            path for path in actual.changed if path not in target.same and target.files[path] is not None
-        ]
+        replaced = [path for path in self._written(target, actual) if target.files[path] is not None]
         if replaced or actual.purged:
             from puller.system.mounts import refuse_mounted_among  # only when something is in the way
 
@@ -257,25 +258,51 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     def _place(self, target: Target, actual: ScaffoldState) -> None:
         system, wanted, ownership = self.context.system, self._wanted(), self._ownership()
-        # What has hard links elsewhere is written anew, too: those must not change with it.
-        written = [
-            path
-            for path in actual.changed
-            if path not in target.same or ((found := target.files[path]) and found.st_nlink > 1)
-        ]
+        written = self._written(target, actual)
         # 4. Finish
-        drafts = self._post.finish(
-            {path: _draft(wanted.files[path], target.files[path], ownership) for path in written}
-        )
+        drafts = self._post.finish({path: self._draft(target.files[path], path) for path in written})
         # 5. Place
         made = [path for path in drafts if target.files[path] is None]
         digests = {path: sha256([draft.data]) for path, draft in drafts.items()}
         self._receipts.note(target.root, made, target.missing_directories(), digests)
-        place(system, target, ownership, drafts, [path for path in actual.changed if path not in drafts])
+        attributes = {path: self._attributes(target, path) for path in actual.changed if path not in drafts}
+        place(system, target, ownership, drafts, attributes)
         # 6. Note
         for path, draft in drafts.items():
             if draft.data != (rendered := wanted.files[path].data):
                 self._post.remember(path, rendered, draft, target.root)
+
+    def _written(self, target: Target, actual: ScaffoldState) -> list[str]:
+        """Return the files that are written: those with other content, and those that require a new file.
+
+        Other names of a file (hard links) keep what they have.
+        """
+        return [
+            path
+            for path in actual.changed
+            if path not in target.same
+            or ((found := target.files[path]) is not None and found.st_nlink > 1)
+            or (found is not None and requires_new_file(found, self._attributes(target, path)))
+        ]
+
+    def _draft(self, found: os.stat_result | None, path: str) -> Draft:
+        """Return a rendered file with the mode that it gets unless a post command changes it."""
+        rendered, ownership = self._wanted().files[path], self._ownership()
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return Draft(rendered.data, ownership.of_draft(None, rendered.mode).mode)
+        attributes = ownership.of_file(found, is_program=self._is_program(path), is_written=True)
+        return Draft(rendered.data, attributes.mode)
+
+    def _attributes(self, target: Target, path: str) -> Attributes:
+        """Return the attributes of a file whose content stays."""
+        found = target.files[path]
+        if found is None:
+            raise ResourceError(f"{target.path(path)} is missing")
+        return self._ownership().of_file(found, is_program=self._is_program(path))
+
+    def _is_program(self, path: str) -> bool | None:
+        """Whether a file is executable as its template; ``None`` if a post command may have made it so."""
+        return self._wanted().files[path].executable or (None if self._post.of(path) else False)
 
     def _expect(self, target: Target, actual: ScaffoldState) -> None:
         """In noop, let what comes later find things as this change would leave them."""
@@ -327,6 +354,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         for who in ("owner", "group"):
             if getattr(properties, who) == "":
                 yield PropertyError(who, "is empty")
+        if properties.mode is not None and properties.mode.gives_set_id and os.path.isabs(source):
+            fact = f"is {str(properties.mode)!r}; the templates of set-id files must be in the bundle"
+            yield PropertyError("mode", fact, because=["source"])
         yield from _check_engine(source, properties.engine)
         for item in properties.post:
             if len(item) != 1:
@@ -358,13 +388,6 @@ def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:
 
 def _post_commands(properties: ScaffoldProperties) -> tuple[PostCommand, ...]:
     return tuple(PostCommand(pattern, text) for item in properties.post for pattern, text in item.items())
-
-
-def _draft(rendered: Rendered, found: os.stat_result | None, ownership: Ownership) -> Draft:
-    """A rendered file with the mode that it will have, unless a post command changes it."""
-    is_file = found is not None and stat.S_ISREG(found.st_mode)
-    mode = stat.S_IMODE(found.st_mode) & 0o777 if found and is_file else rendered.mode
-    return Draft(rendered.data, ownership.of_file(found, mode).mode)
 
 
 def _has_content(file: Any) -> bool:

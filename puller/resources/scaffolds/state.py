@@ -8,7 +8,7 @@ import msgspec
 
 from puller.resources.base import Difference
 from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
-from puller.resources.scaffolds.ownership import Ownership
+from puller.resources.scaffolds.ownership import IsProgram, Ownership
 from puller.resources.scaffolds.target import Target
 from puller.resources.scaffolds.tree import Tree
 from puller.resources.tree_paths import kind, printable
@@ -38,11 +38,13 @@ class ScaffoldState(msgspec.Struct, frozen=True):
         return itself is not None and stat.S_ISDIR(itself.st_mode)
 
 
-def compare(target: Target, tree: Tree, ownership: Ownership, system: System) -> ScaffoldState:
+def compare(
+    target: Target, tree: Tree, ownership: Ownership, system: System, is_program: IsProgram
+) -> ScaffoldState:
     """The state where files should be there."""
     differences: dict[str, tuple[Difference, ...]] = {}
     for path in tree.files:
-        if found := tuple(_of_file(target, tree, path, ownership, system)):
+        if found := tuple(_of_file(target, tree, path, ownership, system, is_program)):
             differences[path] = found
     changed, stable = tuple(differences), tuple(path for path in tree.files if path not in differences)
     for path, there in target.directories.items():
@@ -70,7 +72,7 @@ def _unwanted(path: str, found: os.stat_result) -> Difference:
 
 
 def _of_file(
-    target: Target, tree: Tree, path: str, ownership: Ownership, system: System
+    target: Target, tree: Tree, path: str, ownership: Ownership, system: System, is_program: IsProgram
 ) -> Iterator[Difference]:
     found = target.files[path]
     if found is None:
@@ -84,7 +86,7 @@ def _of_file(
                 if tree.secret
                 else _of_content(path, target.path(path), found, tree.files[path].data, system)
             )
-        yield from ownership.differences(path, found)
+        yield from ownership.differences(path, found, is_program=is_program(path))
 
 
 def _of_content(path: str, place: str, found: os.stat_result, wanted: bytes, system: System) -> Difference:

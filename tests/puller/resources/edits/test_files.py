@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from puller.resources.edits import places
-from puller.system import local
+from puller.system.file_content import require_same
 from puller.system.local import LocalSystem
 
 Apply = Callable[..., Any]
@@ -274,15 +274,13 @@ def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(
 ) -> None:
     path = place / "file"
     path.write_text("mine\n")
-    require_same = local._require_same
-
     def require_and_write(*looked_at: Any) -> None:
         """Somebody writes right after it was found to be what was looked at."""
         require_same(*looked_at)
         with path.open("a") as stream:
             stream.write("more\n")
 
-    monkeypatch.setattr(local, "_require_same", require_and_write)
+    monkeypatch.setattr("puller.system.local.require_same", require_and_write)
     failure = said(apply(line(path)))
     assert failure == f"{path}: was written to by somebody else while Puller read it"
     assert path.read_text() == "mine\nmore\n"

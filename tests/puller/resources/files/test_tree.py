@@ -1,6 +1,7 @@
 """A directory of which more than itself is managed: a tree of files, attributes of what is below, purging."""
 
 import os
+import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -709,3 +710,23 @@ def test_what_could_never_work_is_refused_when_it_is_read(
     with pytest.raises(PropertyError) as error:
         bench.resource(bench.wanted(**given))
     assert sentence in str(error.value)
+
+
+def test_a_dry_run_counts_what_stands_in_the_way(tmp_path: Path, execute: Any) -> None:
+    source, target, manifest = tmp_path / "tree", tmp_path / "target", tmp_path / "manifest.yaml"
+    (source / "x").mkdir(parents=True)
+    (source / "x" / "y").write_text("1")
+    ids = f"owner: '{os.geteuid()}', group: '{os.getegid()}'"
+    tree = f"ensure: directory, source: tree, recurse: true, force: true, {ids}, mode: 'u=rwX,go=rX'"
+    manifest.write_text(f"resources: [{{file: [{{{target}: {{{tree}}}}}]}}]\n")
+
+    def apply(*options: str) -> str:
+        return str(execute("apply", str(manifest), "--state-directory", str(tmp_path / "state"), *options)[1])
+
+    apply()
+    shutil.rmtree(source / "x")
+    (source / "x").write_text("2")
+    assert "Would have changed 1 files, removed 0" in apply("--noop")
+    assert "x is a directory, wanted a file" in apply()
+    assert (target / "x").read_text() == "2"
+    assert "1 stable" in apply()

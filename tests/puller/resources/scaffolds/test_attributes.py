@@ -30,9 +30,9 @@ def test_a_mode_that_is_given_is_repaired(bench: Any) -> None:
     bench.apply(mode="0640")
     assert modes(bench) == {"app.conf": "0640", "d": "0750", "d/b.conf": "0640"}
     inode = (bench.target / "app.conf").stat().st_ino
-    (bench.target / "app.conf").chmod(0o666)
+    (bench.target / "app.conf").chmod(0o644)
     done = bench.apply(mode="0640")
-    assert done.differences == ["mode of app.conf is 0666, wanted 0640"]
+    assert done.differences == ["mode of app.conf is 0644, wanted 0640"]
     assert done.noop == "Would have changed 1 scaffold files"
     assert modes(bench)["app.conf"] == "0640"
     assert (bench.target / "app.conf").stat().st_ino == inode, "only the mode was wrong"
@@ -118,7 +118,7 @@ def test_somebody_unknown_is_refused_unless_an_earlier_command_may_make_them(ben
 @pytest.mark.root
 @pytest.mark.parametrize("mode", [None, "go-w"])
 def test_a_file_that_becomes_somebody_elses_does_not_run_as_them(bench: Any, mode: str | None) -> None:
-    bench.template("run")
+    bench.template("run", mode=0o755)
     bench.present("run", mode=0o4755)
     os.chown(bench.target / "run", 65534, 65534)
     (bench.target / "run").chmod(0o4755)

@@ -1,0 +1,98 @@
+"""The content of regular files of this machine, read from one open descriptor.
+
+* Reading never follows a link at the end of a path, and never blocks on a FIFO.
+* A file is the file that was looked at if its identity is the same. Otherwise reading raises ``ChangedMeanwhile``.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from puller.errors import ChangedMeanwhile
+
+PIECE = 32 * 1024
+"""Bytes. Larger files are read in several pieces."""
+READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""The flags to open what may be a FIFO or a link by now."""
+
+
+def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
+    """The content of a file of so many bytes: who has judged its size does not get more of it.
+
+    Raises ``ChangedMeanwhile`` when somebody writes to it.
+    """
+    pieces, left = [], size + 1
+    while left and (piece := stream.read(left)):
+        pieces.append(piece)
+        left -= len(piece)
+    if left != 1:
+        raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller read it")
+    return b"".join(pieces)
+
+
+def open_regular(path: str) -> int:
+    """Open for reading what is a regular file now; never blocks on a FIFO, never follows a link."""
+    return open_and_measure(path)[0]
+
+
+def open_and_measure(path: str) -> tuple[int, int]:
+    """As ``_open_regular``, with the size that the system tells, which is none for files of the kernel."""
+    descriptor = os.open(path, READING)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise ChangedMeanwhile(f"{path}: is not a regular file any more")
+    return descriptor, found.st_size
+
+
+def read_all(descriptor: int, size: int) -> bytes:
+    """All that can be read, and the descriptor closed: a file object asks the system for half a dozen things more.
+
+    What has as many bytes as ``size``, and no more when one more is asked for, is at its end.
+    """
+    pieces = []
+    try:
+        if 0 < size < PIECE:
+            pieces.append(os.read(descriptor, size + 1))
+            if len(pieces[0]) == size:
+                return pieces[0]
+        while piece := os.read(descriptor, PIECE):
+            pieces.append(piece)
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)
+
+
+def begins_with(descriptor: int, content: bytes) -> bool:
+    """Whether the next bytes that can be read are these."""
+    rest = memoryview(content)
+    while rest:
+        piece = os.read(descriptor, min(len(rest), PIECE))
+        if not piece or rest[: len(piece)] != piece:
+            return False
+        rest = rest[len(piece) :]
+    return True
+
+
+def copied(path: str, looked_at: os.stat_result) -> Iterator[bytes]:
+    """Yield the content of a file in pieces. Raises ``ChangedMeanwhile`` if somebody writes to it meanwhile."""
+    with open(open_regular(path), "rb", buffering=0) as stream:
+        require_same(path, looked_at, os.fstat(stream.fileno()))
+        remaining = looked_at.st_size
+        while remaining and (piece := stream.read(min(remaining, 1 << 20))):
+            remaining -= len(piece)
+            yield piece
+        if remaining or stream.read(1):
+            raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller copied it")
+        require_same(path, looked_at, os.fstat(stream.fileno()))
+
+
+def identity(found: os.stat_result) -> tuple[int, ...]:
+    """Inode numbers are used again at once, so the time of the last change belongs to it."""
+    return found.st_dev, found.st_ino, found.st_mode, found.st_ctime_ns
+
+
+def require_same(path: str, looked_at: os.stat_result, found: os.stat_result) -> None:
+    if identity(looked_at) != identity(found):
+        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
