@@ -84,12 +84,27 @@ class Deadline:
         self._end = 0.0
 
 
+_works_alone = False
+
+
+def work_alone() -> None:
+    """Let ``aside`` start no threads in this process from now on.
+
+    A worker may start none. The agent ends a worker at the deadline, whatever blocks it.
+    """
+    global _works_alone  # of the process, as is the right to start threads
+    _works_alone = True
+
+
 def aside(work: Callable[[], _Answer], deadline: Deadline) -> _Answer:
     """Do ``work`` in another thread, and give or raise as it does.
 
     Raises ``DeadlineError``, and what the deadline's ``check`` raises. Then ``work`` is left behind: the deadline is
     over, so that it ends when it next asks, and what it still gives is dropped.
     """
+    if _works_alone:
+        deadline.verify()
+        return work()
     done = _thread.allocate_lock()
     done.acquire()
     answers: list[_Answer] = []

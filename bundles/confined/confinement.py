@@ -4,9 +4,10 @@
 user and group     those of ``_puller``, or of ``nobody`` on a host that has none, where the agent is root
 capabilities       none; no new privileges by starting a program
 files              read: the system's, and the agent's own code. Written, made, removed: none (Landlock, kernel 5.13)
-system calls       no programs, no processes, no signals, nothing of other processes, no attributes of files; where
-                   it has the user of the agent, no services of this machine (``seccomp.py``)
-limits             no byte into a file, no core dump, 1 GiB of memory
+system calls       no programs, processes and threads, no signals, nothing of other processes, no changes of files, no
+                   ports to listen on; where it has the user of the agent, no services of this machine
+                   (``seccomp.py``)
+limits             no byte into a file, no core dump, no process, 128 descriptors, 1 GiB of memory, shared or not
 =================  ====================================================================================================
 """
 
@@ -24,6 +25,10 @@ USERS = ("_puller", "nobody")
 _NOBODY = 65534
 
 _MEMORY = 1 << 30
+_DESCRIPTORS = 128
+LANDLOCK, SECCOMP = "landlock", "seccomp"
+"""The protections that a kernel may lack."""
+
 _SET_DUMPABLE, _SET_NO_NEW_PRIVILEGES = 4, 38
 _CAPABILITIES_VERSION = 0x20080522
 
@@ -35,12 +40,12 @@ _SYSTEM = (
 )  # fmt: skip
 
 
-def confine(user: str, readable: Iterable[str] = ()) -> None:
+def confine(user: str, readable: Iterable[str] = ()) -> list[str]:
     """Give up all that speaking to the network does not need.
 
     ``user`` is a name or a number; empty: the first of `USERS`; ``root``: root's user, without its capabilities. It is
-    looked at only where this process is root. ``readable`` are files and directories beside the system's. Raises
-    ``OSError`` and ``LookupError`` where that cannot be done.
+    looked at only where this process is root. ``readable`` are files and directories beside the system's. Returns the
+    protections that the kernel lacks. Raises ``OSError`` and ``LookupError`` where that cannot be done.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     allowed = [*_SYSTEM, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable]
@@ -53,17 +58,35 @@ def confine(user: str, readable: Iterable[str] = ()) -> None:
         raise OSError(ctypes.get_errno(), "no new privileges")
     # Others with the same user may not look into this one's memory, which has credentials.
     libc.prctl(_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
-    landlock.restrict(libc, allowed)
+    missing = [] if landlock.restrict(libc, allowed) else [LANDLOCK]
     # Services of this machine do for a user what it may do: as much as the agent, where it has that user.
-    seccomp.restrict(libc, local=os.geteuid() != agents)
+    return missing if seccomp.restrict(libc, local=os.geteuid() != agents) else [*missing, SECCOMP]
 
 
 def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    memory = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_NPROC: 0,  # root has no such limit, so seccomp refuses new processes and threads, too
+        resource.RLIMIT_NOFILE: _DESCRIPTORS,  # each pipe and socket has buffers in the kernel
+        resource.RLIMIT_DATA: _MEMORY,
+        resource.RLIMIT_AS: _mapped() + _MEMORY,  # shared memory is not data, but it is mapped
+    }
+    for limit, value in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+
+
+def _mapped() -> int:
+    """Return the bytes that this process has mapped: libraries for the most part."""
+    try:
+        with open("/proc/self/statm", "rb") as stream:
+            return int(stream.read().split()[0]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return _MEMORY
 
 
 def _identity(user: str) -> tuple[int, int]:

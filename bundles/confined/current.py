@@ -61,6 +61,12 @@ def _used(way: _Way) -> Iterator[None]:
             way.network.close()
 
 
+def missing_protections() -> list[str]:
+    """Return a sentence for each protection of the workers that the kernel lacks, as far as workers were started."""
+    network = None if _current is None else _current.network
+    return [] if network is None else [*network.missing.values()]
+
+
 def current() -> Network | None:
     """How the network is to be spoken to; ``None``: by this process itself."""
     return None if _current is None else _current.made()

@@ -26,15 +26,15 @@ def version(libc: ctypes.CDLL) -> int:
     return max(int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))), 0)
 
 
-def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
+def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> bool:
     """Allow this process to read what is below ``readable``, and nothing else; what is not there is left out.
 
-    Ports are not listened on either, and other processes not signalled, where the kernel can say so. Raises ``OSError``
-    when the kernel refuses; does nothing where it has no Landlock.
+    Ports are not listened on either, and other processes not signalled, where the kernel can say so. Returns whether
+    the rules are in force: a kernel without Landlock has none. Raises ``OSError`` when the kernel refuses.
     """
     found = version(libc)
     if found == 0:
-        return
+        return False
     rights = (1 << _RIGHTS.get(found, _MOST_RIGHTS)) - 1
     words = [rights, _BIND_TCP, _SCOPES][: 1 if found < 4 else 2 if found < 6 else 3]
     attributes = b"".join(word.to_bytes(8, "little") for word in words)
@@ -46,6 +46,7 @@ def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
         _called(libc, _RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0))
     finally:
         os.close(ruleset)
+    return True
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:

@@ -19,6 +19,7 @@ from bundles.confined.frames import (
     ERROR,
     LOG,
     TRUNCATE,
+    UNPROTECTED,
     FrameError,
     Messages,
     order,
@@ -46,6 +47,8 @@ _LOOK = 0.1  # seconds between two looks at whether to go on
 _AT_ONCE = 256 * 1024  # bytes
 _LONGEST_NAME, _LONGEST_TEXT = 255, 4000  # characters
 _LARGEST = 1 << 62
+_MOST_LINES, _MOST_BYTES_OF_LINES = 100, 64 * 1024  # of the log lines of one worker
+_MOST_FILES = 1000  # that one call may begin
 _ERRORS = {
     each.__name__: each
     for each in (TransportError, NotFoundError, OversizeError, SettingsError, UnchangedError)
@@ -64,6 +67,11 @@ _ENVIRONMENT = frozenset(
         "LC_ALL",
     }
 )
+_EFFECTS = {
+    "landlock": "Landlock: the processes for the network can read every file that their user can read",
+    "seccomp": "filter of system calls (seccomp): the processes for the network are confined by their user and limits",
+}
+"""Protections that a kernel may lack, as in ``bundles.confined.confinement``, and the effect."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
@@ -73,11 +81,19 @@ class Network:
     def __init__(self) -> None:
         self.user = ""
         """Of the workers, as for ``bundles.confined.confinement.confine``."""
+        self.missing: dict[str, str] = {}
+        """Protections that the kernel lacks, each with a sentence."""
         self._first: tuple[_socket.socket, int] | None = None
         self._server: tuple[socket.socket, int] | None = None
         self._alone: dict[int, int] = {}
         self._open: dict[int, Connection] = {}
         self._opened = 0
+
+    def note_missing(self, names: list[bytes]) -> None:
+        """Note protections that the kernel lacks. Names that are unknown are ignored."""
+        for name, effect in _EFFECTS.items():
+            if name.encode() in names:
+                self.missing[name] = f"this kernel has no {effect}"
 
     def split_off(self) -> None:
         """Make the first worker, of a process that has one thread and holds nothing yet that is secret.
@@ -208,6 +224,7 @@ class Connection:
         self._connection: _socket.socket | None = connection
         self._messages = Messages()
         self._where = where
+        self._lines = _Lines()
 
     @property
     def is_over(self) -> bool:
@@ -232,7 +249,7 @@ class Connection:
         if self._connection is None:
             raise TransportError(self._where, "the process for the network has ended")
         held = into.seek(0, os.SEEK_END) if into is not None and resume else 0
-        received = _Received(into, held, limit, self._where)
+        received = _Received(into, held, limit, self._where, self._lines)
         try:
             self._send(order((held, arguments)), deadline)
             for kind, fields in self._received(deadline):
@@ -240,7 +257,10 @@ class Connection:
                     return fields
                 if kind == ERROR:
                     break
-                received.take(kind, fields)
+                if kind == UNPROTECTED:
+                    self._network.note_missing(fields)
+                else:
+                    received.take(kind, fields)
         except FrameError as error:
             self.close()
             raise TransportError(
@@ -249,6 +269,8 @@ class Connection:
         except BaseException:
             self.close()
             raise
+        finally:
+            self._lines.end_call()
         raise self._error(fields)
 
     def close(self) -> None:
@@ -298,11 +320,41 @@ class Connection:
         return _ERRORS.get(name, TransportError)(where or self._where, what)
 
 
+class _Lines:
+    """The log lines of one worker, bounded in number and size."""
+
+    def __init__(self) -> None:
+        self._count = self._bytes = self._dropped = 0
+
+    def add(self, field: bytes) -> None:
+        """Log one line, or count it as dropped."""
+        self._count += 1
+        self._bytes += len(field)
+        if self._count > _MOST_LINES or self._bytes > _MOST_BYTES_OF_LINES:
+            self._dropped += 1
+            return
+        self._log(_plain(field, _LONGEST_TEXT))
+
+    def end_call(self) -> None:
+        """Log how many lines of a call were dropped."""
+        if self._dropped:
+            self._log(f"{self._dropped} more lines of the process for the network were dropped")
+            self._dropped = 0
+
+    @staticmethod
+    def _log(line: str) -> None:
+        import logging
+
+        logging.getLogger("bundles.transport.web").info("%s", line)
+
+
 class _Received:
     """What a worker sends of a file, taken as far as it may go."""
 
-    def __init__(self, into: BinaryIO | None, held: int, limit: int, where: str) -> None:
+    def __init__(self, into: BinaryIO | None, held: int, limit: int, where: str, lines: _Lines) -> None:
         self._into = into
+        self._lines = lines
+        self._begun = 0
         self._held = held
         self._limit = limit
         self._where = where
@@ -311,14 +363,13 @@ class _Received:
     def take(self, kind: bytes, fields: list[bytes]) -> None:
         """Act upon one message; raises ``FrameError`` for what is none, and `OversizeError`."""
         if kind == LOG and len(fields) == 1:
-            import logging
-
-            logging.getLogger("bundles.transport.web").info("%s", _plain(fields[0], _LONGEST_TEXT))
+            self._lines.add(fields[0])
         elif kind == DATA and len(fields) == 1 and self._into is not None:
             self._add(self._into, fields[0])
         elif kind == TRUNCATE and len(fields) == 1 and self._into is not None:
             self._truncate(self._into, _number(fields[0]))
-        elif kind == BEGIN and len(fields) == 3:
+        elif kind == BEGIN and len(fields) == 3 and self._begun < _MOST_FILES:
+            self._begun += 1
             self._name = _plain(fields[0], _LONGEST_NAME)
             progress.begin_file(self._name, self._held, _number(fields[2]) if fields[2] else None)
         else:

@@ -7,7 +7,19 @@ import os
 import sys
 
 from bundles import progress
-from bundles.confined.frames import ANSWER, BEGIN, CHUNK, DATA, ERROR, LOG, TRUNCATE, message, read_order
+from bundles.confined.frames import (
+    ANSWER,
+    BEGIN,
+    CHUNK,
+    DATA,
+    ERROR,
+    LOG,
+    TRUNCATE,
+    UNPROTECTED,
+    message,
+    read_order,
+)
+from bundles.deadline import work_alone
 from bundles.errors import BundleError, reason_of
 
 TYPE_CHECKING = False  # as in ``bundles.deadline``
@@ -76,11 +88,14 @@ def work(connection: _socket.socket, operation: str, arguments: Any, user: str) 
 
             _relay_log(connection)
             # 2.
-            confine(user, session.readable)
+            missing = confine(user, session.readable)
+            work_alone()
         except (BundleError, OSError, LookupError, ValueError, ImportError, AttributeError) as error:
             read_order(connection.recv)
             connection.sendall(_refusal(error))
             return
+        if missing:
+            connection.sendall(message(UNPROTECTED, *(name.encode() for name in missing)))
         # 3.
         while (order := read_order(connection.recv)) is not None:
             held, call = order

@@ -243,6 +243,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
     """The references that a part of the resources was chosen by; empty when all were applied."""
     problems: list[str] = []
     """What went wrong outside of resources: fetching, verifying, unpacking, reading."""
+    unprotected: list[str] = []
+    """Protections of the processes for the network that the kernel lacks, a sentence each."""
     phases: dict[str, float] = {}
     """Seconds that each part of the run took (``puller.reporting.phases``)."""
     last_good: str = ""

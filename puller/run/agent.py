@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bundles.confined.current import missing_protections
 from bundles.deadline import Deadline
 from bundles.store.store import Store
 from puller.config.configuration import Configuration
@@ -273,6 +274,7 @@ class Agent(msgspec.Struct, frozen=True):
             paused=paused,
             only=list(self.settings.only),
             problems=self.problems.sentences,
+            unprotected=self._unprotected(),
             bundles=bundles,
             phases=phases.seconds,
         )
@@ -281,6 +283,13 @@ class Agent(msgspec.Struct, frozen=True):
             self._keep(report, delivery)
         self.problems.log.ended(report.exit_status)
         return report
+
+    def _unprotected(self) -> list[str]:
+        """Return, and log, the protections that this kernel lacks. A host works without them."""
+        missing = missing_protections()
+        for sentence in missing:
+            self.problems.log.warn(sentence)
+        return missing
 
     def _keep(self, report: Report, delivery: "Delivery | None") -> None:
         """The report on disk and the metrics; a disk that is full now is no reason to hide what was done."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bundles.confined.current import confined, confined_when_needed
+from bundles.confined.current import confined, confined_when_needed, missing_protections
 from bundles.progress import watched_by
 from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
@@ -210,6 +210,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
                 *(warning for manifest in manifests for warning in manifest.warnings),
                 *applied.notes,
                 *inputs.problems(),
+                *missing_protections(),
             ]
             status = _tell(options, log, stops, catalog, warnings, applied, time.perf_counter() - started)
             if status in (ExitStatus.OK, ExitStatus.CHANGED):

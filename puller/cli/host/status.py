@@ -222,6 +222,7 @@ def _last_run(report: Report) -> dict[str, Any]:
         "exit_status": report.exit_status,
         "only": report.only,
         "problems": report.problems,
+        "unprotected": report.unprotected,
         "summaries": {
             bundle.name: str(bundle.summary) for bundle in report.bundles if bundle.outcome == "applied"
         },
@@ -257,6 +258,8 @@ def _print(found: dict[str, Any]) -> None:
         say(f"  {name}: {summary}")
     for problem in last["problems"]:
         say("  problem: " + problem.replace("\n", "\n    "), "red")
+    for sentence in last["unprotected"]:
+        say(f"  {sentence}", "yellow")
     for failure in last["failed"]:
         say(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}", "red")
 

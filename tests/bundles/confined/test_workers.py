@@ -14,8 +14,8 @@ import pytest
 
 from bundles import progress
 from bundles.confined import confinement
-from bundles.confined.current import confined, current
-from bundles.confined.frames import DATA, ERROR, LOG, message
+from bundles.confined.current import confined, current, missing_protections
+from bundles.confined.frames import DATA, ERROR, LOG, UNPROTECTED, message
 from bundles.confined.network import Connection, Network
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import OversizeError, SettingsError, TransportError
@@ -268,9 +268,114 @@ def test_it_ends_no_other_process(attempt: Callable[..., str]) -> None:
         assert attempt("kill", pid) == "PermissionError"
 
 
-def test_it_may_start_threads_and_ask_for_names(ask: Ask) -> None:
-    """What speaking HTTP needs; `aside` has a thread for each transfer."""
-    assert ask("thread") == [b"127.0.0.1"]
+def test_it_may_ask_for_names(ask: Ask) -> None:
+    """Without the thread that `aside` has elsewhere."""
+    assert ask("name") == [b"127.0.0.1"]
+
+
+@pytest.mark.attack("worker.takes")
+@pytest.mark.parametrize("what", ["thread", "memory", "shared memory", "descriptors"])
+def test_it_takes_a_bounded_part_of_the_machine(attempt: Callable[..., str], what: str) -> None:
+    assert attempt(what) in ("RuntimeError", "MemoryError", "OSError", "PermissionError")
+
+
+@pytest.mark.attack("worker.takes")
+@pytest.mark.parametrize("what", ["memfd", "shmget", "mq_open", "pair", "inotify", "fanotify"])
+def test_it_has_no_memory_outside_of_its_limits(attempt: Callable[..., str], what: str) -> None:
+    assert attempt(what) == "PermissionError"
+
+
+@pytest.mark.attack("worker.listens")
+@pytest.mark.parametrize("what", ["listen", "bind", "bind datagrams", "bind 6"])
+def test_it_waits_for_no_connection(attempt: Callable[..., str], what: str) -> None:
+    assert attempt(what) == "PermissionError"
+
+
+@pytest.mark.attack("worker.listens")
+@pytest.mark.parametrize("what", ["raw", "ping", "sctp", "netlink", "vsock", "packet", "ptrace", "syslog"])
+def test_it_reaches_no_other_part_of_the_kernel(attempt: Callable[..., str], what: str) -> None:
+    assert attempt(what) == "PermissionError"
+
+
+@pytest.fixture
+def unprotected(monkeypatch: pytest.MonkeyPatch, operations: None) -> Iterator[Network]:
+    """Workers on a kernel without Landlock."""
+    monkeypatch.setattr("bundles.confined.landlock.version", lambda libc: 0)
+    with confined(at_once=True) as opened:
+        opened.user = "nobody" if os.geteuid() == 0 else ""
+        yield opened
+
+
+WRITES = (
+    "open",
+    "create",
+    "empty",
+    "write",
+    "mkdir",
+    "unlink",
+    "chmod",
+    "truncate",
+    "mkfifo",
+    "link",
+    "utime",
+)
+
+
+@pytest.mark.attack("worker.opens")
+@pytest.mark.parametrize("what", WRITES)
+def test_without_landlock_it_changes_no_file(what: str, unprotected: Network, tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path.parent):
+        directory.chmod(0o777)
+    there = tmp_path / "there"
+    there.write_text("mine")
+    there.chmod(0o666)
+    target = tmp_path / "new" if what in ("create", "mkdir", "mkfifo") else there
+    call = unprotected.open(OPERATION, (), "x").call(("attempt", what, str(target)), Deadline(20))
+    assert call[0] == b"PermissionError"
+    assert [each.name for each in tmp_path.iterdir()] == ["there"]
+    assert there.read_text() == "mine"
+
+
+def test_a_missing_landlock_is_noted(unprotected: Network) -> None:
+    connection = unprotected.open(OPERATION, (), "x")
+    assert connection.call(("echo", "here"), Deadline(20)) == [b"here"]
+    assert [*unprotected.missing] == ["landlock"]
+    assert missing_protections() == [unprotected.missing["landlock"]]
+
+
+def test_a_kernel_with_both_is_not_warned_of(network: Network, ask: Ask) -> None:
+    ask("echo", "here")
+    assert network.missing == {}
+
+
+@pytest.mark.attack("worker.sends")
+def test_a_protection_that_is_unknown_is_ignored(network: Network, ask: Ask) -> None:
+    ask("send", message(UNPROTECTED, b"firewall\x1b[2J", b""))
+    assert network.missing == {}
+
+
+@pytest.mark.attack("worker.sends")
+@pytest.mark.parametrize(("count", "line"), [(5000, b"x"), (300, b"x" * 4000)])
+def test_a_flood_of_log_lines_is_cut_off(
+    ask: Ask, caplog: pytest.LogCaptureFixture, count: int, line: bytes
+) -> None:
+    with caplog.at_level("INFO"):
+        ask("log", count, line)
+        ask("log", 10, line)
+    lines = [each for each in caplog.messages if "dropped" not in each]
+    dropped = [each for each in caplog.messages if "dropped" in each]
+    assert len(lines) <= 100
+    assert sum(map(len, lines)) <= 64 * 1024
+    first = count - len(lines)
+    assert dropped == [
+        f"{number} more lines of the process for the network were dropped" for number in (first, 10)
+    ]
+
+
+@pytest.mark.attack("worker.sends")
+def test_a_flood_of_files_is_a_failed_transfer(ask: Ask) -> None:
+    with pytest.raises(TransportError, match="says what it may not"):
+        ask("begin", 100_000, into=io.BytesIO(), limit=10)
 
 
 # What one that belongs to somebody else can do

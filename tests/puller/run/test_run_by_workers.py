@@ -77,6 +77,28 @@ def test_two_releases_and_the_way_back(settled: "Host", publisher: "Publisher") 
     assert settled.run("--detailed-exitcodes").status == ExitStatus.CHANGED
 
 
+def note_missing_landlock(real: Any) -> Any:
+    """Let each session be that of a worker on a kernel without Landlock."""
+
+    def open_unprotected(self: Network, *arguments: Any) -> Any:
+        self.note_missing([b"landlock"])
+        return real(self, *arguments)
+
+    return open_unprotected
+
+
+def test_a_missing_landlock_is_in_log_report_and_status(
+    host: "Host", publisher: "Publisher", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Network, "open", note_missing_landlock(Network.open))
+    publisher.publish("1.0.0")
+    run = host.run()
+    assert run.status == 0
+    assert "this kernel has no Landlock" in run.output
+    assert "this kernel has no Landlock" in host.puller("status").output
+    assert host.puller("status", "--check").status == 0
+
+
 EVERYTHING = """\
 resources:
   - file:

@@ -1,12 +1,15 @@
 """Operations for workers of tests: what an honest one may ask for, and what one does that belongs to somebody else."""
 
+import _thread
+import ctypes
 import encodings.idna  # noqa: F401  the interpreter may be in a place that a worker cannot read
+import mmap
 import os
 import socket
 import time
 from typing import Any
 
-from bundles.confined.frames import DATA, TRUNCATE, message
+from bundles.confined.frames import DATA, LOG, TRUNCATE, message
 from bundles.deadline import Deadline, aside
 
 
@@ -45,7 +48,7 @@ def attempt(_into: Any, what: str, *arguments: Any) -> tuple[bytes, ...]:
     """Try a call of ``os`` or the like; the name of the error, or ``done``."""
     try:
         ATTEMPTS[what](*arguments)
-    except OSError as error:
+    except (OSError, MemoryError, RuntimeError) as error:  # RuntimeError: a thread that cannot be started
         return (type(error).__name__.encode(), str(error).encode())
     return (b"done",)
 
@@ -54,8 +57,8 @@ def environment(_into: Any) -> tuple[bytes, ...]:
     return tuple(f"{name}={value}".encode() for name, value in os.environ.items())
 
 
-def thread(_into: Any) -> tuple[bytes, ...]:
-    """The address of this machine, asked for in a thread."""
+def name(_into: Any) -> tuple[bytes, ...]:
+    """The address of this machine."""
     found = aside(lambda: socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4][0], Deadline(10))
     return (str(found).encode(),)
 
@@ -98,6 +101,20 @@ def send(into: Any, data: bytes) -> tuple[bytes, ...]:
     return ()
 
 
+def log(into: Any, count: int, line: bytes) -> tuple[bytes, ...]:
+    """Send log lines."""
+    for _ in range(count):
+        into._connection.sendall(message(LOG, line))
+    return ()
+
+
+def begin(into: Any, count: int) -> tuple[bytes, ...]:
+    """Begin many files."""
+    for number in range(count):
+        into.begin_file(f"file{number}", 0, None)
+    return ()
+
+
 def grow(into: Any) -> tuple[bytes, ...]:
     """Say that the file is longer than it is."""
     into._connection.sendall(message(TRUNCATE, b"1000000000") + message(DATA, b"x"))
@@ -119,7 +136,73 @@ def _connect(path: str) -> None:
         connection.connect(path)
 
 
+def _listen(bound: bool, kind: int = socket.SOCK_STREAM) -> None:
+    with socket.socket(socket.AF_INET, kind) as waiting:
+        if bound:
+            waiting.bind(("127.0.0.1", 0))
+        waiting.listen()
+        waiting.settimeout(0.01)
+        waiting.accept()
+
+
+def _bind(family: int, kind: int, address: Any) -> None:
+    with socket.socket(family, kind) as bound:
+        bound.bind(address)
+
+
+def _fill(size: int) -> None:
+    """Use shared memory."""
+    shared = mmap.mmap(-1, size)
+    for start in range(0, size, 1 << 20):
+        shared[start] = 1
+
+
+def _descriptors() -> None:
+    descriptors: list[int] = []
+    try:
+        for _ in range(1000):
+            descriptors += os.pipe()
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """Call a function of the libc that Python does not have."""
+    if getattr(_LIBC, name)(*arguments) == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 ATTEMPTS: dict[str, Any] = {
+    "thread": lambda: _thread.start_new_thread(time.sleep, (0,)),
+    "listen": lambda: _listen(bound=False),
+    "bind": lambda: _listen(bound=True),
+    "bind datagrams": lambda: _bind(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+    "bind 6": lambda: _bind(socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0)),
+    "pair": socket.socketpair,
+    "raw": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+    "ping": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP),
+    "sctp": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132),
+    "netlink": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16),
+    "vsock": lambda: socket.socket(40, socket.SOCK_STREAM),
+    "memfd": lambda: os.memfd_create("x"),
+    "shared memory": lambda: _fill(2 << 30),
+    "descriptors": _descriptors,
+    "open": lambda path: os.open(path, os.O_RDWR),
+    "create": lambda path: os.open(path, os.O_RDONLY | os.O_CREAT),
+    "empty": lambda path: os.open(path, os.O_RDONLY | os.O_TRUNC),
+    "nameless": lambda path: os.open(path, os.O_TMPFILE | os.O_RDWR),
+    "inotify": lambda: _call("inotify_init1", 0),
+    "fanotify": lambda: _call("fanotify_init", 0, 0),
+    "shmget": lambda: _call("shmget", 0, 4096, 0o1600),
+    "mq_open": lambda: _call("mq_open", b"/x", 0o102, 0o600, None),
+    "ptrace": lambda: _call("ptrace", 0, 0, 0, 0),
+    "syslog": lambda: _call("klogctl", 10, None, 0),
+    "mkfifo": os.mkfifo,
+    "link": lambda path: os.link(path, f"{path}2"),
     "write": _write_file,
     "read": _read_file,
     "mkdir": os.mkdir,
