@@ -52,13 +52,19 @@ class Disagreement(Exception):
         """The problem of the second declaration in full, with file and line."""
         return self.second_declaration.problems.worded(self.place, self.sentence(), self.subject)
 
+    def _other_name(self) -> str:
+        """The name of the first declaration, if it is another spelling."""
+        first = self.first_declaration.reference
+        return "" if first == self.second_declaration.reference else f" as {first}"
+
     def sentence(self) -> str:
         """The problem of the second declaration."""
         what = "; ".join(
             f"{name} is {second} here and {first} there" for name, first, second in self.differences
         )
         said = (
-            f"is declared twice, first at {self.first_declaration.origin}, and the two do not agree: {what}"
+            f"is declared twice, first at {self.first_declaration.origin}{self._other_name()}, and the two do not"
+            f" agree: {what}"
         )
         return f"{said} ({_what_to_do(self.first_declaration, self.second_declaration)})"
 

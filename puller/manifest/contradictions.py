@@ -1,6 +1,7 @@
 """Resources that cannot both be as they want, such as one line of a file that is to be there and to be absent.
 
-Types find them (``Resource.contradictions``) among what is managed under no condition: two that are never applied
+Claims on paths are compared for all types (``path_claims``). Types find the other contradictions
+(``Resource.contradictions``). Only resources without a condition count, since two resources that are never applied
 together contradict nothing.
 """
 
@@ -9,8 +10,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from puller.manifest.declaration import Declaration
-from puller.manifest.implied_order import has_own, properties_by_type
+from puller.manifest.implied_order import DeclaredResources, has_own
+from puller.manifest.path_claims import find_conflicts
 from puller.manifest.ways import has_conditions
+from puller.resources.spellings import Spellings
 
 
 class Between(msgspec.Struct, frozen=True):
@@ -31,18 +34,30 @@ class Between(msgspec.Struct, frozen=True):
         return second.problems.worded(second.path, self.sentence, f"{second.label} {second.reference}")
 
 
-def find_contradictions(declarations: Sequence[Declaration]) -> Iterator[Between]:
-    """All contradictions between these resources, each once."""
+def find_contradictions(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
+    """Return all contradictions between these resources, each pair once."""
+    reported: set[tuple[int, int]] = set()
+    for between in (*_of_paths(declarations, spellings), *_of_types(declarations, spellings)):
+        pair = id(between.first), id(between.second)
+        if pair not in reported:
+            reported.add(pair)
+            yield between
+
+
+def _of_paths(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
+    for first, second, sentence in find_conflicts(declarations, spellings):
+        if not has_conditions(first) and not has_conditions(second):
+            yield Between(first, second, sentence)
+
+
+def _of_types(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
     types = {declaration.type for declaration in declarations}
     asked = sorted((one for one in types if has_own(one, "contradictions")), key=lambda one: one.type_name)
     if not asked:  # as for most manifests
         return
     certain = [declaration for declaration in declarations if not has_conditions(declaration)]
-    by_type = properties_by_type(certain)
-    by_identity = {id(declaration.properties): declaration for declaration in certain}
-    said = set()
+    declared = DeclaredResources(certain, spellings)
+    by_properties = {id(declaration.properties): declaration for declaration in certain}
     for one in asked:
-        for first, second, what in one.contradictions(lambda name: by_type.get(name, ())):
-            if (key := (id(first), id(second), what)) not in said:
-                said.add(key)
-                yield Between(by_identity[id(first)], by_identity[id(second)], what)
+        for first, second, sentence in one.contradictions(declared):
+            yield Between(by_properties[id(first)], by_properties[id(second)], sentence)

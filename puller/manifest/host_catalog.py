@@ -13,6 +13,7 @@ from puller.errors import ManifestError
 from puller.manifest.catalog import Catalog
 from puller.manifest.contradictions import find_contradictions
 from puller.manifest.declaration import Declaration
+from puller.manifest.identities import Key, key_of, objects_of, spellings_of
 from puller.manifest.links import APPLY, Links, circle
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
@@ -154,6 +155,9 @@ class _Joining:
         self.declarations = list(before.declarations)
         self.owners = list(before.owners)
         self.shared = {index: list(numbers) for index, numbers in before.shared.items()}
+        every = (*before.declarations, *manifest.declarations)
+        self._spellings = spellings_of(every, manifest.scope.facts)
+        self._objects = objects_of(every, self._spellings)
         self.places: list[int] = []
         """The index in the catalog of each resource of the manifest."""
         self.problems: list[str] = []
@@ -163,7 +167,8 @@ class _Joining:
         # 1. What is declared already, and what contradicts it
         for declaration in self.manifest.declarations:
             self._place(declaration)
-        self.problems += [between.problem() for between in find_contradictions(self.declarations)]
+        found = find_contradictions(self.declarations, self._spellings)
+        self.problems += [between.problem() for between in found]
         if self.problems:
             raise ManifestError(self.problems)
         # 2. Links
@@ -198,11 +203,26 @@ class _Joining:
             self.problems.append(disagreement.problem())
 
     def _index_of(self, declaration: Declaration) -> int | None:
-        """The index of an earlier resource of this name; an alias of an earlier one is no name of this one."""
-        index = self.known.get(declaration.reference)
-        if index is None or self.declarations[index].reference != declaration.reference:
+        """Return the index of an earlier resource of the same name or object. Its aliases do not count."""
+        if declaration.loop is not None:
             return None
-        return index
+        key = key_of(declaration)
+        found = self._by_key.get(key)
+        if found is None and (managed := self._objects.get(id(declaration))) is not None:
+            found = self._by_key.get(managed)
+        return found
+
+    @cached_property
+    def _by_key(self) -> dict[Key, int]:
+        """The indexes of earlier resources, by name and by object."""
+        by_key: dict[Key, int] = {}
+        for index, declaration in enumerate(self.before.declarations):
+            if declaration.loop is None:
+                by_key[key_of(declaration)] = index
+        for index, declaration in enumerate(self.before.declarations):
+            if (managed := self._objects.get(id(declaration))) is not None:
+                by_key.setdefault(managed, index)
+        return by_key
 
     def _links(self) -> Links:
         own, links = self.manifest.links, self.before.links.copied()

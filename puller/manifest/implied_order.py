@@ -10,6 +10,7 @@ from typing import Any
 from puller.manifest.declaration import Declaration
 from puller.manifest.order import CycleError, ordered
 from puller.resources.base import Resource, ResourceType
+from puller.resources.spellings import Spellings
 
 Edges = dict[int, list[int]]
 """The indexes of resources that come first, by the index of the one that waits."""
@@ -36,11 +37,11 @@ def _implied(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
     if not waiting:
         return {}
     index_of = {declaration.reference: index for index, declaration in enumerate(declarations)}
-    by_type = properties_by_type(declarations)
+    declared = DeclaredResources(declarations, Spellings({}))
     found: dict[int, list[int]] = {}
     for index, declaration in enumerate(declarations):
         if declaration.type in waiting and declaration.loop is None:
-            names = declaration.type.follows(declaration.properties, lambda name: by_type.get(name, ()))
+            names = declaration.type.follows(declaration.properties, declared)
             others = [index_of[name] for name in names if name in index_of]
             if others := [other for other in others if other != index]:
                 found[index] = others
@@ -54,6 +55,18 @@ def properties_by_type(declarations: Sequence[Declaration]) -> dict[str, list[An
         if declaration.loop is None:
             found.setdefault(declaration.type.type_name, []).append(declaration.properties)
     return found
+
+
+class DeclaredResources:
+    """The properties of declared resources by type, as types receive them."""
+
+    def __init__(self, declarations: Sequence[Declaration], spellings: Spellings) -> None:
+        self._by_type = properties_by_type(declarations)
+        self.spellings = spellings
+
+    def __call__(self, type_name: str) -> Sequence[Any]:
+        """Return the properties of all resources of a type."""
+        return self._by_type.get(type_name, ())
 
 
 def has_own(resource_type: ResourceType, method: str) -> bool:

@@ -25,11 +25,13 @@ from puller.manifest.contradictions import find_contradictions
 from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry, read_entries
+from puller.manifest.identities import Key, objects_of, spellings_of
 from puller.manifest.kept_store import UNREAD
 from puller.manifest.links import link, order
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of, kept_of
+from puller.resources.spellings import Spellings
 from puller.system import signals
 from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
@@ -101,11 +103,12 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
     # 6. One declaration for each name.
     if family.children:  # few manifests have any
         children.hand_down(declarations)
-    declarations = _unite(declarations)
+    spellings = spellings_of(declarations, home.scope.facts)
+    declarations = _unite(declarations, spellings)
     # 7. What types say of their properties. Not earlier: a duplicate may bring what another lacks.
     for declaration in declarations:
         declaration.check()
-    _refuse_contradictions(declarations)
+    _refuse_contradictions(declarations, spellings)
     # 8. References and order.
     links = link(declarations, known, family.of_no_item)
     indexes = order(declarations, links)
@@ -272,15 +275,18 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
     return _List(value, (), problems, mask, kept_of(rendered.text))
 
 
-def _unite(declarations: list[Declaration]) -> list[Declaration]:
-    """One declaration for each resource; what two of one do not agree about is a problem."""
-    seen: dict[tuple[str, str] | Child, int] = {}
+def _unite(declarations: list[Declaration], spellings: Spellings) -> list[Declaration]:
+    """Return one declaration for each managed object. Declarations that do not agree are a problem."""
+    objects = objects_of(declarations, spellings)
+    seen: dict[Key | Child, int] = {}
     kept: list[Declaration] = []
     for declaration in declarations:
         # Of one child manifest there may be several, each with data of its own. Two loops that cannot be evaluated may
         # be written alike, and mean other resources.
         key = declaration.child or (declaration.type.type_name, declaration.properties.name)
         first = seen.setdefault(key, len(kept)) if declaration.loop is None else len(kept)
+        if (managed := objects.get(id(declaration))) is not None:
+            first = seen[key] = seen.setdefault(managed, first)
         if first == len(kept):
             kept.append(declaration)
         else:
@@ -288,8 +294,8 @@ def _unite(declarations: list[Declaration]) -> list[Declaration]:
     return kept
 
 
-def _refuse_contradictions(declarations: Sequence[Declaration]) -> None:
-    for between in find_contradictions(declarations):
+def _refuse_contradictions(declarations: Sequence[Declaration], spellings: Spellings) -> None:
+    for between in find_contradictions(declarations, spellings):
         second = between.second
         second.problems.add(second.path, between.sentence, f"{second.label} {second.reference}")
 

@@ -16,16 +16,20 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
+from puller.resources.spellings import Spellings
 from puller.system.protocol import System
 from puller.values.reference import Reference
 from puller.values.removed import Removed
+
+if TYPE_CHECKING:
+    from puller.resources.claims import Claim
 
 P = TypeVar("P", bound="Properties")
 S = TypeVar("S")
@@ -132,8 +136,15 @@ class Part(NamedTuple):
     """False for the removal of a leftover, which no manifest declares."""
 
 
-Declared = Callable[[str], Sequence[Any]]
-"""The properties of all resources of a type that a manifest declares, by the name of the type."""
+class Declared(Protocol):
+    """The resources that a manifest declares."""
+
+    @property
+    def spellings(self) -> Spellings:
+        """The canonical forms of names."""
+
+    def __call__(self, type_name: str) -> Sequence[Any]:
+        """Return the properties of all resources of a type."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -197,6 +208,8 @@ class Resource(ABC, Generic[P, S]):
     """Other keys that ``accept`` takes, each with the JSON Schema of its values."""
     removable: ClassVar[bool] = False
     """Whether its name and ``ensure: absent`` alone take away what it has made."""
+    claims_only_its_name: ClassVar[bool] = False
+    """Whether ``claims`` always returns one claim, at the name. Saves time for catalogs with thousands of files."""
 
     def __init__(self, properties: P, context: Context) -> None:
         self.properties = properties
@@ -398,6 +411,33 @@ class Resource(ABC, Generic[P, S]):
         return agreed
 
     @classmethod
+    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
+        """Return the managed object: equal for two names of one object.
+
+        Two declarations of one object must agree, as two declarations with one name do. By default the object is the
+        name, or the canonical path if the name is a path.
+        """
+        name: str = properties.name
+        return spellings.of(name) if name.startswith("/") else name
+
+    @classmethod
+    def claims(cls, properties: Any) -> "Iterable[Claim]":
+        """Return the paths that the resource writes or keeps, and the state that it requires there.
+
+        Claims of two resources that no state satisfies are an error of the manifest. A purge of a directory leaves all
+        claimed paths. By default a resource only keeps its ``places``.
+        """
+        from puller.resources.claims import Claim, Use
+
+        return [Claim(path, Use.KEPT) for path in cls.places(properties)]
+
+    @classmethod
+    def purges(cls, properties: Any) -> Iterable[str]:
+        """Return the directories in which the resource removes everything that no resource declares."""
+        del properties
+        return ()
+
+    @classmethod
     def places(cls, properties: Any) -> Iterable[str]:
         """The paths that it declares: nothing that others have left is removed there, or above."""
         return (properties.name,) if properties.name.startswith("/") else ()
@@ -419,9 +459,9 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def tool_paths(cls, properties: Any) -> Iterable[str]:
-        """Further paths on this machine that its tools keep for it: a directory that is purged has them, too.
+        """Return further paths that the tools of this machine keep for the resource, which a purge leaves.
 
-        Looked for only when there is such a directory; raises nothing.
+        Called only when a directory is purged or removed. Raises nothing.
         """
         del properties
         return ()

@@ -361,6 +361,11 @@ class Exec(Resource[ExecProperties, ExecState]):
                 yield PropertyError(name, f"is {who!r}, wanted a name or an id")
 
     @classmethod
+    def tool_paths(cls, properties: ExecProperties) -> Sequence[str]:
+        # Without the path the command would run again.
+        return [properties.creates] if properties.creates and properties.creates.startswith("/") else ()
+
+    @classmethod
     def agree(cls, first: ExecProperties, second: ExecProperties) -> ExecProperties:
         """A guard or a code of success that only one of them has would keep what the other asks for from being done."""
         from puller.resources.agreeing import agree  # few manifests declare a command twice

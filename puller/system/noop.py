@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from puller.errors import MutationInNoop
 from puller.system.local import LocalSystem
 from puller.system.protocol import AccountKind, Attributes
+from puller.system.real_paths import RealPaths
 
 if TYPE_CHECKING:
     from puller.system.commands import Command, Completed
@@ -25,6 +26,7 @@ class NoopSystem(LocalSystem):
     def __init__(self) -> None:
         super().__init__()
         self._expected: dict[str, str] = {}
+        self._real = RealPaths()
         self._links: dict[str, str] = {}
         """Where the links lead that this run would have made."""
         self._accounts: dict[AccountKind, dict[str, int | None]] = {"user": {}, "group": {}}
@@ -61,6 +63,8 @@ class NoopSystem(LocalSystem):
         path = self._at(path)
         self._links.pop(path, None)
         self._expected[path] = kind
+        # Another resource may write the path with another spelling, such as /lib for /usr/lib.
+        self._expected[self._real.of(path)] = kind
 
     def expect_link(self, path: str, target: str) -> None:
         path = self._at(path)
@@ -92,6 +96,8 @@ class NoopSystem(LocalSystem):
     def _expectation(self, path: str) -> str | None:
         """The kind of thing that this run would have left here; below what it would have removed there is nothing."""
         if (here := self._expected.get(path)) or not self._expected:
+            return here
+        if here := self._expected.get(self._real.directory(path)):
             return here
         while path != "/":
             path = os.path.dirname(path)

@@ -8,9 +8,11 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
+
+from puller.resources.claims import Claim, Use
 
 _BLANKS = " \t"
 _BETWEEN = re.compile(r"[ \t]+")
@@ -44,6 +46,18 @@ class Key(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.options, self.type, self.body, self.comment)))
+
+
+def claim_of_keys(path: str, owner: str, authorized: Sequence[str], *, exclusive: bool) -> Claim:
+    """Return the claim of a user on the ``authorized_keys`` file at ``path``. ``exclusive``: without other keys."""
+    keys = {key.identity: key for line in authorized if (key := find_key(line))}
+
+    def rejects(line: str) -> bool:
+        key = find_key(line)
+        return key is not None and keys.get(key.identity, None if exclusive else key) != key
+
+    lines = tuple(map(str, keys.values()))
+    return Claim(path, Use.PART, owner=owner, editor="user", lines=lambda: lines, rejects=rejects)
 
 
 def parse_key(line: str) -> Key:

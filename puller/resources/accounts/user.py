@@ -21,6 +21,7 @@ from puller.resources.accounts.user_state import (
     manages_home,
 )
 from puller.resources.base import Declared, Difference, PropertyError, Resource
+from puller.resources.claims import Claim, Use
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.reference import Reference
 
@@ -194,6 +195,30 @@ class Account(Resource[UserProperties, UserState]):
         if properties.ensure == "absent" or not properties.authorized_keys:
             return ()
         return (f"{properties.home or home_of(properties.name)}/.ssh/authorized_keys",)
+
+    @classmethod
+    def claims(cls, properties: UserProperties) -> Iterator[Claim]:
+        home = properties.home or home_of(properties.name)
+        if properties.ensure == "absent":
+            if properties.remove_home:
+                yield Claim(home, Use.ABSENT)
+            return
+        if properties.manage_home or (properties.manage_home is None and not properties.system):
+            yield Claim(home, Use.CONTENTS)
+        if properties.authorized_keys:
+            from puller.resources.accounts.keys import claim_of_keys  # few users have keys
+
+            yield claim_of_keys(
+                f"{home}/.ssh/authorized_keys",
+                properties.name,
+                properties.authorized_keys,
+                exclusive=properties.exclusive_keys,
+            )
+
+    @classmethod
+    def tool_paths(cls, properties: UserProperties) -> Iterable[str]:
+        # The user's own files, which no manifest declares.
+        return () if properties.ensure == "absent" else (properties.home or home_of(properties.name),)
 
     @classmethod
     def is_whole(cls, properties: UserProperties) -> bool:

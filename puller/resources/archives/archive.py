@@ -31,6 +31,7 @@ from puller.resources.archives.receipts import (
 from puller.resources.archives.steps import ArchiveState, Steps, decide, wanted_contents, why_extract
 from puller.resources.base import Difference, PropertyError, Resource
 from puller.resources.checksums import verified
+from puller.resources.claims import Claim, Use
 from puller.resources.owners import (
     attribute_differences,
     describe_attributes,
@@ -398,6 +399,19 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     @classmethod
     def places(cls, properties: ArchiveProperties) -> Iterator[str]:
         yield from filter(None, (properties.name, properties.extract_parent, properties.creates))
+
+    @classmethod
+    def claims(cls, properties: ArchiveProperties) -> Iterator[Claim]:
+        if properties.ensure == "absent":
+            yield Claim(properties.name, Use.ABSENT)
+        else:
+            # After a cleanup, and beside ``creates``, the archive itself may be missing.
+            is_needed = not properties.cleanup and properties.creates is None
+            yield Claim(properties.name, Use.WHOLE if is_needed else Use.KEPT)
+            if properties.extract_parent is not None:
+                yield Claim(properties.extract_parent, Use.CONTENTS)
+            if properties.creates is not None:
+                yield Claim(properties.creates, Use.ANY)
 
     @classmethod
     def fills(cls, properties: ArchiveProperties) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from puller.resources.checkouts.git import Git, is_installed
 from puller.resources.checkouts.goals import Goal, goal_here, latest
 from puller.resources.checkouts.remote import Remote
 from puller.resources.checkouts.repository import Repository
+from puller.resources.claims import Claim, Use
 from puller.resources.owners import (
     attribute_differences,
     group_id,
@@ -308,6 +309,10 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         if kind == "absent" and self.properties.ensure != "absent":
             require_parent(path, self.context)
             self._attributes_of_new(actual.found)  # raises for an owner or group that there is not
+        if self.properties.ensure == "absent" and kind == "present":
+            from puller.resources.owned_paths import refuse_owned_below
+
+            refuse_owned_below(path, self.context, f"{self.type_name}#{path}", "removed")
         if self.properties.ensure != "absent" and not is_installed() and not self._git_comes():
             raise ResourceError("git is not installed; it is in the package git")
         if self.properties.ensure != "absent":
@@ -385,6 +390,10 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         for name in ("owner", "group"):
             if getattr(properties, name) == "":
                 yield PropertyError(name, "is empty, wanted a name or an id")
+
+    @classmethod
+    def claims(cls, properties: CheckoutProperties) -> Iterator[Claim]:
+        yield Claim(properties.name, Use.ABSENT if properties.ensure == "absent" else Use.CONTENTS)
 
     @classmethod
     def fills(cls, properties: CheckoutProperties) -> Sequence[str]:

@@ -119,8 +119,7 @@ class Block(Edit[BlockProperties]):
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
         from puller.resources.edits.contradictions import of_blocks
 
-        yield from super().contradictions(declared)
-        yield from of_blocks(declared(cls.type_name))
+        return of_blocks(declared(cls.type_name), declared.spellings)
 
 
 def _find(properties: BlockProperties, text: Text) -> tuple[int, int] | None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from puller.errors import ChangedMeanwhile, ResourceError
-from puller.resources.base import Context, Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.base import Context, Difference, Properties, PropertyError, Resource
 from puller.resources.checksums import OTHER, SENSITIVE
+from puller.resources.claims import Claim, Use
 from puller.resources.edits.places import Place, Texts
 from puller.resources.edits.plan import Plan
 from puller.resources.edits.text import Edited, Text, printable
@@ -241,10 +242,18 @@ class Edit(Resource[P, EditState]):
             )
 
     @classmethod
-    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        from puller.resources.edits.contradictions import with_others
+    def claims(cls, properties: Any) -> Iterator[Claim]:
+        if not properties.file.startswith("/"):
+            return
 
-        return with_others(cls.type_name, declared)
+        def lines() -> tuple[str, ...]:
+            return _lines_after(cls, properties, cls.new_text(properties))
+
+        def removes(line: str) -> bool:
+            return line not in _lines_after(cls, properties, Text((line,), is_ended=True))
+
+        use = Use.PART if properties.ensure == "present" else Use.REMOVED_PART
+        yield Claim(properties.file, use, editor="edit", lines=lines, removes=removes)
 
     @classmethod
     def places(cls, properties: Any) -> tuple[str, ...]:
@@ -253,6 +262,15 @@ class Edit(Resource[P, EditState]):
     @classmethod
     def is_whole(cls, properties: Any) -> bool:
         return False
+
+
+def _lines_after(kind: type[Edit[Any]], properties: Any, text: Text) -> tuple[str, ...]:
+    """Return the lines of a text after an edit; the same lines if the edit fails or changes nothing."""
+    try:
+        edited = kind.edit(properties, text)
+    except ResourceError:  # the failure of its own resource
+        edited = None
+    return tuple((edited.text if edited else text).lines)
 
 
 class _Missing(ResourceError):

@@ -107,8 +107,7 @@ class Line(Edit[LineProperties]):
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
         from puller.resources.edits.contradictions import of_lines
 
-        yield from super().contradictions(declared)
-        yield from of_lines(declared(cls.type_name))
+        return of_lines(declared(cls.type_name), declared.spellings)
 
 
 def _says_nothing(properties: LineProperties) -> bool:

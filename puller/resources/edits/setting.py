@@ -152,8 +152,7 @@ class Setting(Edit[SettingProperties]):
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
         from puller.resources.edits.contradictions import of_settings
 
-        yield from super().contradictions(declared)
-        yield from of_settings(declared(cls.type_name))
+        return of_settings(declared(cls.type_name), declared.spellings)
 
 
 _FORMATS_OF = {"section": ("ini",), "separator": ("ini", "keyvalue"), "continuation": ("ini", "keyvalue")}

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.protocol import Attributes
@@ -48,6 +49,7 @@ class Link(Resource[LinkProperties, LinkState]):
     """A symbolic link."""
 
     type_name = "link"
+    claims_only_its_name = True
     properties_type = LinkProperties
 
     _leads_nowhere = False
@@ -195,12 +197,8 @@ class Link(Resource[LinkProperties, LinkState]):
                 yield PropertyError(name, "is empty, wanted a name or an id")
 
     @classmethod
-    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        files = {file.name: file for file in declared("file")}
-        for properties in declared(cls.type_name) if files else ():
-            file = files.get(properties.name)
-            if file is not None and (file.ensure, properties.ensure) != ("absent", "absent"):
-                yield file, properties, "is a link where another resource wants none"
+    def claims(cls, properties: LinkProperties) -> Iterator[Claim]:
+        yield Claim(properties.name, Use.ABSENT if properties.ensure == "absent" else Use.LINK)
 
     @classmethod
     def is_whole(cls, properties: LinkProperties) -> bool:

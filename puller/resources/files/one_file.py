@@ -16,6 +16,7 @@ from puller.errors import ResourceError
 from puller.resources import base
 from puller.resources.base import Difference, PropertyError, Resource
 from puller.resources.checksums import OTHER, SENSITIVE, described, sha256, verified
+from puller.resources.claims import Claim, Use
 from puller.resources.files.content import Content, Pending, find_content
 from puller.resources.files.properties import (
     CONTENT_SOURCES,
@@ -55,6 +56,7 @@ class OneFile(Resource[FileProperties, FileState]):
     secret_properties = frozenset({"content", "data"})
     relative_paths = frozenset({"source", "template"})
     rendered = frozenset({"template", "interpolate"})
+    claims_only_its_name = True
     command_lines = frozenset({"validate", "health_checks"})
     providers = ("posix", "shell")
     spellings = {  # noqa: RUF012  declared as ClassVar in the base class
@@ -321,6 +323,7 @@ class OneFile(Resource[FileProperties, FileState]):
 
             refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
         if ensure == "absent":
+            self._refuse_owned_below(kind, "removed")
             # Of an empty directory nothing is lost but the name.
             if kind == "directory" and not self.properties.force and self._holds_anything():
                 raise ResourceError(f"{name} is a directory that is not empty; removing it wants force: true")
@@ -330,6 +333,8 @@ class OneFile(Resource[FileProperties, FileState]):
             what = "directory" if ensure == "directory" else "file"
             found = "file" if kind == "present" else kind
             raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
+        if wanted == "present":
+            self._refuse_owned_below(kind, "replaced")
         if self._is_validated(differences):
             self._refuse_what_cannot_be_validated(kind)
         self._wanted_attributes(None)  # raises for an owner or group that there is not
@@ -341,6 +346,14 @@ class OneFile(Resource[FileProperties, FileState]):
                 self._refuse_new_file(actual.found)
             else:
                 self._wanted_content()  # raises for a source that cannot be read, or a template that fails
+
+    def _refuse_owned_below(self, kind: str, verb: str) -> None:
+        """Raise if the path is a directory and another resource owns something below it."""
+        if kind == "directory":
+            from puller.resources.owned_paths import refuse_owned_below  # for the few directories that go
+
+            name = self.properties.name
+            refuse_owned_below(name, self.context, f"{self.type_name}#{name}", verb)
 
     def _refuse_what_is_not_given_attributes(
         self, actual: FileState, differences: Sequence[Difference]
@@ -410,6 +423,15 @@ class OneFile(Resource[FileProperties, FileState]):
             yield PropertyError("create", f"has no meaning with ensure: {ensure}", because=["ensure"])
 
     @classmethod
+    def claims(cls, properties: FileProperties) -> Iterator[Claim]:
+        owner, group, mode = properties.owner, properties.group, properties.mode
+        yield Claim(properties.name, _use(properties), owner=owner, group=group, mode=mode)
+
+    @classmethod
+    def purges(cls, properties: FileProperties) -> Sequence[str]:
+        return [properties.name] if properties.purge and properties.ensure == "directory" else ()
+
+    @classmethod
     def fills(cls, properties: FileProperties) -> Sequence[str]:
         is_filled = properties.recurse and properties.source is not None
         return [properties.name] if is_filled and properties.ensure == "directory" else ()
@@ -429,6 +451,16 @@ class OneFile(Resource[FileProperties, FileState]):
         from puller.resources.files.agreement import agree_on_file  # few manifests declare a file twice
 
         return agree_on_file(first, second)
+
+
+def _use(properties: FileProperties) -> Use:
+    if properties.ensure == "absent":
+        return Use.ABSENT
+    if properties.ensure == "directory":
+        return Use.DIRECTORY
+    has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
+    # With ``exists`` the content is written once.
+    return Use.WHOLE if has_content and properties.ensure == "present" else Use.FILE
 
 
 def _is_other_reference(after: object) -> bool:

@@ -16,8 +16,8 @@ from puller.resources.base import Difference
 from puller.resources.checksums import sha256
 from puller.resources.files.content import resolved
 from puller.resources.files.one_file import FileState, OneFile
-from puller.resources.files.others import Others, others_below
 from puller.resources.files.tree_plan import Plan, Walk, Wanted, is_text
+from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.receipts import TREES, Receipts, own_file
 from puller.resources.tree_paths import printable
 from puller.system.protocol import require_one_name, requires_new_file
@@ -136,7 +136,7 @@ class Tree(OneFile):
             self._root,
             self._source,
             self._wanted,
-            self._others,
+            self._owned,
             self.context.system,
             purge=properties.purge,
             sensitive=properties.sensitive,
@@ -152,8 +152,8 @@ class Tree(OneFile):
         return Wanted(properties.owner, properties.group, properties.mode, self.context)
 
     @cached_property
-    def _others(self) -> Others:
-        return others_below(self._root, self.context)
+    def _owned(self) -> OwnedPaths:
+        return owned_below(self._root, self.context, f"{self.type_name}#{self._root}")
 
     def _require_source(self) -> None:
         source, target = self._source, os.path.realpath(self._root)
@@ -166,14 +166,15 @@ class Tree(OneFile):
         """Have removed what the tree has made, and what its source does not have any more."""
         receipt, system, going = self._receipts.load(), self.context.system, {}
         for path in receipt.files:
-            found = None if path in plan.in_source else own_file(system, receipt.root, path, receipt)
+            is_kept = path in plan.in_source or self._owned.is_owned(path)
+            found = None if is_kept else own_file(system, receipt.root, path, receipt)
             if found is not None:
                 going[path] = found
         directories = {}
         for path in sorted({*receipt.directories} - plan.in_source - {""}, reverse=True):
             place = f"{self._root}/{path}"
             found = system.lstat(place)
-            if found is None or not stat.S_ISDIR(found.st_mode):
+            if found is None or not stat.S_ISDIR(found.st_mode) or self._owned.is_kept(path):
                 continue
             if all(f"{path}/{name}" in going for name, _ in system.children(place)):
                 directories[path] = going[path] = found
@@ -199,7 +200,7 @@ class Tree(OneFile):
             rest = f", and {len(more)} more" if more else ""
             raise ResourceError(f"{self._root}: {first}{rest}; replacing it wants force: true")
         for path in plan.in_the_way:
-            if path in self._others.above:
+            if path in self._owned.above:
                 raise ResourceError(
                     f"{self._path(path)} is in the way, and another resource is declared below it"
                 )

@@ -14,7 +14,7 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.base import Context, Difference
 from puller.resources.checksums import sha256
-from puller.resources.files.others import Others
+from puller.resources.owned_paths import OwnedPaths
 from puller.resources.owners import (
     attribute_differences,
     group_id,
@@ -116,24 +116,24 @@ class Walk:
         root: str,
         source: str,
         wanted: Wanted,
-        others: Others,
+        owned: OwnedPaths,
         system: System,
         *,
         purge: bool,
         sensitive: bool,
     ) -> None:
-        self._root, self._source, self._wanted, self._others, self._system = (
+        self._root, self._source, self._wanted, self._owned, self._system = (
             root,
             source,
             wanted,
-            others,
+            owned,
             system,
         )
         self._purge, self._sensitive = purge, sensitive
         self._gives_set_id = wanted.gives_set_id
         self._plan = Plan()
         self._extra: _Found = {}
-        self._held: set[str] = set(others.above)
+        self._held: set[str] = set(owned.above)
         self._waiting: list[tuple[str, bool, bool]] = []
         """Directories: the path, whether the source has it, and whether it is there."""
 
@@ -154,7 +154,7 @@ class Walk:
             self._plan.in_source.add(path)
             if not is_text(path):
                 raise ResourceError(f"source {self._source}: the name of {printable(path)} is not UTF-8")
-            if path in self._others.filled:
+            if path in self._owned.filled:
                 continue
             if stat.S_ISDIR(entry.st_mode):
                 self._wanted_directory(path, entry, found)
@@ -174,7 +174,7 @@ class Walk:
     def _wanted_directory(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
         is_there = found is not None and stat.S_ISDIR(found.st_mode)
         self._waiting.append((path, True, is_there))
-        if path in self._others.places:
+        if path in self._owned.places:
             return
         if found is None:
             self._note(path, "absent", "a directory")
@@ -186,7 +186,7 @@ class Walk:
             self._block(path, found, "a directory")
 
     def _wanted_file(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
-        if path in self._others.places:
+        if path in self._owned.places:
             return
         if self._gives_set_id:
             require_trusted_source(f"{self._source}/{path}")
@@ -239,16 +239,15 @@ class Walk:
     # What it has not
 
     def _other(self, path: str, found: os.stat_result) -> None:
-        others, is_directory = self._others, stat.S_ISDIR(found.st_mode)
-        is_another = path in others.places or path in others.filled or path in others.mounted
+        owned, is_directory = self._owned, stat.S_ISDIR(found.st_mode)
         if self._purge:
-            if is_another:  # with all that is in it
+            if owned.is_owned(path):  # with all that is in it
                 self._held.update((path, *parents(path)))
                 return
             self._extra[path] = found
-        elif self._source or path in others.filled or path in others.mounted:
+        elif self._source or path in owned.filled or path in owned.mounted:
             return
-        elif path not in others.places and _has_attributes(found):
+        elif path not in owned.places and _has_attributes(found):
             self._compare_attributes(path, found)
         if is_directory:
             self._waiting.append((path, False, True))

@@ -9,13 +9,14 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.claims import Claim, Use
 from puller.resources.kernel import module_files
 from puller.resources.kernel.modprobe import load, require_modprobe, unload
 from puller.resources.kernel.module_files import (
@@ -27,7 +28,9 @@ from puller.resources.kernel.module_files import (
     normalized,
 )
 from puller.resources.owners import attribute_differences
+from puller.resources.spellings import Spellings
 from puller.system.protocol import Attributes
+from puller.values.file_mode import FileMode
 
 _ENSURE = ("present", "loaded", "absent", "blacklisted")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,54}")  # the kernel's limit is 55 characters
@@ -300,12 +303,18 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         return _paths_of(properties.name)
 
     @classmethod
-    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        known: dict[str, Any] = {}
-        for properties in declared(cls.type_name):
-            first = known.setdefault(normalized(properties.name), properties)
-            if first is not properties:
-                yield first, properties, "is the same module by another name"
+    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
+        del spellings
+        return normalized(properties.name)
+
+    @classmethod
+    def claims(cls, properties: KernelModuleProperties) -> Iterator[Claim]:
+        at_boot, configured = _paths_of(properties.name)
+        ensure, is_loaded = properties.ensure, properties.ensure in ("present", "loaded")
+        is_configured = ensure == "blacklisted" or (is_loaded and bool(properties.options))
+        for path, is_written in ((at_boot, is_loaded), (configured, is_configured)):
+            use = Use.WHOLE if is_written else Use.ABSENT
+            yield Claim(path, use, owner="root", group="root", mode=FileMode.parse("0644"))
 
 
 def _paths_of(name: str) -> tuple[str, str]:

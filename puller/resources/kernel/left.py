@@ -1,7 +1,8 @@
 """A kernel parameter that Puller has written and nobody declares any more: its line goes, the running value stays."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from puller.resources.claims import Claim
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import normalized
 from puller.resources.kernel.places import find_place
@@ -16,6 +17,11 @@ class LeftSysctl(Sysctl):
     def _file(self) -> EditedFile[dict[str, str]]:
         known = find_place(normalized(self.properties.name), self.context)
         return EditedFile.of(self.context, known or self.properties.path, parse)
+
+    @classmethod
+    def claims(cls, properties: SysctlProperties) -> Iterator[Claim]:
+        del properties
+        return iter(())
 
     @classmethod
     def places(cls, properties: SysctlProperties) -> Iterable[str]:

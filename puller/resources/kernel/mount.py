@@ -13,7 +13,14 @@ import msgspec
 
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.base import (
+    Declared,
+    Difference,
+    Properties,
+    PropertyError,
+    Resource,
+)
+from puller.resources.claims import Claim, Use
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
 from puller.resources.kernel.mount_options import is_bind, not_in_force
@@ -21,6 +28,7 @@ from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountSta
 from puller.resources.kernel.mount_sources import is_wanted
 from puller.resources.kernel.mount_table import Mounts, MountTable
 from puller.resources.paths import check_path
+from puller.resources.spellings import Spellings
 from puller.values.reference import Reference
 
 _ENSURE = ("mounted", "present", "unmounted", "absent")
@@ -229,14 +237,38 @@ class Mount(Resource[MountProperties, MountState]):
                 yield Reference.to(cls.type_name, path)
 
     @classmethod
-    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        mounts = declared(cls.type_name)
-        for file in declared("file") if mounts else ():
-            says_all = any(
-                getattr(file, name, None) is not None for name in ("content", "source", "template")
-            )
-            if file.name == fstab.FSTAB and says_all:
-                yield file, mounts[0], "has its line in a file whose content is given whole"
+    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
+        # The kernel mounts at the end of a link.
+        return spellings.directory(properties.name)
+
+    @classmethod
+    def claims(cls, properties: MountProperties) -> Iterator[Claim]:
+        point, is_gone = properties.name, properties.ensure in _GONE
+        # A bind mount of a file has a file as its mount point.
+        is_directory = not is_gone and not is_bind(properties.options)
+        yield Claim(point, Use.CONTENTS if is_directory else Use.KEPT if is_gone else Use.ANY)
+        if properties.ensure == "unmounted":  # its entry may stay in fstab
+            return
+        entry = Fields(
+            properties.device or "",
+            point,
+            properties.type or "",
+            properties.options,
+            properties.dump,
+            properties.pass_,
+        )
+
+        def rejects(line: str) -> bool:
+            others = fstab.parse(line).get(point, ())
+            return any(properties.ensure == "absent" or not one.fields.same_as(entry) for one in others)
+
+        yield Claim(
+            fstab.FSTAB,
+            Use.REMOVED_PART if properties.ensure == "absent" else Use.PART,
+            editor=cls.type_name,
+            lines=lambda: () if is_gone else (str(entry),),
+            rejects=rejects,
+        )
 
     @classmethod
     def check(cls, properties: MountProperties) -> Iterator[PropertyError]:

@@ -13,7 +13,14 @@ import msgspec
 
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError, reason
-from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.base import (
+    Declared,
+    Difference,
+    Properties,
+    PropertyError,
+    Resource,
+)
+from puller.resources.claims import Claim, Use
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import (
     module_of,
@@ -28,6 +35,7 @@ from puller.resources.kernel.parameters import (
 )
 from puller.resources.kernel.sysctl_files import BootFiles, Edit, edited, parse
 from puller.resources.paths import check_path
+from puller.resources.spellings import Spellings
 from puller.values.reference import Reference
 
 DEFAULT_PATH = "/etc/sysctl.d/90-puller.conf"
@@ -269,20 +277,31 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             yield from (Reference.to(cls.type_name, name) for name in spellings(other))
 
     @classmethod
-    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        first: dict[str, Any] = {}
-        for properties in declared(cls.type_name):
-            other: Any = first.setdefault(normalized(properties.name), properties)
-            if _says(other) != _says(properties):
-                yield other, properties, "is the same parameter, and is to have another value"
-        whole = {file.name: file for file in declared("file") if _says_all(file)}
-        for properties in declared(cls.type_name) if whole else ():
-            if properties.path in whole:
-                yield (
-                    whole[properties.path],
-                    properties,
-                    "has its line in a file whose content is given whole",
-                )
+    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
+        del spellings
+        return normalized(properties.name)
+
+    @classmethod
+    def agree(cls, first: SysctlProperties, second: SysctlProperties) -> SysctlProperties:
+        """Values are equal if their words are: the kernel reads blanks and tabs alike."""
+        from puller.resources.agreeing import agree  # few manifests declare a parameter twice
+
+        return agree(first, second, rules={"value": _one_value})
+
+    @classmethod
+    def claims(cls, properties: SysctlProperties) -> Iterator[Claim]:
+        key, value = normalized(properties.name), str(properties.value).split()
+
+        def rejects(line: str) -> bool:
+            return any(name == key and other.split() != value for name, other in parse(line).items())
+
+        if properties.ensure == "absent":
+            yield Claim(properties.path, Use.REMOVED_PART, editor=cls.type_name)
+        else:
+            line = f"{properties.name} = {properties.value}"
+            yield Claim(
+                properties.path, Use.PART, editor=cls.type_name, lines=lambda: (line,), rejects=rejects
+            )
 
     @classmethod
     def check(cls, properties: SysctlProperties) -> Iterator[PropertyError]:
@@ -311,9 +330,9 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return False
 
 
-def _says(properties: Any) -> tuple[str, list[str]]:
-    return properties.ensure, str(properties.value).split()
-
-
-def _says_all(file: Any) -> bool:
-    return any(getattr(file, name, None) is not None for name in ("content", "source", "template"))
+def _one_value(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    if str(one).split() != str(other).split():
+        raise ValueError(f"{one!r} is not {other!r}")
+    return one

@@ -36,6 +36,11 @@ class Layout(ABC):
     def paths(self, name: str) -> Sequence[str]:
         """All files that a repository may have; the last is the one that makes it known."""
 
+    def written(self, properties: RepositoryProperties) -> dict[str, bool]:
+        """Return each of ``paths``, and whether a repository with these properties may have a file there."""
+        *others, source = self.paths(properties.name)
+        return {**dict.fromkeys(others, properties.key is not None), source: True}
+
     @abstractmethod
     def require(self, properties: RepositoryProperties) -> None:
         """Raise for properties that only the other package manager knows, or that this one needs."""
@@ -83,6 +88,14 @@ class AptLayout(Layout):
             f"{self.root}/preferences.d/{name}.pref",
             f"{self.root}/sources.list.d/{name}.sources",
         )
+
+    def written(self, properties: RepositoryProperties) -> dict[str, bool]:
+        keyring, preferences, source = self.paths(properties.name)
+        return {
+            keyring: properties.key is not None,
+            preferences: properties.priority is not None,
+            source: True,
+        }
 
     def require(self, properties: RepositoryProperties) -> None:
         if not properties.suites:

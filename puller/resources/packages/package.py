@@ -18,6 +18,7 @@ from puller.resources.base import Content, Difference, PropertyError, Resource
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
+from puller.resources.spellings import Spellings
 
 if TYPE_CHECKING:  # the package managers are imported when one is asked
     from puller.resources.packages.conflicts import Claims, DryRun
@@ -452,6 +453,12 @@ class Package(Resource[PackageProperties, PackageState]):
     @classmethod
     def check(cls, properties: PackageProperties) -> Iterator[PropertyError]:
         yield from check_package(properties)
+
+    @classmethod
+    def identity(cls, properties: PackageProperties, spellings: Spellings) -> Hashable:
+        from puller.resources.packages.names import canonical_name
+
+        return canonical_name(properties.name, spellings.facts)
 
     @classmethod
     def agree(cls, first: PackageProperties, second: PackageProperties) -> PackageProperties:

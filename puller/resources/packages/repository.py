@@ -14,6 +14,7 @@ import msgspec
 from puller.errors import ResourceError, reason
 from puller.resources.base import Content, Declared, Difference, PropertyError, Resource
 from puller.resources.checksums import described, sha256
+from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences
 from puller.resources.packages.layouts import AptLayout, DnfLayout, Files, Layout
 from puller.resources.packages.openpgp import Key, is_armoured, parse_key
@@ -22,6 +23,7 @@ from puller.resources.packages.repository_properties import RepositoryProperties
 from puller.resources.packages.sources import Sources
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
+from puller.values.file_mode import FileMode
 from puller.values.reference import Reference
 
 if TYPE_CHECKING:
@@ -299,6 +301,15 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             for file in declared("file")
             if file.ensure == "absent" and file.name.startswith(directories)
         )
+
+    @classmethod
+    def claims(cls, properties: RepositoryProperties) -> Iterator[Claim]:
+        # The package manager is known later, so the files of each one are claimed.
+        is_present = properties.ensure == "present"
+        for layout in _LAYOUTS.values():
+            for path, is_written in layout.written(properties).items():
+                use = Use.WHOLE if is_present and is_written else Use.ABSENT
+                yield Claim(path, use, owner="root", group="root", mode=FileMode.parse("0644"))
 
     @classmethod
     def places(cls, properties: RepositoryProperties) -> Iterable[str]:

@@ -13,8 +13,10 @@ from typing import Any
 
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.checksums import sha256
+from puller.resources.claims import Claim, Use
+from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import check_managed
 from puller.resources.receipts import SCAFFOLDS, Receipts
 from puller.resources.scaffolds.changes import clear, place
@@ -98,9 +100,12 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         # 1. Render
         tree, purge = self._wanted(), wants_files and properties.purge
         # 2. Look and decide
-        target = look_at(system, properties.name, tree, recognise=self._post.made, purge=purge)
+        purged = self._owned if purge else None
+        target = look_at(system, properties.name, tree, recognise=self._post.made, purged=purged)
         if wants_files and not purge and properties.removed == ABSENT:
-            target = with_own_leftovers(system, target, tree, self._receipts.load())
+            receipt = self._receipts.load()
+            if {*receipt.files, *receipt.directories} - {*tree.files, *tree.directories, ""}:
+                target = with_own_leftovers(system, target, tree, receipt, self._owned())
         if not wants_files:
             return remaining(target)
         return compare(target, tree, self._ownership(), system, self._is_program)
@@ -231,6 +236,10 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
         return over_data(scope, data, self.context.files)
 
+    def _owned(self) -> OwnedPaths:
+        """The paths below the target that belong to other resources."""
+        return owned_below(self.properties.name, self.context, f"{self.type_name}#{self.properties.name}")
+
     def _ownership(self) -> Ownership:
         properties = self.properties
         return Ownership.resolve(properties.owner, properties.group, properties.mode, self.context)
@@ -252,9 +261,20 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             from puller.system.mounts import refuse_mounted_among  # only when something is in the way
 
             refuse_mounted_among(target.root, replaced, actual.purged)
+        self._refuse_other_writers(target, actual)
         # Rendered a second time only where something is written: looking at a stable tree costs one rendering.
         if any(path not in target.same for path in actual.changed):
             require_same(self._wanted(), self._render())
+
+    def _refuse_other_writers(self, target: Target, actual: ScaffoldState) -> None:
+        """Raise for a file to be written that another resource writes as well: each run would change it twice."""
+        written = [path for path in actual.changed if path not in target.same]
+        owners = self._owned().owners if written else {}
+        for path in written:
+            mine = Claim(target.path(path), Use.WHOLE)
+            for owner in owners.get(path, ()):
+                if why := mine.contradicts(owner.claim):
+                    raise ResourceError(f"{why}: {owner.reference}")
 
     def _place(self, target: Target, actual: ScaffoldState) -> None:
         system, wanted, ownership = self.context.system, self._wanted(), self._ownership()
@@ -334,14 +354,13 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         return (properties.name,)
 
     @classmethod
-    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        purged = [one for one in declared(cls.type_name) if one.purge and one.ensure == "present"]
-        others = [*filter(_has_content, declared("file")), *declared("link")] if purged else []
-        present = [one for one in others if one.ensure == "present"]
-        for scaffold in purged:
-            for one in present:
-                if one.name.startswith(f"{scaffold.name}/"):
-                    yield scaffold, one, "is where another resource leaves only what is its own"
+    def claims(cls, properties: ScaffoldProperties) -> Iterator[Claim]:
+        # An absent scaffold removes only its own files.
+        yield Claim(properties.name, Use.CONTENTS if properties.ensure == "present" else Use.KEPT)
+
+    @classmethod
+    def purges(cls, properties: ScaffoldProperties) -> Sequence[str]:
+        return [properties.name] if properties.purge and properties.ensure == "present" else ()
 
     @classmethod
     def check(cls, properties: ScaffoldProperties) -> Iterator[PropertyError]:
@@ -388,7 +407,3 @@ def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:
 
 def _post_commands(properties: ScaffoldProperties) -> tuple[PostCommand, ...]:
     return tuple(PostCommand(pattern, text) for item in properties.post for pattern, text in item.items())
-
-
-def _has_content(file: Any) -> bool:
-    return any(getattr(file, name) is not None for name in ("content", "source", "template"))

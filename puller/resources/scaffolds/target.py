@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from puller.errors import ResourceError
+from puller.resources.owned_paths import OwnedPaths
 from puller.resources.paths import require_makeable
 from puller.resources.receipts import Receipt, own_file
 from puller.resources.scaffolds.tree import Tree
@@ -59,8 +60,14 @@ class Target(msgspec.Struct, frozen=True):
         return missing if self.itself is not None else ["", *missing]
 
 
-def look_at(system: System, name: str, tree: Tree, *, recognise: Recognise, purge: bool) -> Target:
-    """Compare a directory with a tree. Raises ``OSError``, and ``ResourceError`` for a link to nothing."""
+def look_at(
+    system: System, name: str, tree: Tree, *, recognise: Recognise, purged: Callable[[], OwnedPaths] | None
+) -> Target:
+    """Compare a directory with a tree.
+
+    ``purged`` returns the paths that a purge leaves to other resources. ``None``: nothing is purged. Raises
+    ``OSError``, and ``ResourceError`` for a link to nothing.
+    """
     root = _resolved(system, name)
     itself = system.lstat(root)
     directories: dict[str, Found] = {}
@@ -73,8 +80,8 @@ def look_at(system: System, name: str, tree: Tree, *, recognise: Recognise, purg
         if found is not None and _is_same(system, root, path, found, tree.files[path].data, recognise)
     }
     foreign = Foreign()
-    if purge and itself is not None and stat.S_ISDIR(itself.st_mode):
-        foreign = find_foreign(system, root, itself.st_dev, files, directories)
+    if purged is not None and itself is not None and stat.S_ISDIR(itself.st_mode):
+        foreign = find_foreign(system, root, itself.st_dev, (files, directories), purged())
     return Target(root, itself, files, directories, frozenset(same), foreign)
 
 
@@ -113,10 +120,15 @@ def find_foreign(
     system: System,
     root: str,
     device: int,
-    files: Mapping[str, Found],
-    directories: Mapping[str, Found],
+    rendered: tuple[Mapping[str, Found], Mapping[str, Found]],
+    owned: OwnedPaths,
 ) -> Foreign:
-    """All below ``root`` that is none of these files and directories. What is mounted there is another's."""
+    """Return everything below ``root`` that neither the scaffold renders nor another resource owns.
+
+    ``device`` is the file system of ``root``. Other file systems are left alone. ``rendered`` are the files and the
+    directories of the scaffold.
+    """
+    files, directories = rendered
     things: dict[str, os.stat_result] = {}
     others: list[str] = []
     waiting: list[tuple[str, os.stat_result | None]] = [("", None)]
@@ -125,13 +137,16 @@ def find_foreign(
         children = system.children(f"{root}/{directory}" if directory else root)
         for name, found in children:
             path = f"{directory}/{name}" if directory else name
+            # An undeclared mount point is refused later, so that the run reports it.
+            if path in owned.places or path in owned.filled:
+                continue
             if stat.S_ISDIR(found.st_mode):
                 # A link to a directory is none here, so the walk never leaves the target.
                 if found.st_dev == device:
                     waiting.append((path, found))
             elif path not in files or not gives_way(found):
                 things[path] = found
-        if itself is not None and directory not in directories:
+        if itself is not None and directory not in directories and directory not in owned.above:
             if children:
                 others.append(directory)
             else:
@@ -139,14 +154,26 @@ def find_foreign(
     return Foreign(dict(sorted(things.items())), tuple(reversed(others)))
 
 
-def with_own_leftovers(system: System, target: Target, tree: Tree, receipt: Receipt) -> Target:
-    """The target, with what the scaffold has made there and does not make any more as foreign to it."""
+def with_own_leftovers(
+    system: System, target: Target, tree: Tree, receipt: Receipt, owned: OwnedPaths
+) -> Target:
+    """Return the target with the files that the scaffold made earlier and does not render any more.
+
+    A file that another resource owns now is not among them.
+    """
     things: dict[str, os.stat_result] = {}
     for path in receipt.files:
+        if owned.is_owned(path):
+            continue
         if path not in tree.files and (found := own_file(system, target.root, path, receipt)) is not None:
             things[path] = found
     directories = sorted(
-        (path for path in receipt.directories if path and path not in tree.directories), reverse=True
+        (
+            path
+            for path in receipt.directories
+            if path and path not in tree.directories and not owned.is_kept(path)
+        ),
+        reverse=True,
     )
     return msgspec.structs.replace(target, foreign=Foreign(things, tuple(directories)))
 

@@ -14,11 +14,13 @@ from typing import Any
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, describe_attributes
 from puller.resources.paths import PathState, require_makeable
 from puller.resources.services.cron_schedule import Schedule
 from puller.system.protocol import Attributes
+from puller.values.file_mode import FileMode
 
 DIRECTORY = "/etc/cron.d"
 ATTRIBUTES = Attributes(0, 0, 0o644)
@@ -187,12 +189,9 @@ class Cron(Resource[CronProperties, CronState]):
         return agree(first, second, exact=("user",))
 
     @classmethod
-    def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
-        jobs = {_path(job): job for job in declared(cls.type_name)}
-        for other in declared("file"):
-            job = jobs.get(other.name)
-            if job is not None and not job.ensure == other.ensure == "absent":
-                yield job, other, "is the file of another resource, too"
+    def claims(cls, properties: CronProperties) -> Iterator[Claim]:
+        use = Use.ABSENT if properties.ensure == "absent" else Use.WHOLE
+        yield Claim(_path(properties), use, owner="root", group="root", mode=FileMode.parse("0644"))
 
     @classmethod
     def places(cls, properties: CronProperties) -> Iterable[str]:

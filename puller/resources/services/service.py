@@ -11,14 +11,24 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import (
+    Declared,
+    Difference,
+    Properties,
+    PropertyError,
+    Resource,
+)
+from puller.resources.claims import Claim, Use
 from puller.resources.services.managers import SYSTEM, Manager, manager_of
 from puller.resources.services.systemd import Systemd, Unit
+from puller.resources.services.unit_files import UNIT_DIRECTORIES
+from puller.resources.services.unit_names import unit_of
+from puller.resources.spellings import Spellings
 from puller.system.identity import Identity
 from puller.values.reference import Reference
 
@@ -83,6 +93,27 @@ class Service(Resource[ServiceProperties, Unit]):
 
         if properties.scope == "system":
             yield from links_of(properties.name)
+
+    @classmethod
+    def identity(cls, properties: ServiceProperties, spellings: Spellings) -> Hashable:
+        if properties.scope != "system":
+            return properties.scope, properties.user, unit_of(properties.name)
+        from puller.resources.services.unit_links import aliased_unit  # services are few
+
+        return aliased_unit(unit_of(properties.name), spellings)
+
+    @classmethod
+    def claims(cls, properties: ServiceProperties) -> Iterator[Claim]:
+        if properties.scope == "system" and properties.enable == _MASKED:
+            # The mask is a link in the place of the unit file.
+            yield Claim(f"{UNIT_DIRECTORIES[0]}/{unit_of(properties.name)}", Use.LINK)
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        from puller.resources.services.unit_links import contradictory_links
+
+        services = [one for one in declared(cls.type_name) if isinstance(one, ServiceProperties)]
+        return contradictory_links(services, declared)
 
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
         ensure = self.properties.ensure

@@ -1,12 +1,19 @@
-"""Links by which a unit is enabled, masked or called by another name, which no manifest has."""
+"""Links that enable or mask a unit, or give it another name. systemctl makes them, so no manifest declares them."""
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from puller.resources.base import Declared
+from puller.resources.services.unit_files import UNIT_DIRECTORIES
+from puller.resources.services.unit_names import unit_of
+from puller.system.real_paths import RealPaths
 
 DIRECTORY = "/etc/systemd/system"
 """Where ``systemctl enable``, ``link`` and ``mask`` make links of the system's units."""
 
+_MASK = "/dev/null"
 _WANTED_BY = (".wants", ".requires", ".upholds")
 
 
@@ -15,7 +22,8 @@ def links_of(name: str) -> Iterator[str]:
 
     These are its own, other names that lead to it, and those in the directories of what wants it.
     """
-    names = {name, f"{name}.service"}
+    unit = unit_of(name)
+    names = {unit, aliased_unit(unit, RealPaths())}
     with contextlib.suppress(OSError):  # a machine without systemd
         for entry in os.listdir(DIRECTORY):
             path = os.path.join(DIRECTORY, entry)
@@ -23,6 +31,36 @@ def links_of(name: str) -> Iterator[str]:
                 yield path
             elif entry.endswith(_WANTED_BY):
                 yield from (inner for inner in _paths(path, names) if os.path.lexists(inner))
+
+
+def aliased_unit(unit: str, paths: RealPaths) -> str:
+    """Return the unit that a name leads to on this machine: ``sshd.service`` is a link to ``ssh.service``."""
+    for directory in UNIT_DIRECTORIES:
+        path = f"{directory}/{unit}"
+        target = paths.directory(path)
+        if target != paths.of(path):
+            name = os.path.basename(target)
+            is_unit = target != _MASK and unit_of(name) == name
+            return name if is_unit else unit
+        if os.path.lexists(path):
+            break
+    return unit
+
+
+def contradictory_links(services: Sequence[Any], declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+    """Find declared links that enable a unit against ``enable`` of its service, or disable it."""
+    enable = {unit_of(one.name): one for one in services if one.scope == "system" and one.enable is not None}
+    for properties in (*declared("link"), *declared("file")) if enable else ():
+        above, _, unit = properties.name.rpartition("/")
+        service = enable.get(unit)
+        if service is None or not above.endswith(_WANTED_BY) or os.path.dirname(above) != DIRECTORY:
+            continue
+        if (properties.ensure == "absent") is (service.enable is True):
+            yield (
+                service,
+                properties,
+                f"does not agree with enable: {str(service.enable).lower()} of the service",
+            )
 
 
 def _paths(directory: str, names: set[str]) -> Iterator[str]:

@@ -49,54 +49,42 @@ REFUSED: list[tuple[str, list[str]]] = [
         [f"setting: [{{a: {{{YAML}, key: x.y, value: 1}}}}, {{b: {{{YAML}, key: [x, y], value: '1'}}}}]"],
     ),
     (
-        "line#a: edits a file whose content is managed as a whole: file#/f",
+        "line#a: edits the file at /f, but another resource writes the whole file: file#/f",
         [f"file: [{{/f: {{content: x, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ),
     (
-        "block#/f: edits a file whose source is managed as a whole: file#/f",
+        "block#/f: edits the file at /f, but another resource writes the whole file: file#/f",
         [f"file: [{{/f: {{source: /g, {FILE}}}}}]", "block: [{/f: {content: x}}]"],
     ),
     (
-        "setting#a: edits a file whose template is managed as a whole: file#/f",
+        "setting#a: edits the file at /f, but another resource writes the whole file: file#/f",
         [f"file: [{{/f: {{template: /g, {FILE}}}}}]", f"setting: [{{a: {{{INI}, value: '1'}}}}]"],
     ),
     (
-        "line#a: edits a file whose content is managed as a whole: file#/f",
+        "line#a: edits the file at /f, but another resource writes the whole file: file#/f",
         [
             "file: [{/f: {content: x, owner: root, group: root, mode: x00}}]",
             "line: [{a: {path: /f, line: x}}]",
         ],
     ),
     (
-        "line#a: edits a file that is to be absent: file#/f",
+        "line#a: edits the file at /f, but another resource requires that nothing exists: file#/f",
         ["file: [{/f: {ensure: absent}}]", "line: [{a: {path: /f, line: x}}]"],
     ),
     (
-        "line#a: edits a file where another resource leaves only what is its own: scaffold#/d",
-        ["scaffold: [{/d: {source: /t, purge: true}}]", "line: [{a: {path: /d/sub/f, line: x}}]"],
-    ),
-    (
-        "file#/d/f: is where another resource leaves only what is its own: scaffold#/d",
-        ["scaffold: [{/d: {source: /t, purge: true}}]", f"file: [{{/d/f: {{content: x, {FILE}}}}}]"],
-    ),
-    (
-        "link#/d/sub/l: is where another resource leaves only what is its own: scaffold#/d",
-        ["link: [{/d/sub/l: {target: /f}}]", "scaffold: [{/d: {source: /t, purge: true}}]"],
-    ),
-    (
-        "link#/f: is a link where another resource wants none: file#/f",
+        "file#/f: writes the whole file at /f, but another resource requires a link: link#/f",
         ["link: [{/f: {target: /g, force: true}}]", f"file: [{{/f: {{content: x, {FILE}}}}}]"],
     ),
     (
-        "link#/f: is a link where another resource wants none: file#/f",
+        "file#/f: requires that nothing exists at /f, but another resource requires a link: link#/f",
         ["link: [{/f: {target: /g}}]", "file: [{/f: {ensure: absent}}]"],
     ),
     (
-        "link#/f: is a link where another resource wants none: file#/f",
+        "file#/f: writes the whole file at /f, but another resource requires that nothing exists: link#/f",
         ["link: [{/f: {ensure: absent}}]", f"file: [{{/f: {{content: x, {FILE}}}}}]"],
     ),
     (
-        "line#a: edits a file that is to be directory: file#/f",
+        "line#a: edits the file at /f, but another resource requires a directory: file#/f",
         [f"file: [{{/f: {{ensure: directory, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ),
 ]
@@ -132,6 +120,9 @@ FINE = [
     [f"file: [{{/f: {{ensure: exists, content: x, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     [f"file: [{{/f: {{{FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ["file: [{/f: {ensure: absent}}]", "line: [{a: {path: /f, line: x, ensure: absent}}]"],
+    ["scaffold: [{/d: {source: /t, purge: true}}]", "line: [{a: {path: /d/sub/f, line: x}}]"],
+    ["scaffold: [{/d: {source: /t, purge: true}}]", f"file: [{{/d/f: {{content: x, {FILE}}}}}]"],
+    ["link: [{/d/sub/l: {target: /f}}]", "scaffold: [{/d: {source: /t, purge: true}}]"],
     ["scaffold: [{/d: {source: /t}}]", "line: [{a: {path: /d/f, line: x}}]"],
     ["scaffold: [{/d: {source: /t, purge: true}}]", "line: [{a: {path: /dd/f, line: x}}]"],
     ["scaffold: [{/d: {source: /t, purge: true}}]", "link: [{/dd: {target: x}}]"],

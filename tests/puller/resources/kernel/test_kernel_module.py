@@ -490,9 +490,7 @@ def test_one_module_by_two_names_is_an_error_at_load(tmp_path: Path) -> None:
         return yaml.safe_dump({"resources": [{"kernel_module": [*modules]}]})
 
     assert load(tmp_path, declared({"a_b": {}}, {"a_b": {"options": ["x=1"]}})) == ["kernel_module#a_b"]
-    with pytest.raises(
-        ManifestError, match=r"is the same module by another name: kernel_module#a-b at manifest\.yaml"
-    ):
+    with pytest.raises(ManifestError, match=r"first at manifest\.yaml:\d+ as kernel_module#a-b, and"):
         load(tmp_path, declared({"a-b": {}}, {"a_b": {"ensure": "blacklisted"}}))
     with pytest.raises(ManifestError, match="ensure is 'blacklisted' here and 'present' there"):
         load(tmp_path, declared({"a": {}}, {"a": {"ensure": "blacklisted"}}))

@@ -613,7 +613,7 @@ def test_declarations_agree_or_do_not(machine: Machine) -> None:
 
 def test_a_fstab_whose_content_is_given_whole_holds_no_entries_of_others(machine: Machine) -> None:
     attributes = "owner: root, group: root, mode: '0644'"
-    with pytest.raises(ManifestError, match="has its line in a file whose content is given whole"):
+    with pytest.raises(ManifestError, match="another resource writes the whole file: file#"):
         machine.apply(f"file: {{name: {machine.fstab}, content: x, {attributes}}}", mount("a"))
 
 

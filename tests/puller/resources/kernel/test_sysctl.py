@@ -376,10 +376,13 @@ def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
         ("sysctl: {name: vm.swappiness, value: 1, path: sysctl.conf}", "wanted an absolute path"),
         ("sysctl: {name: vm.swappiness, value: 1, ensure: latest}", "wanted present or absent"),
         ("sysctl: [{vm.swappiness: {value: 1}}, {vm.swappiness: {value: 2}}]", "the two do not agree"),
-        ("sysctl: [{vm.swappiness: {value: 1}}, {vm/swappiness: {value: 2}}]", "is to have another value"),
+        (
+            "sysctl: [{vm.swappiness: {value: 1}}, {vm/swappiness: {value: 2}}]",
+            "as sysctl#vm.swappiness, and the two do not agree",
+        ),
         (
             "sysctl: [{vm.swappiness: {value: 1}}, {vm/swappiness: {ensure: absent}}]",
-            "is to have another value",
+            "as sysctl#vm.swappiness, and the two do not agree",
         ),
     ],
 )
@@ -390,7 +393,7 @@ def test_what_cannot_be_is_found_when_the_manifest_is_read(machine: Machine, ent
 
 def test_a_file_whose_content_is_given_whole_holds_no_line_of_others(machine: Machine) -> None:
     attributes = "owner: root, group: root, mode: '0440'"
-    with pytest.raises(ManifestError, match="has its line in a file whose content is given whole: file#"):
+    with pytest.raises(ManifestError, match="another resource writes the whole file: file#"):
         machine.apply(f"file: {{name: CONF, content: x, {attributes}}}", sysctl("vm.swappiness", 1))
 
 

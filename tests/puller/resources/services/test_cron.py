@@ -319,7 +319,7 @@ def test_a_run_after_one_that_was_killed_converges(tmp_path: Path, path: Path, a
 def test_a_file_in_its_place_is_found_when_the_manifest_is_read(tmp_path: Path, path: Path) -> None:
     file = {"content": "x", "owner": "root", "group": "root", "mode": "0644"}
     job = {"schedule": "@daily", "command": "true"}
-    with pytest.raises(ManifestError, match=r"is the file of another resource, too: cron#backup at "):
+    with pytest.raises(ManifestError, match=r"writes the whole file: cron#backup at "):
         apply(tmp_path, [{"cron": [{"backup": job}]}, {"file": [{str(path): file}]}])
     gone = [{"cron": [{"backup": {"ensure": "absent"}}]}, {"file": [{str(path): {"ensure": "absent"}}]}]
     assert [event.state for event in apply(tmp_path, gone)] == ["stable", "stable"]

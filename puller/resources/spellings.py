@@ -1,0 +1,14 @@
+"""The canonical forms of names on the machine that a manifest is read for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from puller.system.real_paths import RealPaths
+
+
+class Spellings(RealPaths):
+    """Canonical paths, and the facts that other canonical names depend on."""
+
+    def __init__(self, facts: Mapping[str, Any], links: Mapping[str, str] | None = None) -> None:
+        super().__init__(links)
+        self.facts = facts
