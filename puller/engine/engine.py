@@ -132,7 +132,7 @@ class Engine:
         self._pending.keep_only(self._catalog.subscribers(), self._catalog.may_declare)
         progress, events = self._progress, []
         for index in self._catalog.order:
-            declaration = self._catalog.declarations[index]
+            declaration = self._catalog.attended(index)
             # 2. Its turn.
             if why := self._settings.stopping() or progress.why_stopped(declaration):
                 event = self._not_reached(index, declaration, why)
@@ -349,14 +349,14 @@ class Engine:
         if remaining := resource.differences(actual):
             raise ResourceError("; ".join(f"after the change, {difference}" for difference in remaining))
         if self._observer is not None:
-            self._observer.after_change(self._catalog.declarations[index], resource, actual)
+            self._observer.after_change(self._catalog.attended(index), resource, actual)
         return actual
 
     def _note_change(
         self, index: int, resource: Resource[Any, Any], actual: Any, differences: Sequence[Difference]
     ) -> None:
         if self._observer is not None:
-            declaration = self._catalog.declarations[index]
+            declaration = self._catalog.attended(index)
             self._observer.before_change(declaration, resource, actual, differences)
 
     def _check_health(self, declaration: Declaration, event: Event) -> None:

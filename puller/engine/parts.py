@@ -52,8 +52,11 @@ class Parts:
         return found
 
     def _wholes(self) -> Iterator[tuple[int, Hashable]]:
+        declarations = self._catalog.declarations
         for index in self._catalog.order:
-            declaration = self._catalog.declarations[index]
+            if index >= len(declarations):  # a reversal
+                continue
+            declaration = declarations[index]
             if (whole := declaration.type.whole(declaration.properties)) is not None:
                 yield index, whole
 

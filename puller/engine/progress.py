@@ -19,7 +19,8 @@ class Progress:
 
     def __init__(self, catalog: Catalog, before: Sequence[Event] = ()) -> None:
         self._catalog = catalog
-        self.events: list[Event | None] = [*([None] * len(catalog.declarations)), *before]
+        own = len(catalog.declarations) + len(catalog.reversals)
+        self.events: list[Event | None] = [*([None] * own), *before]
         """By index; ``None`` for what has not had its turn."""
         self._stopped: dict[int, str] = {}
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""

@@ -159,7 +159,7 @@ class Transactions:
 
     def _directly_after(self, index: int, first: Resource[Any, Any], key: Hashable) -> Iterator[Member]:
         for other in self._catalog.order[self._positions[index] + 1 :]:
-            declaration = self._catalog.declarations[other]
+            declaration = self._catalog.attended(other)
             # A transaction ends at what has conditions of its own, fails, or must not be reached after a failure: what
             # becomes of it may depend on what is done before it.
             if (
@@ -185,5 +185,5 @@ class Transactions:
             yield other, member, found
 
     def _made(self, index: int) -> Resource[Any, Any]:
-        declaration = self._catalog.declarations[index]
+        declaration = self._catalog.attended(index)
         return declaration.type(declaration.properties, self._context_of(declaration))

@@ -19,13 +19,24 @@ class Catalog(msgspec.Struct):
     declarations: list[Declaration]
     """Those of a child manifest before the ``apply`` resource that brings it."""
     order: list[int]
+    """Indexes of declarations, and of ``reversals`` after them."""
     links: Links = msgspec.field(default_factory=Links)
+    reversals: list[Declaration] = msgspec.field(default_factory=list)
+    """Changes that the run takes back, numbered after the declarations.
+
+    No resource takes one for a declaration: whatever resources ask about the catalog is answered from ``declarations``.
+    """
 
     def names_of(self, type_name: str) -> list[str]:
         """The names of all declared resources of a type."""
         return [
             d.properties.name for d in self.declarations if d.type.type_name == type_name and d.loop is None
         ]
+
+    def attended(self, index: int) -> Declaration:
+        """Return the declaration or the reversal with an index of ``order``."""
+        declared = len(self.declarations)
+        return self.declarations[index] if index < declared else self.reversals[index - declared]
 
     def may_declare(self, reference: str) -> bool:
         """Whether a loop that cannot be evaluated on this machine may have made this resource."""
@@ -58,7 +69,7 @@ class Catalog(msgspec.Struct):
     @property
     def is_partial(self) -> bool:
         """Whether it was limited to a part of what is declared."""
-        return len(self.order) < len(self.declarations)
+        return len(self.order) < len(self.declarations) + len(self.reversals)
 
     def limited_to(self, patterns: Iterable[str]) -> Self:
         """The part of it that these references name, and what that requires; ``*`` stands for any text.

@@ -28,7 +28,7 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
 
     manifests: list[Manifest]
     owners: list[int]
-    """The number of the manifest that a resource belongs to, by its index."""
+    """The number of the manifest that a resource or a reversal belongs to, by its index."""
     shared: dict[int, list[int]]
     """The numbers of the later manifests that declare a resource as well, by its index."""
 
@@ -79,7 +79,7 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
 
     @cached_property
     def _numbers(self) -> dict[int, list[int]]:
-        declared = zip(self.declarations, self.owners, strict=True)
+        declared = zip([*self.declarations, *self.reversals], self.owners, strict=True)
         return {
             id(declaration): [owner, *self.shared.get(index, ())]
             for index, (declaration, owner) in enumerate(declared)

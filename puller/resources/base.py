@@ -458,6 +458,30 @@ class Resource(ABC, Generic[P, S]):
         return False
 
     @classmethod
+    def may_replace(cls, properties: Any) -> bool:
+        """Whether it may bring what takes the place of a leftover, which is removed afterwards.
+
+        The answer is no for a resource that only acts on what others bring, such as a service.
+        """
+        del properties
+        return True
+
+    @classmethod
+    def occupies(cls, properties: Any, state_directory: Path) -> Iterable[str]:
+        """The paths and directories of a leftover: resources that fill one of them come before its removal."""
+        del state_directory
+        return (*cls.places(properties), *cls.fills(properties))
+
+    @classmethod
+    def hinders(cls, properties: Any, declared: Sequence[Any]) -> bool:
+        """Whether a leftover keeps one of the ``declared`` resources of its type from being made.
+
+        Then it is removed first. Otherwise it is removed after them.
+        """
+        del properties, declared
+        return False
+
+    @classmethod
     def tool_paths(cls, properties: Any) -> Iterable[str]:
         """Return further paths that the tools of this machine keep for the resource, which a purge leaves.
 

@@ -106,6 +106,10 @@ class Exec(Resource[ExecProperties, ExecState]):
     _notes: tuple[str, ...] = ()
     _may_enter = False
 
+    @classmethod
+    def may_replace(cls, properties: ExecProperties) -> bool:
+        return not properties.refreshonly
+
     def look(self) -> ExecState:
         return ExecState(self._completed)
 

@@ -211,13 +211,13 @@ class Enforcement(msgspec.Struct):
     def in_force(self, bundle: Installed, known: Callable[[], Collection[Reference]]) -> InForce:
         """The chosen bundle; on trial, with the paths that the one to roll back to makes whole by itself."""
         if self.trial is None and not self._is_unproven(bundle):
-            return InForce(bundle.version, bundle.sha256)
-        whole: frozenset[str] | None = None
-        if (back := self.rollback.target(except_for=bundle.sha256)) is not None:
-            whole = frozenset()
+            return InForce(bundle.version, bundle.sha256, is_back=self.back is not None)
+        whole: frozenset[str] = frozenset()
+        back = self.rollback.target(except_for=bundle.sha256)
+        if back is not None:
             with contextlib.suppress(PullerError):
                 whole = whole_paths(read_manifest(back, self.means.inputs, known()).declarations)
-        return InForce(bundle.version, bundle.sha256, has_passed=False, whole=whole)
+        return InForce(bundle.version, bundle.sha256, False, whole, back.sha256 if back is not None else "")
 
     def _is_unproven(self, bundle: Installed) -> bool:
         """Whether it should be on trial: also where that could not be put on record."""

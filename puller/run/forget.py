@@ -54,7 +54,7 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
     # The store last: as long as something is in it, what was cut short here can be asked for again.
     Trials(directories, warn, noop=False).close(name)
     PendingRefreshes(directories.pending_refreshes, name).keep_only(())
-    TrialCopies(directories.trials / name, warn).keep([])
+    TrialCopies(directories.trials / name, warn).keep(())
     Managed(directories, warn).forget(name)
     pins.remove(name)
     store.remove(name)

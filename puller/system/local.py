@@ -104,6 +104,9 @@ class LocalSystem:
     def expect_link(self, path: str, target: str) -> None:
         """As for ``expect``."""
 
+    def expect_content(self, path: str, content: bytes | None, attributes: Attributes | None = None) -> None:
+        """As for ``expect``."""
+
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         return False
 
@@ -458,12 +461,15 @@ def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | 
 
 
 def _find_directory(path: str) -> tuple[int, int] | None:
-    """Which directory is at a path; none is no error here."""
+    """Return the identity of the directory at a path; ``None`` without one.
+
+    A file at the path is left out: when a directory replaces it, that may get the file's inode number, or another.
+    """
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,16 @@ class NoopSystem(LocalSystem):
         self._real = RealPaths()
         self._links: dict[str, str] = {}
         """Where the links lead that this run would have made."""
+        self._contents: dict[str, tuple[os.stat_result, bytes] | None] = {}
+        """Files that this run would have restored, and ``None`` for paths that it would have taken back."""
         self._accounts: dict[AccountKind, dict[str, int | None]] = {"user": {}, "group": {}}
 
     def lstat(self, path: str) -> os.stat_result | None:
-        return super().lstat(self._at(path))
+        path = self._at(path)
+        if path in self._contents:
+            known = self._contents[path]
+            return known and known[0]
+        return super().lstat(path)
 
     def is_directory(self, path: str) -> bool:
         path = self._through(path)
@@ -45,16 +52,31 @@ class NoopSystem(LocalSystem):
         return super().exists(path) if expected is None else expected != "absent"
 
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
-        return super().read(self._at(path), looked_at)
+        path = self._at(path)
+        known = self._contents.get(path)
+        return super().read(path, looked_at) if known is None else known[1]
 
     def holds(self, path: str, content: bytes) -> bool:
-        return super().holds(self._at(path), content)
+        path = self._at(path)
+        known = self._contents.get(path)
+        return super().holds(path, content) if known is None else known[1] == content
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
-        return super().read_chunks(self._at(path))
+        path = self._at(path)
+        known = self._contents.get(path)
+        return super().read_chunks(path) if known is None else iter([known[1]])
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
-        return super().children(self._at(path))
+        path = self._at(path)
+        found = super().children(path)
+        if not self._contents:
+            return found
+        prefix = f"{path}/"
+        kept = [(name, entry) for name, entry in found if prefix + name not in self._contents]
+        for each, known in self._contents.items():
+            if known is not None and os.path.dirname(each) == path:
+                kept.append((os.path.basename(each), known[0]))
+        return kept
 
     def labels(self, path: str) -> dict[str, bytes]:
         return super().labels(self._at(path))
@@ -70,6 +92,16 @@ class NoopSystem(LocalSystem):
         path = self._at(path)
         self._expected.pop(path, None)
         self._links[path] = target
+
+    def expect_content(self, path: str, content: bytes | None, attributes: Attributes | None = None) -> None:
+        path = self._at(path)
+        if content is None or attributes is None:
+            self._contents[path] = None
+            return
+        number = len(self._contents) + 1
+        mode = stat.S_IFREG | attributes.mode
+        found = (mode, number, 0, 1, attributes.uid, attributes.gid, len(content), 0, 0, 0)
+        self._contents[path] = os.stat_result(found), content
 
     def _at(self, path: str) -> str:
         """The path by way of the directories that this run would have left; what is there itself is not followed."""

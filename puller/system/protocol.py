@@ -59,6 +59,9 @@ class System(Protocol):
     def expect_link(self, path: str, target: str) -> None:
         """In noop: this run would have left a link here, which leads to an absolute path. Otherwise nothing."""
 
+    def expect_content(self, path: str, content: bytes | None, attributes: Attributes | None = None) -> None:
+        """In noop: later resources see a file with this content here, or nothing for ``None``. Otherwise nothing."""
+
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
 

@@ -165,6 +165,12 @@ def find_user(name: str) -> User | None:
         return Names(file.read(), b"").users.get(name)
 
 
+def find_group(name: str) -> Group | None:
+    """A group as group(5) has it now, outside of a run; ``None`` if it is missing. Raises ``OSError``."""
+    with open(f"{DIRECTORY}/group", "rb") as file:
+        return Names(b"", file.read()).groups.get(name)
+
+
 def login_defs() -> dict[str, str]:
     """The settings of login.defs(5) for new accounts; none where there is no such file."""
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.accounts.databases import Known
+from puller.resources.accounts.databases import Known, find_group
 from puller.resources.accounts.group_properties import GroupProperties, check_group
 from puller.resources.accounts.names import require_new_name
 from puller.resources.base import Declared, Difference, PropertyError, Resource
@@ -144,6 +144,13 @@ class Group(Resource[GroupProperties, GroupState]):
         if actual.gid is None:
             return {"ensure": "absent"}
         return {"ensure": "present", "gid": actual.gid, "members": [*actual.members]}
+
+    @classmethod
+    def hinders(cls, properties: GroupProperties, declared: Sequence[GroupProperties]) -> bool:
+        group = find_group(properties.name)
+        return group is not None and any(
+            other.ensure != "absent" and other.gid == group.gid for other in declared
+        )
 
     @property
     def _known(self) -> Known:

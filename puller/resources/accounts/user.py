@@ -181,6 +181,13 @@ class Account(Resource[UserProperties, UserState]):
         return user is not None and find_process(user.uid) is not None
 
     @classmethod
+    def hinders(cls, properties: UserProperties, declared: Sequence[UserProperties]) -> bool:
+        user = find_user(properties.name)
+        return user is not None and any(
+            other.ensure != "absent" and other.uid == user.uid for other in declared
+        )
+
+    @classmethod
     def check(cls, properties: UserProperties) -> Iterator[PropertyError]:
         return check_user(properties)
 

@@ -7,13 +7,14 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
 from puller.resources.archives.archive import Archive
 from puller.resources.archives.leftovers import Removable, made_at, remove
 from puller.resources.archives.properties import ArchiveProperties
-from puller.resources.archives.receipts import Filling, Place
+from puller.resources.archives.receipts import Filling, Place, Receipts
 from puller.resources.archives.steps import ArchiveState
 from puller.resources.base import Difference
 from puller.system.safe_paths import open_safely
@@ -45,6 +46,8 @@ class LeftArchive(Archive):
 
     def _contents(self) -> Iterator[Contents]:
         for place, filling in self._receipts.places_of(self.properties.name):
+            if self.context.uncertain(place.directory):
+                continue  # in a dry run: the archive that takes its place takes its members away
             wanted = self._wanted_by_others(place)
             members = self._receipts.members(place, filling) or {}
             with suppress(FileNotFoundError, NotADirectoryError), open_safely(place.directory) as directory:
@@ -94,6 +97,13 @@ class LeftArchive(Archive):
         if actual.found is None:
             return "Would have removed its contents"
         return super().noop_message(differences, actual)
+
+    @classmethod
+    def occupies(cls, properties: ArchiveProperties, state_directory: Path) -> Iterator[str]:
+        yield properties.name
+        receipts = Receipts(state_directory / "archives")
+        with suppress(OSError):  # which its look reports
+            yield from (place.directory for place, _ in receipts.places_of(properties.name))
 
     @classmethod
     def fills(cls, properties: ArchiveProperties) -> tuple[str, ...]:

@@ -6,7 +6,7 @@
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -55,6 +55,11 @@ class _Left(Edit[Any]):
     def change(self, differences: Sequence[Difference], actual: EditState) -> None:
         super().change(differences, actual)
         Receipts.of(self.context).forget(self.properties.file, self._reference)
+
+    def changed_paths(self, actual: EditState) -> Iterator[str]:
+        yield actual.place.real
+        if actual.edited is not None:
+            yield Receipts.of(self.context).path(self.properties.file)
 
     @property
     def notes(self) -> Sequence[str]:

@@ -60,7 +60,9 @@ class LeftFile(OneFile):
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
         if (tree := _tree_of(actual)) is not None and self._tree.differences(tree):
             return self._tree.noop_message(differences, tree)
-        return super().noop_message(differences, actual)
+        message = super().noop_message(differences, actual)
+        self.context.system.expect_content(self.properties.name, None)
+        return message
 
     def final_ensure(self, actual: FileState) -> str:
         tree = _tree_of(actual)

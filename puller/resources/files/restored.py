@@ -22,6 +22,8 @@ from puller.system.protocol import Attributes
 
 _KEPT = "what was there before"
 _CAPABILITY = "security.capability"
+_IN_MEMORY = 1024 * 1024
+"""Bytes of a content that later resources of a dry run see."""
 
 
 class Original(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,7 +60,9 @@ class RestoredProperties(Properties, frozen=True):
 
     original: Original
     copy: str = ""
-    """Where its content is kept."""
+    """Where its content is kept; without it and without ``content`` a file keeps the content that it has."""
+    content: bytes | None = None
+    """The content itself, where it was merged."""
 
 
 class RestoredState(PathState, frozen=True):
@@ -83,7 +87,12 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         if original.kind == "symbolic link":
             return RestoredState(found, os.readlink(properties.name) == original.target)
         same_labels = system.labels(properties.name) == original.decoded_labels()
-        return RestoredState(found, original.kind != "present" or self._has_content(found), same_labels)
+        is_same = original.kind != "present" or self._keeps_content or self._has_content(found)
+        return RestoredState(found, is_same, same_labels)
+
+    @property
+    def _keeps_content(self) -> bool:
+        return not self.properties.copy and self.properties.content is None
 
     def _has_content(self, found: os.stat_result) -> bool:
         """Whether it holds what the copy holds, compared piece by piece."""
@@ -147,20 +156,30 @@ class Restored(Resource[RestoredProperties, RestoredState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: RestoredState) -> str:
         del differences, actual
-        kind = {"present": "file", "directory": "directory"}.get(self.properties.original.kind, "link")
-        self.context.system.expect(self.properties.name, "directory" if kind == "directory" else "file")
+        name, original, system = self.properties.name, self.properties.original, self.context.system
+        kind = {"present": "file", "directory": "directory"}.get(original.kind, "link")
+        system.expect(name, "directory" if kind == "directory" else "file")
+        if kind == "file" and not self._keeps_content and self._copy_size() <= _IN_MEMORY:
+            system.expect_content(name, b"".join(self._chunks()), original.attributes)
+        if kind == "link":
+            system.expect_link(name, os.path.join(os.path.dirname(name), original.target))
         return f"Would have restored the {kind}"
 
     def final_ensure(self, actual: RestoredState) -> str:
         return actual.kind
 
     def _copy_size(self) -> int:
+        if self.properties.content is not None:
+            return len(self.properties.content)
         try:
             return os.stat(self.properties.copy).st_size
         except FileNotFoundError:
             raise ResourceError(f"{self.properties.copy}: the copy is not there any more") from None
 
     def _chunks(self) -> Iterator[bytes]:
+        if self.properties.content is not None:
+            yield self.properties.content
+            return
         with open(self.properties.copy, "rb", buffering=0) as stream:
             while piece := stream.read(1 << 20):
                 yield piece

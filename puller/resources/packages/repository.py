@@ -151,6 +151,17 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         is_there = self._main(actual).found if self._is_wanted else self._surplus(actual)
         return "present" if is_there else "absent"
 
+    @classmethod
+    def hinders(cls, properties: RepositoryProperties, declared: Sequence[RepositoryProperties]) -> bool:
+        """apt refuses two sources of one URL and suite with different keys, and each name has a key of its own."""
+        for layout in _LAYOUTS.values():
+            for path, text in _texts([layout.paths(properties.name)[-1]]):
+                entries = {*layout.entries(path, text)}
+                wanted = (layout.wanted_entries(other) for other in declared if other.ensure != "absent")
+                if not all(entries.isdisjoint(each) for each in wanted):
+                    return True
+        return False
+
     def changed_paths(self, actual: RepositoryState) -> Iterable[str] | None:
         return actual.files
 

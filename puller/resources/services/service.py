@@ -72,6 +72,11 @@ class Service(Resource[ServiceProperties, Unit]):
     properties_type = ServiceProperties
     providers = ("systemd",)
 
+    @classmethod
+    def may_replace(cls, properties: ServiceProperties) -> bool:
+        del properties
+        return False
+
     _is_guessed = False
     """In noop: whether the manager that it belongs to is not there yet."""
 

@@ -1,14 +1,19 @@
 """Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
+from puller.resources.tree_paths import parents
 from puller.values.removed import ABSENT
+
+if TYPE_CHECKING:  # the table of decisions is imported when something is taken back
+    from puller.run.left.decisions import Declared as Part
 
 
 class Declared(msgspec.Struct, frozen=True, dict=True):
@@ -77,13 +82,26 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def _filled(self) -> frozenset[str]:
         return frozenset(directory for one in self._all() for directory in one.type.fills(one.properties))
 
+    @cached_property
+    def _purged(self) -> frozenset[str]:
+        purging = (one for one in self._all() if getattr(one.properties, "purge", False))
+        return frozenset(place for one in purging for place in one.type.places(one.properties))
+
+    def part_in(self, path: str) -> "Part":
+        """The part that declared resources have in a path."""
+        from puller.run.left.decisions import Declared as Part
+
+        if path in self._whole:
+            return Part.WHOLE
+        if self.has_place(path) or self.has_below(path):
+            return Part.PART
+        if self.fills(path):
+            return Part.PURGED if _is_below(path, self._purged) else Part.FILLED
+        return Part.PURGED if _is_below(path, self._purged) else Part.NOTHING
+
     def has_place(self, path: str) -> bool:
         """Whether a resource is declared at a path."""
         return any(place == path for place in self._places_from(path))
-
-    def is_whole(self, path: str) -> bool:
-        """Whether a resource is declared at a path that makes it what it should be, whatever was done there."""
-        return path in self._whole
 
     @cached_property
     def _whole(self) -> frozenset[str]:
@@ -94,8 +112,28 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         return any(place.startswith(f"{path}/") for place in self._places_from(f"{path}/"))
 
     def fills(self, path: str) -> bool:
-        """Whether a path is below a directory of which a resource alone knows what it puts there."""
-        return any(path.startswith(f"{directory}/") for directory in self._filled)
+        """Whether a path is below a directory that a resource fills with its own files."""
+        return _is_below(path, self._filled)
+
+    def fills_at(self, path: str) -> bool:
+        """Whether a resource fills a path, a directory above it, or one below it."""
+        below = f"{path}/"
+        return (
+            path in self._filled or self.fills(path) or any(each.startswith(below) for each in self._filled)
+        )
+
+    def replaces_parent(self, path: str) -> bool:
+        """Whether a file or link is declared where a path has a parent directory."""
+        return _is_below(path, self._plain)
+
+    @cached_property
+    def _plain(self) -> frozenset[str]:
+        plain = (one for one in self._all() if one.type.type_name in ("file", "link") and can_be_left(one))
+        return frozenset(one.properties.name for one in plain if one.properties.ensure != "directory")
+
+    def of_type(self, type_name: str) -> Sequence[Any]:
+        """The properties of all resources of a type."""
+        return [one.properties for one in self._all() if one.type.type_name == type_name]
 
     def _places_from(self, path: str) -> Iterator[str]:
         """The first place that is not before a path, if there is one."""
@@ -105,6 +143,10 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def _all(self) -> Iterator[Declaration]:
         for declarations in self.declarations.values():
             yield from declarations
+
+
+def _is_below(path: str, directories: Collection[str]) -> bool:
+    return bool(directories) and any(above in directories for above in parents(path))
 
 
 def whole_paths(declarations: Iterable[Declaration]) -> frozenset[str]:

@@ -1,10 +1,9 @@
-"""All that one run does about what bundles leave behind: before its resources are applied, while, and after.
+"""All that one run takes back: leftovers of bundles, and the changes of versions on trial.
 
-1. ``before``: what the journal of another bundle's trial has, and what was left behind and is to go, become resources
-   of the run, before all others.
-2. ``observer``: what a resource is about to make is noted; of a bundle on trial, what it is about to change is kept.
-3. ``after``: what was undone leaves the journal, and the record takes over what is declared, made and left now.
-4. ``passed``: the copies of a trial are removed.
+1. ``before``: the plan for leftovers and for the journals of trials that have ended is put beside the catalog.
+2. ``observer``: the engine reports each change, before and after it.
+3. ``after``: what was taken back leaves the journals, and the record takes over what is declared, made and left now.
+4. ``passed``: the journal of a trial is removed.
 """
 
 import os
@@ -22,8 +21,9 @@ from puller.run.left.observer import Changes
 from puller.state.directories import Directories
 
 if TYPE_CHECKING:  # imported when something is to be done: in most runs nothing is
-    from puller.run.left.removals import TakenBack
-    from puller.run.left.trial_copies import Line, TrialCopies, TrialObserver
+    from puller.run.left.removals import Step
+    from puller.run.left.trial_copies import TrialCopies
+    from puller.run.left.trial_observer import TrialObserver
     from puller.run.left.undo import Undo
 
 
@@ -33,12 +33,16 @@ class InForce(msgspec.Struct, frozen=True):
     version: str
     sha256: str
     has_passed: bool = True
-    whole: Collection[str] | None = None
-    """On trial with another one to go back to: the paths that that one makes whole by itself."""
+    whole: Collection[str] = ()
+    """For a bundle on trial: the paths that the last good bundle makes whole by itself."""
+    back: str = ""
+    """For a bundle on trial: the SHA-256 of the bundle to roll back to; empty without one."""
+    is_back: bool = False
+    """This run has rolled back to it."""
 
 
 class Leftovers:
-    """The leftovers of bundles on one host, in one run. Methods raise ``OSError``; with ``noop`` nothing is written."""
+    """The reversals on one host, in one run. Methods raise ``OSError``; with ``noop`` nothing is written."""
 
     def __init__(
         self,
@@ -48,25 +52,26 @@ class Leftovers:
         noop: bool = False,
         packages: bool = False,
     ) -> None:
-        """``packages``: those that a bundle on trial has installed are removed when it is given up."""
+        """``packages``: packages that a bundle on trial has installed are removed when it is given up."""
         self._directories, self._warn, self._noop, self._packages = directories, warn, noop, packages
         self.managed = Managed(directories, warn, noop=noop)
         self._declared = Declared({})
         self._leaving: dict[str, list[Left]] = {}
-        self._taken_back: list[TakenBack] = []
-        self._undone: dict[str, Undo] = {}
-        self._owed: dict[str, list[Line]] = {}
-        """Lines of a trial before that are to be undone by a later run, by bundle."""
+        self._steps: list[Step] = []
+        self._undos: dict[str, Undo] = {}
+        self._owed: dict[str, set[str]] = {}
+        """The objects of a trial before that are to be undone by a later run, by bundle."""
         self._in_force: Mapping[str, InForce] = {}
+        self._trials: dict[str, TrialObserver] = {}
         self._restored: set[str] = set()
         self._is_partial = False
         self.observer: Changes | None = None
-        """For the engine that applies the manifest that ``before`` has given."""
+        """For the engine that applies the catalog that ``before`` has returned."""
 
     def before(
         self, catalog: HostCatalog, names: Sequence[str], in_force: Mapping[str, InForce]
     ) -> HostCatalog:
-        """The catalog with what is taken back before the rest; ``names`` are those of its bundles, in their order.
+        """The catalog with the plan beside it; ``names`` are those of its bundles, in their order.
 
         Of a part of a catalog nothing is taken back, and only what it makes is remembered.
         """
@@ -76,54 +81,55 @@ class Leftovers:
             """The bundle that a resource belongs to, and then those that share it."""
             return (names[number] for number in numbers_of(declaration))
 
-        self._in_force, self._taken_back, self._is_partial = in_force, [], catalog.is_partial
-        self._undone, self._leaving, self._owed = {}, {}, {}
-        declared = self._declared = Declared.by(catalog, names)
-        if self._is_partial:
-            self.observer = Changes(self.managed, self._trials(), bundles_of, {})
-            return catalog
-        self._undone = {name: undo for name in in_force if (undo := self._undo(name, declared)) is not None}
-        self._leaving = self.managed.leaving(declared)
-        owners: dict[int, str] = {}
-        if self._undone or self._leaving:
-            first = len(catalog.declarations)
-            catalog = self._with_taken_back(catalog, {name: number for number, name in enumerate(names)})
-            added = zip(catalog.declarations[first:], self._taken_back, strict=True)
-            owners = {id(declaration): one.bundle for declaration, one in added}
-        self.observer = Changes(self.managed, self._trials(), bundles_of, owners)
+        self._in_force, self._steps, self._is_partial = in_force, [], catalog.is_partial
+        self._undos, self._leaving, self._owed = {}, {}, {}
+        self._declared = Declared.by(catalog, names)
+        by_declaration: dict[int, Step] = {}
+        if not self._is_partial:
+            self._undos = self._find_undos()
+            self._leaving = self.managed.leaving(self._declared)
+            if self._undos or self._leaving:
+                catalog = self._with_reversals(catalog, {name: number for number, name in enumerate(names)})
+                pairs = zip(catalog.reversals, self._steps, strict=True)
+                by_declaration = {id(declaration): step for declaration, step in pairs}
+        self._trials = self._find_trials()
+        self.observer = Changes(self.managed, self._trials, bundles_of, by_declaration)
         return catalog
 
-    def _with_taken_back(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
-        from puller.run.left.removals import in_order, removals, with_taken_back
+    def _find_undos(self) -> "dict[str, Undo]":
+        found = {}
+        for name, bundle in self._in_force.items():
+            if not self._has_copies(name):
+                continue
+            from puller.run.left.decisions import Ending
+            from puller.run.left.undo import Undo
 
-        undone = self._undoing()
-        known = {one.reference for one in undone}
-        left = [one for one in removals(self._leaving, self._declared) if one.reference not in known]
-        self._taken_back = in_order([*undone, *left])
-        return with_taken_back(catalog, self._taken_back, numbers)
+            copies = self._copies(name)
+            if (began := copies.began) is None or began.sha256 == bundle.sha256:
+                continue
+            is_back = bundle.is_back or bundle.sha256 == began.back
+            found[name] = Undo(name, copies, Ending.GIVEN_UP if is_back else Ending.REPLACED)
+        return found
 
-    def _undoing(self) -> "list[TakenBack]":
-        """What undoes trials; of a path that two have changed, by what the first of them found."""
-        found = [
-            (undo.noted(one), name, one) for name, undo in self._undone.items() for one in undo.resources
-        ]
-        last_first = sorted(found, key=lambda each: each[0], reverse=True)
-        first = {one.reference: name for _, name, one in last_first}
-        return [
-            msgspec.structs.replace(one, bundle=name)
-            for _, name, one in found
-            if first[one.reference] == name
-        ]
+    def _with_reversals(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
+        from puller.run.left.order import with_reversals
+        from puller.run.left.removals import in_order, removals
 
-    def _undo(self, name: str, declared: Declared) -> "Undo | None":
-        if not self._has_copies(name):
-            return None
-        from puller.run.left.undo import plan
+        steps: list[Step] = []
+        if self._undos:
+            from puller.run.left.records import restore_records
+            from puller.run.left.undo import Planner, ordered_steps
 
-        copies = self._copies(name)
-        if not copies.lines or copies.bundle == self._in_force[name].sha256:
-            return None
-        return plan(copies, declared, packages=self._packages)
+            state, undos = self._directories.state, [*self._undos.values()]
+            planner = Planner(self._declared, state, packages=self._packages)
+            planner.plan(undos)
+            if not self._noop:
+                restore_records(undos, self._declared.names, f"{state}/")
+            steps = ordered_steps(planner.steps)
+        known = {step.reference for step in steps}
+        removed = [step for step in removals(self._leaving, self._declared) if step.reference not in known]
+        self._steps = [*steps, *in_order(removed)]
+        return with_reversals(catalog, self._steps, numbers, self._directories.state)
 
     def _has_copies(self, name: str) -> bool:
         return os.path.lexists(self._directories.trials / name)
@@ -133,18 +139,19 @@ class Leftovers:
 
         return TrialCopies(self._directories.trials / name, self._warn, noop=self._noop)
 
-    def _trials(self) -> "dict[str, TrialObserver]":
-        """By bundle, for those on trial with another one to go back to."""
+    def _find_trials(self) -> "dict[str, TrialObserver]":
+        """By bundle, for those on trial."""
         found = {}
-        for name, one in self._in_force.items():
-            if one.whole is not None and not one.has_passed:
-                from puller.run.left.trial_copies import Began, TrialObserver
+        for name, bundle in self._in_force.items():
+            if not bundle.has_passed:
+                from puller.run.left.trial_copies import Began
+                from puller.run.left.trial_observer import TrialObserver
 
-                copies = self._undone[name].copies if name in self._undone else self._copies(name)
-                # A partial run undoes nothing: what is on record stays that of the trial before.
-                before = copies.bundle if self._is_partial else ""
-                began, subscribers = Began(one.version, before or one.sha256), self._subscribers
-                found[name] = TrialObserver(copies, began, subscribers, one.whole, self._warn)
+                copies = self._undos[name].copies if name in self._undos else self._copies(name)
+                began = Began(bundle.version, bundle.sha256, bundle.back)
+                if self._is_partial and copies.began is not None:
+                    began = copies.began  # a partial run undoes nothing: the trial before is not at its end
+                found[name] = TrialObserver(copies, began, self._subscribers, bundle.whole, self._warn)
         return found
 
     def _subscribers(self, reference: str) -> Sequence[str]:
@@ -155,41 +162,42 @@ class Leftovers:
         return self.managed.paths_elsewhere(self._declared)
 
     def remaining(self, name: str) -> tuple[str, list[str]]:
-        """The bundle whose trial is undone, by its SHA-256, and sentences of what it did that cannot be undone."""
-        if (undo := self._undone.get(name)) is None:
+        """The bundle whose trial is undone, by its SHA-256, and sentences about what cannot be undone."""
+        if (undo := self._undos.get(name)) is None:
             return "", []
         return undo.copies.bundle, undo.not_undone()
 
     def after(self, events: Sequence[Event]) -> None:
-        """Remember what the run has come to."""
+        """Remember the outcome of the run."""
         made = self.observer.finish() if self.observer is not None else ()
         if self._is_partial:
             return
         self._keep_restored()
         done = self._done(events)
-        on_trial = [name for name, one in self._in_force.items() if not one.has_passed]
-        for name, undo in self._undone.items():
+        on_trial = [name for name, bundle in self._in_force.items() if not bundle.has_passed]
+        for name, undo in self._undos.items():
             # What another bundle declares that is on trial itself is nobody's when that is given up.
+            touched = self._trials[name].touched if name in self._trials else ()
             self._owed[name] = undo.conclude(
-                events, passed=name not in on_trial, is_last={name}.issuperset(on_trial)
+                events, touched, passed=name not in on_trial, is_last={name}.issuperset(on_trial)
             )
         self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial)
-        for name, one in self._in_force.items():
-            if one.has_passed and name not in self._undone:  # a run was killed before it could say so
+        for name, bundle in self._in_force.items():
+            if bundle.has_passed and name not in self._undos:  # a run was killed before it could say so
                 self.passed(name)
 
     def _done(self, events: Sequence[Event]) -> set[str]:
-        """The references of what was left, and is away or as it was."""
-        if not self._taken_back:
+        """The references of leftovers that are gone, or as they were."""
+        if not self._steps:
             return set()
         from puller.run.left.removals import gone
 
-        undone = (undo.done(events) for undo in self._undone.values())
-        return gone(self._taken_back, events).union(*undone) - self._restored
+        undone = (undo.done(events) for undo in self._undos.values())
+        return gone(self._steps, events).union(*undone) - self._restored
 
     def _keep_restored(self) -> None:
         """What Puller made before a trial that is undone stays: that it should go was said by what was given up."""
-        files = {reference for undo in self._undone.values() for reference in undo.restored()}
+        files = {reference for undo in self._undos.values() for reference in undo.restored()}
         made = (one.reference for left in self._leaving.values() for one in left if one.made)
         self._restored = files.intersection(made)
         if self._restored:
@@ -203,7 +211,7 @@ class Leftovers:
         if self._is_partial:  # which has undone nothing
             return
         if self._has_copies(name):
-            self._copies(name).keep(self._owed.get(name, []))
+            self._copies(name).keep(self._owed.get(name, set()))
         self.managed.passed(name)
 
 

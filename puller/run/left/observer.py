@@ -9,7 +9,8 @@ from puller.run.left.managed import Managed
 
 if TYPE_CHECKING:
     from puller.run.left.makings import Makings
-    from puller.run.left.trial_copies import TrialObserver
+    from puller.run.left.removals import Step
+    from puller.run.left.trial_observer import TrialObserver
 
 
 class Changes:
@@ -20,14 +21,14 @@ class Changes:
         managed: Managed,
         trials: "Mapping[str, TrialObserver]",
         bundles_of: Callable[[Declaration], Iterable[str]],
-        taken_back: Mapping[int, str],
+        steps: "Mapping[int, Step]",
     ) -> None:
         """``bundles_of`` gives all bundles that declare a resource, the one that it belongs to first.
 
-        ``taken_back``: the bundles of what no bundle declares, by the identity of its declaration.
+        ``steps``: the reversals of the run, by the identity of their declarations.
         """
         self._managed, self._trials = managed, trials
-        self._bundles_of, self._taken_back = bundles_of, taken_back
+        self._bundles_of, self._steps = bundles_of, steps
         self._makings: Makings | None = None
 
     def before_change(
@@ -38,13 +39,16 @@ class Changes:
         differences: Sequence[Difference],
     ) -> None:
         """See ``puller.engine.engine.Observer``."""
-        left_by = self._taken_back.get(id(declaration))
-        if left_by is None:
+        step = self._steps.get(id(declaration))
+        if step is None:
             self._note_making(declaration, resource, actual)
+            bundles = self._bundles_of(declaration)
+        else:  # what undoes a trial leads to a state that is on record
+            bundles = (step.bundle,) if step.is_leftover else ()
         # What several declare may be changed because of any of them.
-        for bundle in self._bundles_of(declaration) if left_by is None else (left_by,):
+        for bundle in bundles:
             if (trial := self._trials.get(bundle)) is not None:
-                trial.before_change(declaration, resource, actual, differences)
+                trial.before_change(declaration, resource, actual, differences, left=step is not None)
 
     def _note_making(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         if self._makings is None:
@@ -60,6 +64,8 @@ class Changes:
         """See ``puller.engine.engine.Observer``."""
         if self._makings is not None:
             self._makings.after_change(declaration, resource, actual)
+        for trial in self._trials.values():
+            trial.after_change(declaration, resource, actual)
 
     def finish(self) -> Collection[str]:
         """Close all journals; gives the references of what was made."""

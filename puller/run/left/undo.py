@@ -1,163 +1,328 @@
-"""The way back from a bundle on trial: what it has changed, as resources of the run that brings back another bundle.
+"""The plan that takes back the changes of trials, for the bundles that are applied now.
 
-* What it has made is taken away, the last made first; then what it has changed is made what it was, a directory before
-  what is in it. All of it before what the bundle that is applied now declares.
-* What is declared now is left to that declaration, unless that does not say all of its content.
-* The journal is shortened when the run has done it. Cut short before that, the next run finds the same journal, and
-  nothing to do for what is done.
+* ``puller.run.left.decisions`` decides about each object of the journals. The steps are resources of a plan beside the
+  catalog: no declared resource sees them.
+* Where several trials have changed one path, they are taken back from the newest to the oldest.
+* A journal is shortened when the run has done a step. Cut short before that, the next run finds the same journal, and
+  nothing to do for a step that is done.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from puller.errors import ConfigurationError
+from puller.errors import ConfigurationError, PullerError
 from puller.manifest.properties import decode
 from puller.reporting.report import Event, State
 from puller.resources.files.left import LeftFile
 from puller.resources.files.properties import FileProperties
-from puller.resources.files.restored import Restored, RestoredProperties
+from puller.resources.files.restored import Original, Restored, RestoredProperties
 from puller.resources.registry import find_type
+from puller.run.left import decisions
+from puller.run.left.decisions import Action, Before, Ending, Now
 from puller.run.left.declared import Declared
-from puller.run.left.removals import TakenBack, removal
-from puller.run.left.trial_copies import Began, Changed, Done, Line, Made, TrialCopies, Was
+from puller.run.left.merging import merged_text
+from puller.run.left.removals import Phase, Step, removal
+from puller.run.left.trial_copies import Became, Changed, Done, Made, Object, TrialCopies, Was, key_of
+from puller.run.left.trial_observer import LARGEST_TEXT, original_of
+from puller.system.local import LocalSystem
 from puller.values.removed import ABSENT
 
 
-class Undo(msgspec.Struct, frozen=True):
-    """The plan for one journal: ``resources`` do it, and ``remaining`` are lines that nothing can be done for."""
+class Undo(msgspec.Struct):
+    """The plan for one journal."""
 
+    bundle: str
     copies: TrialCopies
-    resources: list[TakenBack]
-    lines: dict[str, Line]
-    """The lines that the resources are for, by their references."""
-    kept: list[Line]
-    """The lines of what is declared now: they are needed if that is given up, too."""
-    remaining: list[Line]
-    """The lines of what cannot be undone."""
-    began: Began
-    """The trial that is undone."""
-
-    def done(self, events: Iterable[Event]) -> set[str]:
-        """The resources of which everything is undone, by the references under which they were declared."""
-        failed = _failed(events)
-        pairs = [(reference in failed, line) for reference, line in self.lines.items()]
-        not_done = {_owner(line) for is_failed, line in pairs if is_failed} | {*map(_owner, self.remaining)}
-        return {_owner(line) for _, line in pairs} - not_done
-
-    def noted(self, taken_back: TakenBack) -> int:
-        """When it was kept what one of the resources brings back; see ``Changed.noted``."""
-        line = self.lines[taken_back.reference]
-        return line.noted if isinstance(line, Changed | Was) else 0
+    ending: Ending
+    steps: dict[str, Object] = {}
+    """The objects that steps are for, by the references of the steps."""
+    held: set[str] = set()
+    """Keys of objects that declared resources take care of."""
+    forgotten: set[str] = set()
+    """Keys of objects for which nothing has to be done."""
+    reported: list[Object] = []
+    """Objects that cannot be undone."""
 
     def restored(self) -> set[str]:
-        """The files that were there before the trial, whoever made them."""
-        paths = (line for line in self.lines.values() if isinstance(line, Changed) and _was_there(line))
-        return {line.reference for line in paths if line.reference == f"file#{line.path}"}
+        """Return the files that existed before the trial, whoever made them."""
+        lines = (line for line in self.steps.values() if isinstance(line, Changed))
+        return {
+            line.reference
+            for line in lines
+            if line.original.kind != ABSENT and line.reference == f"file#{line.path}"
+        }
+
+    def done(self, events: Iterable[Event]) -> set[str]:
+        """Return the references of the resources of which everything is undone."""
+        failed = _failed(events)
+        pairs = [(step in failed, line.reference) for step, line in self.steps.items()]
+        open_ = {reference for is_failed, reference in pairs if is_failed}
+        return {reference for _, reference in pairs} - open_ - {line.reference for line in self.reported}
 
     def not_undone(self) -> list[str]:
-        """Sentences of what cannot be undone."""
-        return [_sentence(line) for line in self.remaining]
+        """Return sentences about the objects that cannot be undone."""
+        return [_sentence(line) for line in self.reported]
 
-    def conclude(self, events: Iterable[Event], *, passed: bool, is_last: bool) -> list[Line]:
-        """Shorten the journal by what is done; gives what of it is needed also when the bundle applied now passes.
+    def conclude(
+        self, events: Iterable[Event], touched: Iterable[str], *, passed: bool, is_last: bool
+    ) -> set[str]:
+        """Remove from the journal what is undone; return the keys that are needed also if the bundle passes.
 
-        Without ``passed`` that is on trial itself; it ``is_last`` when no other bundle of the host is. Raises
-        ``OSError``.
+        ``touched`` are the objects that the run has changed again. Without ``passed`` the bundle that is applied now is
+        on trial; it ``is_last`` when no other bundle of the host is. Raises ``OSError``.
         """
         failed = _failed(events)
-        not_done = [line for reference, line in self.lines.items() if reference in failed]
-        owed = self._with_its_begin([*not_done, *(() if is_last else self.kept)])
+        waiting = {key_of(line) for step, line in self.steps.items() if step in failed}
+        owed = waiting | (set() if is_last else self.held)
         if passed:
             self.copies.keep(owed)
         else:
-            dropped = {*map(id, self.lines.values()), *map(id, self.remaining)} - {*map(id, not_done)}
-            lines = [line for line in self.copies.lines if id(line) not in dropped]
-            self.copies.keep(lines if any(not isinstance(line, Began) for line in lines) else [])
+            planned = {key_of(line) for line in (*self.steps.values(), *self.reported)} | self.forgotten
+            self.copies.keep(self.copies.objects.keys() - (planned - waiting - {*touched}))
         return owed
-
-    def _with_its_begin(self, lines: list[Line]) -> list[Line]:
-        """These lines in the order of the journal, as those of the trial that made them; nothing without any."""
-        wanted = {*map(id, lines)}
-        in_order = [line for line in self.copies.lines if id(line) in wanted]
-        return [self.began, *in_order] if in_order else []
 
 
 def _failed(events: Iterable[Event]) -> set[str]:
     return {event.reference for event in events if event.state in (State.FAILED, State.SKIPPED)}
 
 
-def _owner(line: Line) -> str:
-    return "" if isinstance(line, Began) else line.reference
+class _Current(NamedTuple):
+    """The state of a path as far as the plan has come; ``content`` is set where an earlier step decides it."""
+
+    state: Original
+    content: bytes | None = None
+    size: int = 0
 
 
-def plan(copies: TrialCopies, declared: Declared, *, packages: bool) -> Undo:
-    """Decide about every line of the journal; ``packages`` says whether those that were installed are removed."""
-    began = next(line for line in reversed(copies.lines) if isinstance(line, Began))
-    undo = Undo(copies, [], {}, [], [], began)
-    for line in _in_order(copies.lines):
-        if isinstance(line, Began):
-            continue
-        if _is_declared(line, declared):
-            undo.kept.append(line)
-        elif (found := _taken_back(line, copies, packages=packages)) is None:
-            undo.remaining.append(line)
-        elif found.reference not in undo.lines:
-            undo.resources.append(found)
-            undo.lines[found.reference] = line
-    return undo
+class Planner:
+    """Plans the steps for several journals at once."""
+
+    def __init__(self, declared: Declared, state: Path, *, packages: bool) -> None:
+        """``state`` is the state directory; ``packages``: packages that a trial has installed are removed."""
+        self._declared, self._state, self._packages = declared, state, packages
+        self._system = LocalSystem()
+        self._planned: dict[str, _Current] = {}
+        """The states that the steps lead to, by path."""
+        self.steps: dict[str, Step] = {}
+        """By reference."""
+
+    def plan(self, undos: list[Undo]) -> None:
+        """Plan all steps. Paths below the state directory are Puller's own records, and are left out."""
+        owned_below = f"{self._state}/"
+        lines = [(undo, line) for undo in undos for line in undo.copies.objects.values()]
+        for undo, line in self._in_order(lines):
+            if not (isinstance(line, Changed) and line.path.startswith(owned_below)):
+                self._plan_object(undo, line)
+        self._clear_the_way()
+
+    def _in_order(self, lines: list[tuple[Undo, Object]]) -> Iterator[tuple[Undo, Object]]:
+        """The newest change first, so that a step for an older one replaces that for a newer one."""
+        noted = {id(line): line.noted for _, line in lines if isinstance(line, Changed | Was)}
+        latest = 0
+        ages = []
+        for number, (_, line) in enumerate(
+            lines
+        ):  # what has no time of its own was noted after the line before it
+            latest = noted.get(id(line), latest)
+            ages.append((latest, number))
+        order = sorted(range(len(lines)), key=ages.__getitem__, reverse=True)
+        return (lines[number] for number in order)
+
+    def _plan_object(self, undo: Undo, line: Object) -> None:
+        action, step = self._path(undo, line) if isinstance(line, Changed) else self._resource(undo, line)
+        match action:
+            case Action.HOLD:
+                undo.held.add(key_of(line))
+            case Action.FORGET:
+                undo.forgotten.add(key_of(line))
+            case _ if step is None:
+                if undo.ending is Ending.GIVEN_UP:
+                    undo.reported.append(line)
+                else:
+                    undo.forgotten.add(key_of(line))
+            case _:
+                reference = str(step.reference)
+                undo.steps[reference] = line
+                self.steps.pop(reference, None)
+                self.steps[reference] = msgspec.structs.replace(step, bundle=undo.bundle)
+
+    # Resources
+
+    def _resource(self, undo: Undo, line: Made | Was | Done) -> tuple[Action, Step | None]:
+        before = {Made: Before.ABSENT, Was: Before.PRESENT, Done: Before.UNKNOWN}[type(line)]
+        is_declared = line.reference in self._declared.names
+        part = decisions.Declared.WHOLE if is_declared else decisions.Declared.NOTHING
+        action = decisions.decide(undo.ending, before, Now.AS_TRIAL, part)
+        if isinstance(line, Was):
+            return action, _as_it_was(line)
+        type_name = line.reference.partition("#")[0]
+        if isinstance(line, Done) or (type_name == "package" and not self._packages):
+            return action, None
+        step = removal(line.reference, line.subscribers)
+        if step is None or undo.ending is Ending.REPLACED or self._is_replaced(step):
+            return action, step
+        return action, msgspec.structs.replace(step, phase=Phase.EARLY)
+
+    def _is_replaced(self, step: Step) -> bool:
+        """Whether a declared resource may take the place of what a trial has made: it is applied first."""
+        if step.type.type_name == "package":  # whose removal could remove what the installation needs
+            return True
+        return any(map(self._declared.fills_at, step.type.occupies(step.properties, self._state)))
+
+    # Paths
+
+    def _path(self, undo: Undo, line: Changed) -> tuple[Action, Step | None]:
+        became = undo.copies.became.get(line.path)
+        try:
+            current = self._planned.get(line.path) or self._look(line.path)
+            now, content = self._compare(undo.copies, line, became, current)
+        except (OSError, PullerError):  # the step says why
+            current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
+        action = decisions.decide(undo.ending, _before(line), now, self._declared.part_in(line.path))
+        if action in (Action.HOLD, Action.FORGET, Action.REPORT):
+            return action, None
+        if action is Action.MERGE and content is None:
+            return action, None
+        is_absent = line.original.kind == ABSENT and not (action is Action.MERGE and content)
+        if is_absent:
+            self._planned[line.path] = _Current(Original(ABSENT))
+            is_late = undo.ending is Ending.REPLACED
+            properties = FileProperties(name=line.path, ensure=str(ABSENT))
+            return action, Step(
+                LeftFile, properties, line.subscribers, Phase.LATE if is_late else Phase.EARLY
+            )
+        return action, self._restoration(undo.copies, line, became, current, content)
+
+    def _look(self, path: str) -> _Current:
+        found = self._system.lstat(path)
+        return _Current(original_of(path, found, self._system), size=found.st_size if found else 0)
+
+    def _compare(
+        self, copies: TrialCopies, line: Changed, became: Became | None, current: _Current
+    ) -> tuple[Now, bytes | None]:
+        """Compare the current state with those before the trial and after it; with the merged text of an edited one."""
+        before, now = line.original, current.state
+        trial = became.state if became is not None else None
+        if now.kind == ABSENT:
+            is_by_trial = trial is None or trial.kind == ABSENT
+            return (Now.GONE if is_by_trial and before.kind != ABSENT else Now.AS_BEFORE), None
+        if now == before and now.kind != "present":
+            return Now.AS_BEFORE, None
+        if became is None or trial is None:
+            return Now.AS_TRIAL, None
+        if now.kind != trial.kind:
+            return Now.FOREIGN, None
+        if now.kind == "symbolic link":
+            return (Now.AS_TRIAL if now.target == trial.target else Now.FOREIGN), None
+        if now.kind != "present" or became.same_content or not became.sha256:
+            return Now.AS_TRIAL, None
+        return self._compare_content(copies, line, became, current)
+
+    def _compare_content(
+        self, copies: TrialCopies, line: Changed, became: Became, current: _Current
+    ) -> tuple[Now, bytes | None]:
+        if current.content is None and (
+            line.path in self._planned or self._digest(line.path) == became.sha256
+        ):
+            return Now.AS_TRIAL, None
+        is_first = line.original.kind == ABSENT and not became.is_shared
+        is_small = current.content is not None or current.size <= LARGEST_TEXT
+        changed = copies.text_of(became) if is_small and not is_first else None
+        before = b"" if line.original.kind == ABSENT else copies.text_of(line)
+        if changed is None or before is None:
+            return Now.FOREIGN, None
+        now = self._system.read(line.path) if current.content is None else current.content
+        if now == changed:
+            return Now.AS_TRIAL, None
+        merged = merged_text(before, changed, now)
+        if merged is None or (merged == now and line.original.kind == ABSENT):
+            return Now.FOREIGN, None
+        if merged == now == before and line.original == current.state:
+            return Now.AS_BEFORE, None
+        return Now.EDITED, merged
+
+    def _digest(self, path: str) -> str:
+        from puller.resources.checksums import sha256
+
+        return sha256(self._system.read_chunks(path))
+
+    def _restoration(
+        self,
+        copies: TrialCopies,
+        line: Changed,
+        became: Became | None,
+        current: _Current,
+        content: bytes | None,
+    ) -> Step:
+        """The step that brings back a path; attributes that another hand has changed stay."""
+        before, now = line.original, current.state
+        trial = became.state if became is not None else None
+        target = before if before.kind != ABSENT else now
+        if trial is not None and now.kind == trial.kind == before.kind:
+            names = ("uid", "gid", "mode", "labels")
+            target = msgspec.structs.replace(
+                before,
+                **{each: getattr(now, each) for each in names if getattr(now, each) != getattr(trial, each)},
+            )
+        is_kept = became is not None and became.same_content and now.kind == "present"
+        copy = "" if is_kept or content is not None else copies.path_of(line)
+        properties = RestoredProperties(
+            name=line.path, ensure=target.kind, original=target, copy=copy, content=content
+        )
+        if target.kind == "present" and not is_kept:
+            if content is None and line.size <= LARGEST_TEXT:
+                content = copies.text_of(line)
+            self._planned[line.path] = _Current(target, content)
+        return Step(Restored, properties, line.subscribers, Phase.EARLY)
+
+    def _clear_the_way(self) -> None:
+        """Let removals go first where they are at or below a path that is restored as something else."""
+        restored = {
+            str(step.properties.name)
+            for step in self.steps.values()
+            if step.type is Restored and step.properties.ensure != "directory"
+        }
+        for reference, step in self.steps.items():
+            name = str(step.properties.name)
+            if step.phase is Phase.LATE and any(name.startswith(f"{path}/") for path in restored):
+                self.steps[reference] = msgspec.structs.replace(step, phase=Phase.EARLY)
 
 
-def _in_order(lines: Sequence[Line]) -> Iterator[Line]:
-    """What was made, the last first; then what was there, a directory before what is in it."""
-    yield from (line for line in reversed(lines) if not _was_there(line))
-    paths = [line for line in lines if isinstance(line, Changed) and _was_there(line)]
-    yield from sorted(paths, key=lambda line: line.path)
+def _before(line: Changed) -> Before:
+    if line.original.kind == ABSENT:
+        return Before.ABSENT
+    if line.left:
+        return Before.LEAVING
+    return Before.UNKNOWN if line.lost else Before.PRESENT
 
 
-def _was_there(line: Line) -> bool:
-    return isinstance(line, Changed) and line.original.kind != ABSENT
-
-
-def _is_declared(line: Line, declared: Declared) -> bool:
-    """Whether the bundles that are applied now make of it what it should be."""
-    if not isinstance(line, Changed):
-        return isinstance(line, Began) or line.reference in declared.names
-    if _was_there(line):
-        return declared.is_whole(line.path)
-    return declared.has_place(line.path) or declared.has_below(line.path)
-
-
-def _taken_back(line: Line, copies: TrialCopies, *, packages: bool) -> TakenBack | None:
-    if isinstance(line, Made):
-        is_kept = line.reference.startswith("package#") and not packages
-        return None if is_kept else removal(line.reference, line.subscribers)
-    if isinstance(line, Was):
-        return _as_it_was(line)
-    if not isinstance(line, Changed) or line.lost:
-        return None
-    if not _was_there(line):
-        return TakenBack(LeftFile, FileProperties(name=line.path, ensure=str(ABSENT)), line.subscribers)
-    properties = RestoredProperties(
-        name=line.path, ensure=line.original.kind, original=line.original, copy=copies.path_of(line)
-    )
-    return TakenBack(Restored, properties, line.subscribers)
-
-
-def _as_it_was(line: Was) -> TakenBack | None:
-    """The resource that makes of another what it was; ``None`` when its type is not there any more, or is another."""
+def _as_it_was(line: Was) -> Step | None:
+    """The step that makes of a resource what it was; ``None`` when its type is missing, or is another one."""
     try:
-        found = find_type(line.reference.partition("#")[0])
-        if found is not None:
-            return TakenBack(found, decode(found, line.properties), line.subscribers)
+        resource_type = find_type(line.reference.partition("#")[0])
+        if resource_type is not None:
+            return Step(resource_type, decode(resource_type, line.properties), line.subscribers, Phase.EARLY)
     except (ConfigurationError, msgspec.ValidationError):
         pass
     return None
 
 
-def _sentence(line: Line) -> str:
-    if isinstance(line, Changed):
-        return f"file#{line.path} was changed: it {line.lost}"
-    if isinstance(line, Made):
-        return f"{line.reference} was made, and stays"
-    return f"{line.reference} was changed or run" if isinstance(line, Done | Was) else ""
+def _sentence(line: Object) -> str:
+    match line:
+        case Changed():
+            why = f"it {line.lost}" if line.lost else "somebody else has changed it since, so it stays"
+            return f"file#{line.path} was changed: {why}"
+        case Made():
+            return f"{line.reference} was made, and stays"
+        case _:
+            return f"{line.reference} was changed or run"
+
+
+def ordered_steps(steps: Mapping[str, Step]) -> list[Step]:
+    """Return the steps in order: removals in the order of the plan, then a directory before what is in it."""
+    removals = [step for step in steps.values() if step.type is not Restored]
+    restored = [step for step in steps.values() if step.type is Restored]
+    return [*removals, *sorted(restored, key=lambda step: str(step.properties.name))]

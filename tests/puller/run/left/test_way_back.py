@@ -113,7 +113,7 @@ def test_while_it_is_on_trial_the_copies_are_private(settled: Host, publisher: P
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_a_bundle_that_replaces_one_on_trial_undoes_what_it_does_not_declare(
+def test_next_version_undoes_a_trial_and_removes_when_it_succeeds(
     settled: Host, publisher: Publisher
 ) -> None:
     before = tree(settled.machine)
@@ -123,10 +123,13 @@ def test_a_bundle_that_replaces_one_on_trial_undoes_what_it_does_not_declare(
     publisher.publish("3.0.0", story(0, theirs, '  - exec: [{"false": {}}]\n'))
     assert settled.run().status == 6
     now = tree(settled.machine)
-    assert {name for name in {*now, *before} if now.get(name) != before.get(name)} == {"motd", "theirs"}
-    publisher.publish("4.0.0", story(2, theirs))
-    assert settled.run().status == 7
-    assert tree(settled.machine) == before
+    assert {name for name in before if now.get(name) != before[name]} == {"motd", "theirs"}
+    # A resource has failed: what might be in use instead of it stays.
+    made = {"new", "new/file", "deep", "deep/pages", "deep/pages/a", "deep/pages/sub", "deep/pages/sub/b"}
+    assert now.keys() - before.keys() == made
+    publisher.publish("4.0.0", story(0, theirs))
+    assert settled.run().status == 0
+    assert tree(settled.machine).keys() == before.keys()
     assert copies(settled) == []
 
 
@@ -146,7 +149,7 @@ def test_what_cannot_be_undone_is_listed(settled: Host, publisher: Publisher) ->
 def test_what_is_too_large_is_named_before_the_change(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("puller.run.left.trial_copies.LARGEST", 10)
+    monkeypatch.setattr("puller.run.left.trial_observer.LARGEST", 10)
     publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
     outcome = settled.run()
     assert (

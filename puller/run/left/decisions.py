@@ -1,0 +1,140 @@
+"""The decision about each object that a version on trial has changed: one table for all resource types.
+
+An object is a path, or a resource that paths do not describe (a package, a user, a mount, a command that was run). The
+table compares three states of it: before the trial, made by the trial, and declared now by all bundles of the host.
+``Now`` compares the current state with the first two, so that changes by another hand are seen.
+
+================  ==========================================================================================
+ending            meaning
+================  ==========================================================================================
+passed            the version has passed its trial: nothing is taken back
+given up          the version before it is applied again, after a failed trial or a rollback by hand
+replaced          a newer version is applied, which undoes what it does not declare itself
+================  ==========================================================================================
+
+================  ==========================================================================================
+action            meaning
+================  ==========================================================================================
+forget            nothing has to be done, now or later
+hold              a declared resource takes care of it; the record stays while another bundle is on trial
+restore           bring back the state before the trial, before the declared resources are applied
+merge             edit the file: take out what the trial has put in, and keep what others have changed since
+remove            remove it before the declared resources are applied
+remove after      remove it after the resources that may replace it were applied without a failure
+report            it cannot be undone, or somebody else has changed it since: it stays, and is listed once
+================  ==========================================================================================
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from itertools import product
+from typing import NamedTuple
+
+
+class Before(StrEnum):
+    """The state before the trial."""
+
+    ABSENT = "absent"
+    PRESENT = "present"
+    LEAVING = "leaving"
+    """Present, and removed by the trial because its bundle no longer declared it."""
+    UNKNOWN = "unknown"
+    """Present, without a copy that brings it back."""
+
+
+class Now(StrEnum):
+    """The current state beside those before the trial and after it."""
+
+    AS_BEFORE = "as before"
+    AS_TRIAL = "as the trial left it"
+    GONE = "absent since the trial removed it"
+    EDITED = "a text that another hand has edited since"
+    FOREIGN = "changed by another hand, and nothing can be merged"
+
+
+class Declared(StrEnum):
+    """The part that declared resources have in it now."""
+
+    NOTHING = "nothing"
+    PART = "part"
+    """A resource is declared at the path or below it, and does not determine all of it: attributes, edits, a parent."""
+    WHOLE = "whole"
+    """Applying a declared resource makes it what it should be, whatever was done there."""
+    FILLED = "filled"
+    """It is below a directory that a declared resource fills."""
+    PURGED = "purged"
+    """It is below a directory from which a declared resource removes what is not declared."""
+
+
+class Ending(StrEnum):
+    """The end of the trial."""
+
+    PASSED = "passed"
+    GIVEN_UP = "given up"
+    REPLACED = "replaced"
+
+
+class Action(StrEnum):
+    """The action for one object."""
+
+    FORGET = "forget"
+    HOLD = "hold"
+    RESTORE = "restore"
+    MERGE = "merge"
+    REMOVE = "remove"
+    REMOVE_AFTER = "remove after"
+    REPORT = "report"
+
+
+class Rule(NamedTuple):
+    """One row: it holds where each given state matches; the first row that holds decides."""
+
+    action: Action
+    ending: Ending | None = None
+    before: Before | None = None
+    now: Now | None = None
+    declared: Declared | None = None
+
+
+RULES = (
+    Rule(Action.FORGET, ending=Ending.PASSED),
+    # Declared resources take care of it.
+    Rule(Action.HOLD, declared=Declared.WHOLE),
+    Rule(Action.FORGET, declared=Declared.PURGED),
+    # What has left its bundle stays away: the newer version does not declare it either, or makes it anew.
+    Rule(Action.FORGET, ending=Ending.REPLACED, before=Before.LEAVING),
+    Rule(Action.FORGET, now=Now.AS_BEFORE),
+    # The newer version fills the same directory: its resource knows by its receipt what it has made there.
+    Rule(Action.RESTORE, Ending.REPLACED, Before.PRESENT, Now.GONE, Declared.FILLED),
+    Rule(Action.HOLD, ending=Ending.REPLACED, declared=Declared.FILLED),
+    # A text with edits of several: only those of the trial go.
+    Rule(Action.MERGE, now=Now.EDITED, before=Before.ABSENT),
+    Rule(Action.MERGE, now=Now.EDITED, before=Before.PRESENT),
+    Rule(Action.MERGE, now=Now.EDITED, before=Before.LEAVING),
+    # It was made by the trial.
+    Rule(Action.HOLD, before=Before.ABSENT, declared=Declared.PART),
+    Rule(Action.REPORT, before=Before.ABSENT, now=Now.FOREIGN),
+    Rule(Action.REMOVE, ending=Ending.GIVEN_UP, before=Before.ABSENT),
+    Rule(Action.REMOVE_AFTER, ending=Ending.REPLACED, before=Before.ABSENT),
+    # It was there before the trial.
+    Rule(Action.FORGET, now=Now.FOREIGN, declared=Declared.PART),
+    Rule(Action.REPORT, now=Now.FOREIGN),
+    Rule(Action.REPORT, ending=Ending.GIVEN_UP, before=Before.UNKNOWN),
+    Rule(Action.FORGET, ending=Ending.REPLACED, before=Before.UNKNOWN),
+    Rule(Action.RESTORE),
+)
+
+
+def _matches(rule: Rule, states: Iterable[StrEnum]) -> bool:
+    return all(given in (None, state) for given, state in zip(rule[1:], states, strict=True))
+
+
+_TABLE = {
+    states: next(rule.action for rule in RULES if _matches(rule, states))
+    for states in product(Ending, Before, Now, Declared)
+}
+
+
+def decide(ending: Ending, before: Before, now: Now, declared: Declared) -> Action:
+    """Return the action for an object in these states."""
+    return _TABLE[ending, before, now, declared]
