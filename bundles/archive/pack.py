@@ -25,7 +25,8 @@ from bundles.archive.canonical_tar import (
 )
 from bundles.archive.deflate import gzipped
 from bundles.errors import FormatError, PublishError
-from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
+from bundles.filesystem.atomic import replace_file
+from bundles.filesystem.output import open_parent, require_replaceable
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
 from bundles.format.description import BundleDescription, FileEntry, FileMode
 from bundles.format.limits import LIMITS, Limits
@@ -72,11 +73,11 @@ class DescribedBundle:
         with (
             progress.transfer(name, size, doing="packing", done="packed"),
             _explained(output, "cannot be written"),
-            open_directory(output.parent) as parent,
+            open_parent(output) as (parent, name_of_file),
         ):
-            remove_leftovers(parent)
+            require_replaceable(parent, name_of_file)
             pieces = _accepted(archive, self.description, self.limits)
-            replace_file(parent, output.name, pieces, mode=0o644)
+            replace_file(parent, name_of_file, pieces, mode=0o644)
         return BuiltBundle(output, archive.size, archive.sha256, self.description)
 
 

@@ -299,10 +299,17 @@ def read_limited(path: str | Path, limit: int) -> bytes:
     Opened without blocking, so that a FIFO in the way is an error and not a hang.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # said here, because Python would name the descriptor
+    try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # said here, because Python would name the descriptor
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        return read_opened(descriptor, limit, path)
+    finally:
         os.close(descriptor)
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    with open(descriptor, "rb", buffering=0) as stream:
+
+
+def read_opened(descriptor: int, limit: int, path: Pathish) -> bytes:
+    """Read an open file of at most ``limit`` bytes; raises ``OSError``, and ``ValueError`` if it is larger."""
+    with open(descriptor, "rb", buffering=0, closefd=False) as stream:
         data = _read_at_most(stream, limit + 1)
     if len(data) > limit:
         raise ValueError(f"{path}: larger than the limit of {limit} bytes")

@@ -3,14 +3,17 @@
 It appears under its name when it is complete, so whoever finds a site finds a usable one.
 """
 
+import contextlib
+import errno
 import os
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
 from bundles.errors import PublishError
-from bundles.filesystem.atomic import sync_directory, write_file
+from bundles.filesystem.atomic import naming, temporary_name, write_file
+from bundles.filesystem.output import open_parent
+from bundles.filesystem.safe_paths import REAL_DIRECTORY
 from bundles.filesystem.trees import remove_tree
 from bundles.publisher.edition import first_root
 from bundles.publisher.expiry import Lifetimes
@@ -36,17 +39,32 @@ def make_site(
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):
             raise PublishError(str(directory), "exists and is not empty")
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        staging = directory.with_name(f".{directory.name}.{secrets.token_hex(6)}.new")
-        make_directory(staging)
-        try:
-            _fill(staging, passphrase, lifetimes or {}, now)
-            os.rename(staging, directory)
-        except BaseException:
-            remove_tree(staging)
-            raise
-        sync_directory(directory.parent)
+        with naming(directory), open_parent(directory, make=True) as (parent, name):
+            staging = temporary_name(name)
+            os.mkdir(staging, 0o755, dir_fd=parent)
+            try:
+                # Filled through its descriptor: another user who owns the parent may exchange the name for a link.
+                with _opened_new(parent, staging) as place:
+                    _fill(place, passphrase, lifetimes or {}, now)
+                os.rename(staging, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                remove_tree(Path(f"/proc/self/fd/{parent}/{staging}"))
+                raise
+            os.fsync(parent)
     return Site(directory, now)
+
+
+@contextlib.contextmanager
+def _opened_new(parent: int, name: str) -> Iterator[Path]:
+    """Yield a path of the new directory that no rename changes; raises ``OSError``."""
+    descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid() or os.listdir(descriptor):
+            raise FileExistsError(errno.EEXIST, "was replaced by another user", name)
+        os.fchmod(descriptor, 0o755)  # whatever the umask: a web server reads below it
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def _fill(

@@ -1,13 +1,10 @@
 """Plain values as YAML for people or JSON for programs; tables."""
 
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from puller.values.visible import visible
-
-_LATE_CONTROL = re.compile(r"[\x7f-\x9f]")
+from puller.values.visible import has_invisible, visible, visible_json
 
 
 def show(value: Any, output_format: str) -> None:
@@ -18,37 +15,32 @@ def show(value: Any, output_format: str) -> None:
     if output_format == "json":
         import json
 
-        text = json.dumps(value, indent=2, ensure_ascii=False)
-        # JSON leaves these as they are, and some terminals take them for the start of a command.
-        sys.stdout.write(_LATE_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+        sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
         return
     if isinstance(value, str):
         text = visible(value) if sys.stdout.isatty() else value
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         return
+    sys.stdout.write(visible_yaml(value, _dumper(), default_flow_style=False, sort_keys=False, width=110))
+
+
+def visible_yaml(value: Any, dumper: type[Any], **options: Any) -> str:
+    """Return a value as YAML. If a text has invisible characters, all that is not ASCII is escaped."""
     import yaml
 
-    yaml.dump(
-        value,
-        sys.stdout,
-        Dumper=_dumper(),
-        default_flow_style=False,
-        sort_keys=False,
-        allow_unicode=True,
-        explicit_end=False,
-        width=110,
-    )
+    text: str = yaml.dump(value, Dumper=dumper, allow_unicode=True, **options)
+    return yaml.dump(value, Dumper=dumper, **options) if has_invisible(text) else text
 
 
-def say(sentence: object, colour: str | None = None) -> None:
+def say(sentence: object, colour: str | None = None, *, err: bool = False, nl: bool = True) -> None:
     """Print a line for people, in which others may have had words: none of them is a command of the terminal.
 
-    ``colour`` is for terminals that want it (``puller.values.colour``).
+    ``colour`` is for terminals that want it (``puller.values.colour``). ``err`` and ``nl`` are those of click.
     """
     import click  # takes longer to import than some commands to answer
 
     text = visible(str(sentence))
-    click.echo(click.style(text, fg=colour) if colour else text)
+    click.echo(click.style(text, fg=colour) if colour else text, err=err, nl=nl)
 
 
 def warn(sentence: str) -> None:

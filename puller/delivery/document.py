@@ -21,6 +21,7 @@ from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.sent_report import PublishedBundle, SentReport
 from puller.state.stored_json import decode
 from puller.values.host_name import WANTED, is_host_name
+from puller.values.visible import visible_json_bytes
 
 LARGEST_JSON = 1024 * 1024
 """Bytes of the JSON of a document."""
@@ -75,7 +76,7 @@ def unpack(data: bytes) -> bytes:
 
 def _packed(sent: SentReport) -> bytes | None:
     """The bytes of a document, ``None`` when they are too many."""
-    text = msgspec.json.encode(sent)
+    text = visible_json_bytes(msgspec.json.encode(sent))
     if len(text) > LARGEST_JSON:
         return None
     compress = zlib.compressobj(wbits=_GZIP)

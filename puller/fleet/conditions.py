@@ -17,9 +17,11 @@ Of a host that enforces no bundle, or of which a part was not looked at, nobody 
 
 from enum import StrEnum
 
+import msgspec
+
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, HeldBecause, Report, told_failures
-from puller.reporting.sent_report import SentReport
+from puller.reporting.sent_report import PublishedBundle, SentReport
 
 _FINE = (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD)
 _GIVEN_UP = (ExitStatus.HEALTH_FAILED, ExitStatus.HEALTH_FAILED_TWICE)
@@ -103,6 +105,24 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
     if waiting:
         return Condition.WAITING, _short(next(iter(waiting.values())))
     return Condition.IN_ORDER, ""
+
+
+def conditions_of_bundles(sent: SentReport) -> dict[str, Condition]:
+    """Return how each bundle of a host is: another bundle that fails says nothing about it.
+
+    If no bundle explains why the host is not well, as when its site is away, all bundles are like the host.
+    """
+    host, _ = condition_of(sent)
+    found = {standing.name: condition_of(_narrowed(sent, standing))[0] for standing in sent.bundles}
+    is_explained = any(not condition.is_well for condition in found.values())
+    return found if host.is_well or is_explained else dict.fromkeys(found, host)
+
+
+def _narrowed(sent: SentReport, standing: PublishedBundle) -> SentReport:
+    """Return what the report says about one bundle. The exit status is that of all of them."""
+    bundles = [bundle for bundle in sent.report.bundles if bundle.name == standing.name]
+    report = msgspec.structs.replace(sent.report, bundles=bundles, exit_status=ExitStatus.OK)
+    return msgspec.structs.replace(sent, report=report, bundles=[standing])
 
 
 def _given_up(sent: SentReport) -> str:

@@ -63,25 +63,34 @@ def as_data(collected: Sequence[Collected]) -> dict[str, Any]:
     return {"data": {"exports": {one.bundle: one.values for one in collected}}}
 
 
-def as_targets(collected: Sequence[Collected], address: str, port: str) -> list[dict[str, Any]]:
-    """A document of Prometheus' ``file_sd``: a group for each host that has both exports; the others are labels.
+class Targets(msgspec.Struct):
+    """A document of Prometheus' ``file_sd``, and why hosts are not in it, by bundle and host."""
+
+    groups: list[dict[str, Any]] = []
+    left_out: dict[tuple[str, str], str] = {}
+
+
+def as_targets(collected: Sequence[Collected], address: str, port: str) -> Targets:
+    """Make a group for each host that has both exports; its other exports are labels.
 
     ``port`` may be empty; then ``address`` is the whole target.
     """
-    return [
-        {
-            "targets": [_target(values[address], values.get(port))],
-            "labels": {"puller_host": host, "puller_bundle": one.bundle}
-            | {
+    targets = Targets()
+    for one in collected:
+        for host, values in one.values.items():
+            missing = [name for name in (address, port) if name and name not in values]
+            if missing:
+                targets.left_out[one.bundle, host] = f"does not export {' and '.join(missing)}"
+                continue
+            own = {"puller_host": host, "puller_bundle": one.bundle}
+            others = {
                 f"puller_{name}": _label(value)
                 for name, value in values.items()
                 if name not in (address, port)
-            },
-        }
-        for one in collected
-        for host, values in one.values.items()
-        if address in values and (not port or port in values)
-    ]
+            }
+            target = _target(values[address], values.get(port))
+            targets.groups.append({"targets": [target], "labels": own | others})
+    return targets
 
 
 def _target(address: Value, port: Value | None) -> str:

@@ -1,5 +1,6 @@
 """Reports of earlier runs, and what is going on right now, as files below the two directories of Puller."""
 
+import contextlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,9 @@ from puller.reporting.retention import Retention, is_eventful
 from puller.state.directories import Directories
 from puller.state.state_file import LARGEST, write_state
 from puller.state.stored_json import decode
+from puller.values.visible import visible_json_bytes
 
+_MOST_KEPT_FAILURES = 20
 _LARGEST_REPORT = 64 * 1024 * 1024  # bytes: an event for each of a hundred thousand resources
 
 
@@ -37,7 +40,7 @@ def save_report(report: Report, directories: Directories, retention: Retention, 
     lists = _names_in(directories.in_order)
     kept = shorten(report, directories.in_order)
     # 2. Reports hold file names and differences, which not everybody on the machine needs to see.
-    data = msgspec.json.encode(kept)
+    data = visible_json_bytes(msgspec.json.encode(kept))
     kind, other = ("eventful", "quiet") if is_eventful(report) else ("quiet", "eventful")
     path = directories.runs / f"{report.run}-{kind}.json"
     write_state(path, data)
@@ -49,6 +52,29 @@ def save_report(report: Report, directories: Directories, retention: Retention, 
     if _names_in(directories.in_order) - lists:
         forget_lists(directories, retention, now)
     return path
+
+
+def keep_end(report: Report, directories: Directories) -> None:
+    """Keep the end of a run in the run directory, because the state directory is full. Raises ``OSError``.
+
+    The state directory still has the report of an earlier run, which may have ended well.
+    """
+    bundles = [
+        msgspec.structs.replace(
+            bundle,
+            events=[event for event in bundle.events if event.errors][:_MOST_KEPT_FAILURES],
+            in_order=None,
+        )
+        for bundle in report.bundles
+    ]
+    end = msgspec.structs.replace(report, bundles=bundles)
+    # Like a report it holds file names, which only the owner may read.
+    write_state(directories.unkept_report, visible_json_bytes(msgspec.json.encode(end)), durable=False)
+
+
+def forget_end(directories: Directories) -> None:
+    """Remove the end of an earlier run, because the newest report is kept. Raises ``OSError``."""
+    directories.unkept_report.unlink(missing_ok=True)
 
 
 def _names_in(directory: Path) -> set[str]:
@@ -89,8 +115,11 @@ def _read_status(directories: Directories) -> Status | None:
 def load_last_report(directories: Directories) -> Report | None:
     """The newest report, of what was not in order; ``None`` when there is none.
 
+    If the state directory could not take the report of the last run, the run directory has the end of this run.
     Raises ``OSError``, ``ValueError`` for what is no report.
     """
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return load_report(directories.unkept_report)
     try:
         return load_report(directories.last_run)
     except FileNotFoundError:

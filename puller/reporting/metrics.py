@@ -16,6 +16,7 @@ from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from puller.reporting.report import HeldBecause, Report
 from puller.reporting.sent_report import SentReport
 from puller.system.safe_paths import open_safely
+from puller.values.visible import visible
 
 HELP = {
     "puller_last_run_timestamp_seconds": "When the last run finished.",
@@ -72,7 +73,7 @@ def _labelled(labels: dict[str, str]) -> str:
 
 def _escaped(value: str) -> str:
     """A value between quotes; bytes of a name that are no text are written out, or nobody would read the file."""
-    return value[:_LONGEST].encode(errors="backslashreplace").decode().translate(_ESCAPES)
+    return visible(value[:_LONGEST]).encode(errors="backslashreplace").decode().translate(_ESCAPES)
 
 
 def _samples(sent: SentReport) -> Iterator[_Sample]:

@@ -26,7 +26,14 @@ from puller.exit_status import ExitStatus
 from puller.manifest.manifest import Inputs
 from puller.reporting.exit_codes import status_of
 from puller.reporting.fields import MessageId
-from puller.reporting.history import find_unfinished, load_last_good, save_report, save_status
+from puller.reporting.history import (
+    find_unfinished,
+    forget_end,
+    keep_end,
+    load_last_good,
+    save_report,
+    save_status,
+)
 from puller.reporting.phases import Phase, Phases
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.retention import Retention, identity, is_good
@@ -81,8 +88,19 @@ class Agent(msgspec.Struct, frozen=True):
 
         Raises ``BusyError``, and ``ConfigurationError`` for directories of its own; the rest is in the report.
         """
-        started, paused, phases = datetime.now(UTC), "", Phases()
+        started = datetime.now(UTC)
         self.problems.log.belong_to(identity(started))
+        try:
+            return self._run(started)
+        except (
+            ConfigurationError
+        ) as error:  # no report tells of it, and the one of an earlier run may be good
+            self._keep_refused(started, error)
+            raise
+
+    def _run(self, started: datetime) -> Report:
+        """See ``run``; the numbers are those of its steps."""
+        paused, phases = "", Phases()
         reports: list[BundleReport] = []
         # 1. Lock
         with self._exclusively(), self._place_for_downloads() as downloads, self._kept_results():
@@ -263,7 +281,15 @@ class Agent(msgspec.Struct, frozen=True):
         for problem in self.host.facts.problems:  # only now all that was asked for is gathered
             self.problems.warn(str(problem))
         self.problems.count(self.stops.exit_status)
-        report = Report(
+        report = self._report(started, paused, bundles, phases)
+        if not self.settings.noop:
+            report.last_good = report.finished if is_good(report) else load_last_good(self.directories)
+            self._keep(report, delivery)
+        self.problems.log.ended(report.exit_status)
+        return report
+
+    def _report(self, started: datetime, paused: str, bundles: list[BundleReport], phases: Phases) -> Report:
+        return Report(
             run=identity(started),
             started=started.isoformat(timespec="milliseconds"),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -278,11 +304,17 @@ class Agent(msgspec.Struct, frozen=True):
             bundles=bundles,
             phases=phases.seconds,
         )
-        if not self.settings.noop:
-            report.last_good = report.finished if is_good(report) else load_last_good(self.directories)
-            self._keep(report, delivery)
-        self.problems.log.ended(report.exit_status)
-        return report
+
+    def _keep_refused(self, started: datetime, error: ConfigurationError) -> None:
+        """Keep the end of a run that ended before its first step, and its metrics."""
+        if self.settings.noop:
+            return
+        self.problems.sentences.append(str(error))  # the command line prints it
+        self.problems.count(error.exit_status)
+        report = self._report(started, "", [], Phases())
+        with contextlib.suppress(OSError):
+            keep_end(report, self.directories)
+        self._write_metrics(report, [])
 
     def _unprotected(self) -> list[str]:
         """Return, and log, the protections that this kernel lacks. A host works without them."""
@@ -297,6 +329,13 @@ class Agent(msgspec.Struct, frozen=True):
         self._tell("idle")
         told = len(report.problems)
         restless = self._restless(report)
+        self._write_metrics(report, restless)
+        if len(report.problems) > told:
+            self._save(report)  # once more, with what has come up since
+        if delivery:  # last: what is sent is the report that is kept
+            self._prepare(delivery, report, restless)
+
+    def _write_metrics(self, report: Report, restless: "Sequence[RestlessResource]") -> None:
         if textfile := self.configuration.reports.textfile:
             from puller.reporting import metrics
 
@@ -304,10 +343,6 @@ class Agent(msgspec.Struct, frozen=True):
                 metrics.write(self._standing(report, restless), Path(textfile))
             except (OSError, ResourceError) as error:
                 self._note_unkept("metrics", report, error)
-        if len(report.problems) > told:
-            self._save(report)  # once more, with what has come up since
-        if delivery:  # last: what is sent is the report that is kept
-            self._prepare(delivery, report, restless)
 
     def _standing(
         self, report: Report, restless: "Sequence[RestlessResource]", facts: Mapping[str, Any] | None = None
@@ -346,8 +381,11 @@ class Agent(msgspec.Struct, frozen=True):
     def _save(self, report: Report) -> None:
         try:
             save_report(report, self.directories, self._retention(), datetime.now(UTC))
+            forget_end(self.directories)
         except OSError as error:
             self._note_unkept("report", report, error)
+            with self.problems.remembering():
+                keep_end(report, self.directories)
 
     def _retention(self) -> Retention:
         options = self.configuration.reports

@@ -11,6 +11,7 @@ import msgspec
 from puller.data.sources import Origin, Surroundings, assigned
 from puller.facts.given import chosen_facts
 from puller.manifest.manifest import Inputs
+from puller.values.visible import visible
 
 
 class CommandInputs(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class CommandInputs(msgspec.Struct, frozen=True):
     def warn(self) -> None:
         """Say the problems on stderr."""
         for problem in self.problems():
-            print(f"puller: {problem}", file=sys.stderr)
+            print(visible(f"puller: {problem}"), file=sys.stderr)
 
 
 def load_inputs(options: Mapping[str, Any]) -> CommandInputs:

@@ -35,6 +35,7 @@ from puller.state.directories import Directories
 from puller.state.lock import only_run
 from puller.state.places import PRIVATE_KEY, users_facts, users_private_key
 from puller.system.signals import Stopped, StopRequests
+from puller.values.visible import visible
 
 if TYPE_CHECKING:
     from bundles.confined.network import Network
@@ -192,7 +193,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         if options.only:
             catalog = catalog.limited_to(options.only)
         for message in (manifest.pre_message for manifest in manifests if manifest.pre_message):
-            print(message)
+            print(visible(message))
         pending = PendingRefreshes(
             directories.pending_refreshes, str(sources[-1].path), owners=owners, noop=options.noop
         )
@@ -215,7 +216,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
             status = _tell(options, log, stops, catalog, warnings, applied, time.perf_counter() - started)
             if status in (ExitStatus.OK, ExitStatus.CHANGED):
                 for message in (manifest.post_message for manifest in manifests if manifest.post_message):
-                    print(message)
+                    print(visible(message))
             return status
 
 

@@ -132,6 +132,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.run / "status.json"
 
     @property
+    def unkept_report(self) -> Path:
+        """The end of the last run, if its report could not be kept in the state directory."""
+        return self.run / "last-run.json"
+
+    @property
     def fetching(self) -> Path:
         """The transfer that the run at work is at."""
         return self.run / "fetching.json"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from bundles.filesystem.safe_paths import Walk
 from puller.errors import ConfigurationError
-from puller.system.safe_paths import Walk
 
 
 class Judged(msgspec.Struct, frozen=True):

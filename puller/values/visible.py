@@ -1,15 +1,62 @@
-"""Text of others as it may be shown: what a program of a user has printed, or a user has named a file.
+"""Text of other people in a form that is safe to show: output of programs, names of files, facts and reports of hosts.
 
-Control characters would move the cursor of root's terminal, change what is shown there, or type for root.
+* Control characters would move the cursor of root's terminal, change the text there, or type for root.
+* Format characters would reverse, hide or join text: *bidirectional* controls show another order than programs read,
+  and zero-width characters make two different names look alike. Line and paragraph separators forge a second line.
+* The escapes are those of Python and JSON: ``\\x1b``, ``\\u202e``, ``\\U000e0041``. Tabs and ends of lines stay.
 """
 
 import re
 
-_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+# The category Cf, the separators Zl and Zp, and the invisible rest of Default_Ignorable_Code_Point, of Unicode 15.1.
+# Without the variation selectors below U+FE10, which choose the form of an emoji.
+_FORMAT = (
+    r"\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_INVISIBLE = re.compile(f"[{_CONTROL}{_FORMAT}]")
+# JSON writes the control characters below the space itself, and its own line breaks stay.
+_INVISIBLE_IN_JSON = re.compile(rf"[\x7f-\x9f{_FORMAT}]")
 
 
 def visible(text: str) -> str:
-    """The text with control characters written out, but for tabs and the ends of lines."""
-    if text.isprintable():  # as most lines are
+    """Return the text with invisible characters written out, except tabs and ends of lines."""
+    if text.isascii() and text.isprintable():  # as most lines are
         return text
-    return re.sub(_CONTROL, lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+    return _INVISIBLE.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def visible_line(text: str) -> str:
+    """Return the text in one line, with single spaces in the place of tabs and ends of lines."""
+    return visible(" ".join(text.split()))
+
+
+def visible_json(document: str) -> str:
+    """Return an equal JSON document with invisible characters written as JSON escapes."""
+    return (
+        document
+        if document.isascii() and "\x7f" not in document
+        else _INVISIBLE_IN_JSON.sub(_escape_json, document)
+    )
+
+
+def visible_json_bytes(document: bytes) -> bytes:
+    """Return an equal JSON document in UTF-8; see ``visible_json``."""
+    return document if document.isascii() else visible_json(document.decode("utf-8")).encode("utf-8")
+
+
+def has_invisible(text: str) -> bool:
+    """Return whether ``visible`` would write out a character of the text."""
+    return _INVISIBLE.search(text) is not None
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _escape_json(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

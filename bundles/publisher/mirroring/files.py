@@ -13,7 +13,8 @@ from pathlib import Path
 from bundles.client.files import CompressedFile
 from bundles.client.targets import download_target, explained, fetch_target, is_target
 from bundles.errors import FormatError, NotFoundError
-from bundles.filesystem.atomic import read_limited, sync_directory
+from bundles.filesystem.atomic import read_limited
+from bundles.filesystem.output import OutputTree
 from bundles.filesystem.trees import open_regular
 from bundles.format.artifact import Archive, Digest
 from bundles.format.compressed_file import verified
@@ -21,7 +22,6 @@ from bundles.format.target_paths import target_path
 from bundles.format.tuf import TargetFile
 from bundles.publisher.mirroring.state import Stamp
 from bundles.publisher.push.contents import FILES
-from bundles.publisher.push.directory import make_directories
 from bundles.transport.mirror import Mirror
 
 
@@ -64,6 +64,7 @@ class Files:
 
     def __init__(self, public: Path, incoming: Path, mirror: Mirror, known: dict[str, Stamp]) -> None:
         self._public = public
+        self._tree = OutputTree(public)
         self._incoming = incoming
         self._mirror = mirror
         self._known = known
@@ -97,10 +98,7 @@ class Files:
                 return False
             raise
         with explained(path):
-            make_directories(path.parent)
-            os.chmod(staged, 0o644)
-            os.rename(staged, path)
-            sync_directory(path.parent)
+            self._tree.move_in(staged, wanted.path)
             self.stamps[wanted.path] = stamp_of(path)
         return True
 

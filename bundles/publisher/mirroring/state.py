@@ -10,6 +10,7 @@
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ from bundles.client.targets import explained
 from bundles.client.trust_anchor import Anchor
 from bundles.errors import SettingsError, StoreError
 from bundles.filesystem.atomic import read_limited, write_file
-from bundles.publisher.push.directory import make_directories
+from bundles.filesystem.output import open_output_directory
+from bundles.filesystem.safe_paths import REAL_DIRECTORY, others_can_exchange, writers
 
 _FORMAT = 1
 _LARGEST = 256 * 1024 * 1024
@@ -53,27 +55,46 @@ class State:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "mirror"
-        self.trust = self.directory / "trust"
-        self.incoming = self.directory / "incoming"
-        self._record = self.directory / "record.json"
-        self._root = self.directory / "root.json"
+
+    @property
+    def trust(self) -> Path:
+        return self.directory / "trust"
+
+    @property
+    def incoming(self) -> Path:
+        return self.directory / "incoming"
+
+    @property
+    def _record(self) -> Path:
+        return self.directory / "record.json"
+
+    @property
+    def _root(self) -> Path:
+        return self.directory / "root.json"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Raises `StoreError` while another process works on this copy."""
-        with explained(self.directory):
-            make_directories(self.directory.parent)  # public/ is below it
-            self.incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = os.open(self.directory / "lock", flags, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(str(self.directory.parent), "is being copied to by another process") from None
-        else:
+        """Open and lock the state. Raises `StoreError` while another process works on this copy.
+
+        If another user could exchange the directory for a link, its paths lead through the open directory.
+        """
+        named = self.directory
+        with contextlib.ExitStack() as opened:
+            with explained(named):
+                own = _open_own(named)
+                opened.callback(os.close, own)
+                if others_can_exchange(os.path.abspath(named)):
+                    self.directory = Path(f"/proc/self/fd/{own}")
+                    opened.callback(setattr, self, "directory", named)
+                self.incoming.mkdir(mode=0o700, exist_ok=True)
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                lock = os.open("lock", flags, 0o600, dir_fd=own)
+                opened.callback(os.close, lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(str(named.parent), "is being copied to by another process") from None
             yield
-        finally:
-            os.close(lock)
 
     def anchor(self, given: Anchor | None) -> Anchor:
         """The root that this copy began with, or begins with now; raises `SettingsError`."""
@@ -102,3 +123,17 @@ class State:
         """Write the record; raises `StoreError`."""
         with explained(self._record):
             write_file(self._record, msgspec.json.encode(record) + b"\n", mode=0o600)
+
+
+def _open_own(path: Path) -> int:
+    """Create and open the directory of the state, which belongs to the running user alone; raises ``OSError``."""
+    with open_output_directory(path.parent, make=True) as parent:  # public/ is below it
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path.name, 0o700, dir_fd=parent)
+        descriptor = os.open(path.name, REAL_DIRECTORY, dir_fd=parent)
+    found = os.fstat(descriptor)
+    if found.st_uid != os.geteuid() or writers(found):
+        os.close(descriptor)
+        what = "belongs to another user, or other users may write there"
+        raise OSError(errno.EPERM, what, os.fspath(path))
+    return descriptor

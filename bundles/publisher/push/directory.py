@@ -1,11 +1,10 @@
 """A directory as a destination: a web server's on this machine, a network file system, a stick."""
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from bundles.filesystem.atomic import open_directory, read_limited, remove_leftovers, replace_file
+from bundles.filesystem.output import OutputTree
 from bundles.filesystem.trees import open_regular, pieces_of
 from bundles.publisher.push.contents import Source, files_of
 from bundles.publisher.push.destination import Sending
@@ -16,14 +15,15 @@ class Directory:
     """The directory at ``location``; it is made by the first write. Methods raise `PublishError`."""
 
     def __init__(self, location: str) -> None:
-        self._root = Path(os.path.abspath(location))
+        self._tree = OutputTree(location)
+        self._root = Path(self._tree.root)
 
     def __str__(self) -> str:
         return str(self._root)
 
     def files(self) -> dict[str, int]:
         with explained(self._root):
-            return files_of(self._root) if os.path.lexists(self._root) else {}
+            return files_of(self._root) if self._tree.exists() else {}
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         return {path: size for path, size in self.files().items() if path in paths}
@@ -31,7 +31,7 @@ class Directory:
     def read(self, path: str, limit: int) -> bytes | None:
         with explained(self._root / path):
             try:
-                return read_limited(self._root / path, limit)
+                return self._tree.read(path, limit)
             except FileNotFoundError:
                 return None
 
@@ -42,23 +42,20 @@ class Directory:
                 watch.sent(source.path, source.size)
 
     def _write(self, source: Source, watch: Sending) -> None:
-        place = self._root / source.path
-        make_directories(place.parent)
-        with open_directory(place.parent) as parent:
-            remove_leftovers(parent)
-            if source.data is not None:
-                replace_file(parent, place.name, [source.data], mode=0o644)
-            else:
-                with open_regular(source.file) as stream:
-                    replace_file(parent, place.name, _watched(stream, source, watch), mode=0o644)
+        if source.data is not None:
+            self._tree.write(source.path, [source.data])
+        else:
+            with open_regular(source.file) as stream:
+                self._tree.write(source.path, _watched(stream, source, watch))
 
     def remove(self, paths: Iterable[str]) -> None:
         with explained(self._root):
             for path in paths:
-                (self._root / path).unlink(missing_ok=True)
+                self._tree.remove(path)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        with explained(self._root):
+            self._tree.close()
 
 
 def _watched(stream: BinaryIO, source: Source, watch: Sending) -> Iterator[bytes]:
@@ -67,12 +64,3 @@ def _watched(stream: BinaryIO, source: Source, watch: Sending) -> Iterator[bytes
         yield piece
         have += len(piece)
         watch.moved(source.path, have)
-
-
-def make_directories(directory: Path) -> None:
-    """Make what is missing of a path so that any web server may read it, whatever the umask; raises ``OSError``."""
-    if directory.is_dir():
-        return
-    make_directories(directory.parent)
-    directory.mkdir(exist_ok=True)
-    directory.chmod(0o755)

@@ -9,6 +9,7 @@ import msgspec
 
 from puller.authoring.cases.results import Failure, Result
 from puller.values.colour import coloured, coloured_diff_line
+from puller.values.visible import visible, visible_json
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -21,7 +22,7 @@ def title(result: Result) -> str:
 def text_lines(result: Result, *, colours: bool = False) -> Iterator[str]:
     """A line for a case, and its failures below it; with ``colours``, in those of a terminal."""
     word, colour = ("ok  ", "green") if result.passed else ("FAIL", "red")
-    yield f"{coloured(word, colour) if colours else word}  {title(result)}"
+    yield f"{coloured(word, colour) if colours else word}  {visible(title(result))}"
     for failure in result.failures:
         yield from (
             f"      {line}" if line else ""
@@ -31,9 +32,9 @@ def text_lines(result: Result, *, colours: bool = False) -> Iterator[str]:
 
 def _lines(failure: Failure, paint: Callable[[str], str]) -> Iterator[str]:
     declared = f" (declared in {failure.declared})" if failure.declared else ""
-    first, *more = str(failure).splitlines()
-    yield from (f"{first}{declared}", *more)
-    yield from (f"  {paint(line)}" for line in failure.diff.splitlines())
+    first, *more = visible(f"{failure}\n").rstrip("\n").split("\n")
+    yield from (f"{first}{visible(declared)}", *more)
+    yield from (f"  {paint(line)}" for line in visible(failure.diff).splitlines())
 
 
 def summary(results: Sequence[Result], seconds: float) -> str:
@@ -53,7 +54,7 @@ def as_json(results: Sequence[Result], seconds: float) -> str:
         "seconds": round(seconds, 3),
         "cases": [_plain(result) for result in results],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return visible_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n"
 
 
 def _plain(result: Result) -> dict[str, object]:
@@ -103,4 +104,4 @@ def _add_case(suite: ET.Element, result: Result) -> None:
 
 def _xml(text: str) -> str:
     """A text without the characters that XML cannot have."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", visible(text))

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bundles.filesystem.atomic import write_file
+from bundles.filesystem.output import write_output
 from puller.authoring.cases.case_files import TESTS, CaseFile, find_cases
 from puller.authoring.cases.results import Result
 from puller.authoring.cases.running import BundleWithCases, Settings, run_case
@@ -136,8 +136,7 @@ def _written(path: Path, text: str) -> bool:
     with contextlib.suppress(FileNotFoundError, ValueError):  # what cannot be a snapshot is replaced
         if read_snapshot(path) == text:
             return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, text.encode())
+    write_output(path, text.encode(), make_directories=True)
     return True
 
 

@@ -5,7 +5,7 @@
 * The largest group comes first; where nothing changes, machines are only counted and named.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -14,6 +14,7 @@ from puller.authoring.preview.machines import Machine, Machines
 
 _MOST_KEPT = 1024
 """Comparisons that are kept."""
+
 
 Resolver = Callable[[Machine], Outcome]
 """Resolves one bundle for any machine."""
@@ -45,8 +46,15 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: tuple[str, ...] = ()
     """The machines on which nothing changes."""
     still_failing: tuple[StillFailing, ...] = ()
+    missing: Mapping[str, tuple[str, ...]] = {}
+    """Facts that the bundle asks for, and the machines that have not sent them."""
     notes: tuple[str, ...] = ()
     """What the preview cannot know."""
+
+    @property
+    def incomplete(self) -> frozenset[str]:
+        """The machines with a missing fact."""
+        return frozenset(name for names in self.missing.values() for name in names)
 
     @property
     def changes(self) -> bool:

@@ -23,6 +23,8 @@ class Machine(msgspec.Struct, frozen=True):
 
     name: str
     facts: Mapping[str, Any]
+    is_partial: bool = False
+    """Whether the machine may have more facts than these, so that a missing fact is unknown."""
 
 
 class Machines(Protocol):

@@ -54,6 +54,14 @@ def answers(reads: Iterable[Read], facts: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(read.answer(facts) for read in reads)
 
 
+def missing(reads: Iterable[Read], facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the dotted names of the facts that were asked for, and that a machine does not have."""
+    for read in reads:
+        if read.path and not read.is_names and read.answer(facts) == _ABSENT:
+            # The beginning is named where all of a group is missing, because nobody could ask any further.
+            yield ".".join(map(str, read.path))
+
+
 class Watched(Mapping[Any, Any]):
     """Facts, or a mapping in them, that note what is asked of them. Lists are asked for as a whole."""
 

@@ -8,12 +8,12 @@
 It grows with the kinds of machines, and with the number of machines only by the questions that they are asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from puller.authoring.preview.differences import Outcome
 from puller.authoring.preview.machines import Machine
-from puller.authoring.preview.reads import Read, Reads, Watched, answers
+from puller.authoring.preview.reads import Read, Reads, Watched, answers, missing
 from puller.authoring.preview.resolvers import OneByOne
 
 _MOST_KEPT = 512
@@ -26,6 +26,15 @@ _SELDOM = 16
 """The one of how many is asked then: a fleet in the order of its names may have its like machines last."""
 
 
+def joined_missing(sides: Iterable["Shared"]) -> dict[str, tuple[str, ...]]:
+    """Return the missing facts of both sides of a preview, each with the names of its machines."""
+    names: dict[str, dict[str, None]] = {}
+    for side in sides:
+        for fact, of_side in side.missing.items():
+            names.setdefault(fact, {}).update(dict.fromkeys(of_side))
+    return {fact: tuple(of_fact) for fact, of_fact in names.items()}
+
+
 class Shared:
     """Resolves each kind of machine once."""
 
@@ -36,10 +45,21 @@ class Shared:
         self._in_vain = 0
         self._is_trusted = True
         """Whether watching has never got in the way."""
+        self._asked: tuple[Read, ...] = ()
+        """The questions of the last resolution that was watched."""
+        self.missing: dict[str, list[str]] = {}
+        """Facts that the bundle asks for, and the machines with partial facts that do not have them."""
         self.resolved = 0
         """Machines that were resolved, and did not share another's outcome."""
 
     def __call__(self, machine: Machine) -> Outcome:
+        outcome = self._resolved(machine)
+        if machine.is_partial:
+            for name in dict.fromkeys(missing(self._asked, machine.facts)):
+                self.missing.setdefault(name, []).append(machine.name)
+        return outcome
+
+    def _resolved(self, machine: Machine) -> Outcome:
         # 1.
         if (known := self._find(machine.facts)) is not None:
             self._in_vain = 0
@@ -55,19 +75,21 @@ class Shared:
     def _find(self, facts: Mapping[str, Any]) -> Outcome | None:
         for reads, outcomes in self._kept.items():
             if (known := outcomes.get(answers(reads, facts))) is not None:
+                self._asked = reads
                 return known
         return None
 
     def _watch(self, facts: Mapping[str, Any], outcome: Outcome) -> None:
         reads = Reads()
         # 3.
-        if self._resolver.of(Watched(facts, reads)) != outcome:
+        watched = self._resolver.of(Watched(facts, reads))
+        self._asked = reads.questions()
+        if watched != outcome:
             self._is_trusted = False
             self._kept.clear()
             return
         if self._count >= _MOST_KEPT or len(self._kept) >= _MOST_SHAPES:
             self._kept.clear()
             self._count = 0
-        asked = reads.questions()
-        self._kept.setdefault(asked, {})[answers(asked, facts)] = outcome
+        self._kept.setdefault(self._asked, {})[answers(self._asked, facts)] = outcome
         self._count += 1

@@ -1,6 +1,7 @@
 """``puller bundle``: begin a bundle, pack it, look into one."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from puller.cli.options import text_format_option
-from puller.cli.output import warn
+from puller.cli.output import say, warn
 from puller.manifest.source import MANIFEST
 
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ def new(name: str, directory: Path | None, packages: tuple[Path, ...]) -> None:
         from puller.cli.author.new_agent import files_of
 
         _write(target, files_of(name, packages))
-        click.echo(f"{target}: a bundle that upgrades Puller; try: puller test {target}")
+        say(f"{target}: a bundle that upgrades Puller; try: puller test {target}")
         return
     _write(target, _example_of(name))
-    click.echo(f"{target}: a bundle to start from; try: puller apply {target} --noop")
-    click.echo(f"{target}/tests: what it must come to on two kinds of machine; try: puller test {target}")
+    say(f"{target}: a bundle to start from; try: puller apply {target} --noop")
+    say(f"{target}/tests: what it must come to on two kinds of machine; try: puller test {target}")
 
 
 @bundle.command("build")
@@ -113,9 +114,7 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
     refuse_broken([directory])
     with watched_by(Fetching()):
         built = build_bundle(directory, output, name=name, version=version, libraries=libraries)
-    click.echo(
-        f"{built.path}: {len(built.description.files)} files, {built.size} bytes, sha256 {built.sha256}"
-    )
+    say(f"{built.path}: {len(built.description.files)} files, {built.size} bytes, sha256 {built.sha256}")
 
 
 def libraries_of(directory: Path) -> Mapping[str, Path]:
@@ -150,7 +149,7 @@ def inspect(file: Path, output_format: str) -> None:
 
     description = inspect_archive(file)
     listing = _as_json if output_format == "json" else _as_text
-    click.echo(listing(description, measure(file)))
+    say(listing(description, measure(file)))
 
 
 def _example_of(name: str) -> dict[str, bytes]:
@@ -166,18 +165,18 @@ def _write(target: Path, files: Mapping[str, bytes]) -> None:
     """Write a new bundle, with the schema of manifests; raises ``PublishError``."""
     from bundles.archive.pack import SCHEMA_FILE
     from bundles.errors import PublishError
-    from bundles.filesystem.atomic import write_file
+    from bundles.filesystem.output import OutputTree, open_output_directory
     from puller.engine.schema import manifest_schema
 
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        if any(target.iterdir()):
-            raise PublishError(str(target), "exists already and is not empty")
-        for name, content in files.items():
-            path = target / name
-            path.parent.mkdir(exist_ok=True)
-            write_file(path, content)
-        write_file(target / SCHEMA_FILE, json.dumps(manifest_schema(), ensure_ascii=False).encode())
+        with open_output_directory(target, make=True) as directory:
+            if os.listdir(directory):
+                raise PublishError(str(target), "exists already and is not empty")
+        tree = OutputTree(target)
+        schema = json.dumps(manifest_schema(), ensure_ascii=False).encode()
+        for name, content in {**files, SCHEMA_FILE: schema}.items():
+            tree.write(name, [content])
+        tree.close()
     except OSError as error:
         raise PublishError(str(target), f"cannot be written: {error.strerror}") from error
 

@@ -29,6 +29,7 @@ from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder
 from puller.run.inputs import load_inputs
 from puller.state.directories import Directories
+from puller.values.visible import visible_json
 
 if TYPE_CHECKING:
     from puller.manifest.catalog import Catalog
@@ -71,7 +72,7 @@ def explain(
     ]
     is_found = any(found.get("found", "resource" in found) for found in explained)
     if output_format == "json":
-        click.echo(json.dumps(explained, indent=2, ensure_ascii=False, default=str))
+        click.echo(visible_json(json.dumps(explained, indent=2, ensure_ascii=False, default=str)))
     elif not explained:
         warn(f"{subject}: no bundle declares it")
     for found in explained if output_format == "text" else ():

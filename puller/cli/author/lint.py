@@ -68,7 +68,7 @@ def lint(
         if strict:
             linted = linted.strict()
         for line in _lines(linted, output_format, verbose):
-            click.echo(line)
+            click.echo(line)  # its form has written out what is invisible
         if not before and any(map(is_undeclared, linted.findings)):
             hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
             click.echo(hint, err=output_format != "text")

@@ -108,8 +108,10 @@ def preview(
 
 
 def _write(path: Path, text: str) -> None:
+    from bundles.filesystem.output import write_output
+
     try:
-        path.write_text(text, encoding="utf-8")
+        write_output(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {reason(error)}") from error
 
@@ -189,10 +191,12 @@ def _previewed(
     options: dict[str, Any],
     notes: tuple[str, ...],
 ) -> "Preview":
+    import msgspec
+
     from puller.authoring.preview import groups
     from puller.authoring.preview.progress import watched_on_a_terminal
     from puller.authoring.preview.resolvers import Given, OneByOne, unknown_facts
-    from puller.authoring.preview.sharing import Shared
+    from puller.authoring.preview.sharing import Shared, joined_missing
     from puller.data.sources import assigned
 
     given = Given(
@@ -204,7 +208,8 @@ def _previewed(
     old, new = (Shared(OneByOne(side, given, before)) for side in sides)
     unknown = dict.fromkeys(filter(None, map(unknown_facts, sides)))
     with watched_on_a_terminal(machines) as watched:
-        return groups.preview(old, new, watched, (*notes, *unknown))
+        found = groups.preview(old, new, watched, (*notes, *unknown))
+    return msgspec.structs.replace(found, missing=joined_missing((old, new)))
 
 
 def _written(found: "Preview", output_format: str, *, colours: bool) -> str:

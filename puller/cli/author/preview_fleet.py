@@ -25,7 +25,7 @@ class StoredHosts:
         for name, facts in self._reader.facts():
             if facts:
                 count += 1
-                yield Machine(name, described(facts))
+                yield Machine(name, described(facts), is_partial=True)
         if not count:
             what = "no host in it has sent facts: `reports: facts` in their configuration names them"
             raise UsageError(f"{self._location}: {what}")

@@ -15,7 +15,7 @@ from puller.cli.options import (
     format_option,
     other_machine_options,
 )
-from puller.cli.output import show, warn
+from puller.cli.output import say, show, warn
 from puller.manifest.applied import applied_as
 from puller.manifest.declaration import HIDDEN, Declaration
 from puller.manifest.host_catalog import load_together
@@ -84,9 +84,9 @@ def _show_texts(source: ManifestSource, inputs: Inputs, output_format: str) -> N
             show(made, output_format)
         else:
             for name, text in made.items():
-                click.echo(f"# {name}")
+                say(f"# {name}")
                 for number, line in enumerate(text.splitlines(), start=1):
-                    click.echo(f"{number:5}  {line}")
+                    say(f"{number:5}  {line}")
     if not made:
         warn(f"{source.name}: has no resources_template")
 

@@ -16,7 +16,7 @@ import msgspec
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.cli.options import together
-from puller.cli.output import show
+from puller.cli.output import say, show
 from puller.data.sources import merged
 from puller.errors import ResourceError, SourceError, UsageError
 from puller.manifest.source import MANIFEST
@@ -134,12 +134,12 @@ def _render_file(
 
     text, is_secret = render_file(os.path.realpath(path), options.engine, scope, home, options.delimiters)
     if options.output is not None:
-        from bundles.filesystem.atomic import write_file
+        from bundles.filesystem.output import write_output
 
         # An output that is a directory takes the file by its name, as with cp(1).
         place = Path(options.output) / path.name if os.path.isdir(options.output) else Path(options.output)
-        write_file(place, text.encode("utf-8", "surrogateescape"), mode=0o600 if is_secret else 0o644)
-        click.echo(f"{place}: written")
+        write_output(place, text.encode("utf-8", "surrogateescape"), mode=0o600 if is_secret else 0o644)
+        say(f"{place}: written")
     elif output_format == "json":
         show(_HIDDEN if is_secret else _printable(text), output_format)
     else:
@@ -199,9 +199,7 @@ class _Directory:
         if differences := scaffold.differences(actual):
             scaffold.change(differences, actual)
         for path in (*actual.changed, *actual.stable):
-            click.echo(
-                f"{os.path.join(output, path)}: {'written' if path in actual.changed else 'unchanged'}"
-            )
+            say(f"{os.path.join(output, path)}: {'written' if path in actual.changed else 'unchanged'}")
 
 
 def _no_fetch(url: str) -> bytes:

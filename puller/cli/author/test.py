@@ -197,10 +197,10 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    from bundles.filesystem.atomic import write_file
+    from bundles.filesystem.output import write_output
 
     try:
-        write_file(output, text.encode("utf-8", "replace"))
+        write_output(output, text.encode("utf-8", "replace"))
     except OSError as error:
         raise ConfigurationError(file_problem(error, "cannot be written", where=output)) from error
 

@@ -35,7 +35,7 @@ def session() -> None:
 def new(directory: str | None) -> None:
     """Make a session, and print the line that makes a shell use it."""
     made = Session.create(Path(directory) if directory else None)
-    click.echo(f"export {sessions.VARIABLE}={shlex.quote(str(made.directory))}")
+    say(f"export {sessions.VARIABLE}={shlex.quote(str(made.directory))}")
 
 
 @session.command()
@@ -56,7 +56,7 @@ def report(session_directory: str | None, remove: bool, output_format: str) -> i
     if output_format == "text":
         for event in events:
             say(sentence(event))
-        click.echo(str(summary))
+        say(str(summary))
     else:
         value = {"started": found.start.started, "summary": summary, "events": recorded}
         show(msgspec.to_builtins(value), output_format)

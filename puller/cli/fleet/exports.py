@@ -17,12 +17,13 @@ from puller.cli.fleet.options import (
     store_option,
     where_option,
 )
-from puller.cli.output import say
+from puller.cli.output import say, visible_yaml
 from puller.errors import PullerError, SourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
+from puller.values.visible import visible_json
 
 if TYPE_CHECKING:
-    from puller.fleet.exports import Collected
+    from puller.fleet.exports import Collected, Targets
     from puller.fleet.store.reading import Reader
     from puller.values.exports import Export
 
@@ -118,15 +119,28 @@ def exports(
             collected.append(collect(bundle, standings, lambda version, of=bundle: types(of, version)))  # type: ignore[misc]
     for one in collected:
         for host, why in one.left_out.items():
-            click.echo(f"{host}: left out of the exports of {one.bundle}: {why}", err=True)
+            say(f"{host}: left out of the exports of {one.bundle}: {why}", err=True)
+    count = sum(len(one.values) for one in collected)
     if output_format == "file_sd":
-        text = _json(as_targets(collected, address, port))
+        targets = as_targets(collected, address, port)
+        _report_left_out(collected, targets, target)
+        count, text = len(targets.groups), _json(targets.groups)
     else:
         text = _json(as_data(collected)) if output_format == "json" else _yaml(as_data(collected))
     if file is None:
-        click.echo(text, nl=False)
+        say(text, nl=False)
         return
-    _write(file, text, collected, force=force)
+    _write(file, text, count, force=force)
+
+
+def _report_left_out(collected: "Sequence[Collected]", targets: "Targets", target: str) -> None:
+    """Name the hosts without a target; raises ``UsageError`` if no host has one."""
+    if targets.left_out and not targets.groups:
+        names = sorted({name for one in collected for values in one.values.values() for name in values})
+        what = f"no host exports {' and '.join(filter(None, target.split(':')))}"
+        raise UsageError(f"--target {target}: {what}; the hosts export {', '.join(names) or 'nothing'}")
+    for (bundle, host), why in targets.left_out.items():
+        say(f"{host}: left out of the targets of {bundle}: {why}", err=True)
 
 
 def _hosts(reader: "Reader", *, in_order: bool) -> list[str]:
@@ -171,13 +185,13 @@ def _site_of(directory: Path | None) -> Any:
         yield types
 
 
-def _write(file: Path, text: str, collected: "Sequence[Collected]", *, force: bool) -> None:
+def _write(file: Path, text: str, count: int, *, force: bool) -> None:
     """Replace the file, unless it says the same; raises ``FewHostsError`` and ``SourceError``."""
-    from bundles.filesystem.atomic import read_limited, write_file
+    from bundles.filesystem.atomic import read_limited
+    from bundles.filesystem.output import write_output
     from puller.data.sources import SIZE_LIMIT
     from puller.fleet.exports import is_suspicious
 
-    count = sum(len(one.values) for one in collected)
     try:
         before = _read(lambda: read_limited(file, SIZE_LIMIT))
         if before == text:
@@ -187,7 +201,7 @@ def _write(file: Path, text: str, collected: "Sequence[Collected]", *, force: bo
         if not force and is_suspicious(there, count):
             what = f"{count} hosts are left of {there}, and it stays as it is"
             raise FewHostsError(f"{file}: {what}; --force writes it all the same")
-        write_file(file, text.encode(), mode=0o644)
+        write_output(file, text.encode())
     except OSError as error:
         raise SourceError(file_problem(error, "cannot be written", where=error.filename or file)) from error
     say(f"{file}: {count} hosts")
@@ -218,11 +232,11 @@ def _count(text: str) -> int:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return visible_json(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)) + "\n"
 
 
 def _yaml(value: Any) -> str:
     import yaml
 
-    text: str = yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True, width=10_000)
+    text = visible_yaml(value, yaml.CSafeDumper, sort_keys=True, width=10_000)
     return "# Made by puller fleet exports; what is changed here is replaced.\n" + text

@@ -28,19 +28,21 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
     """
     import json
 
-    from bundles.filesystem.atomic import write_file
+    from bundles.filesystem.output import OutputTree
 
     wanted = parse_conditions(conditions)
     count = 0
     with opened_store(location) as store:
         reader = open_reader(store, None)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            tree = OutputTree(directory)
+            tree.sync()  # also makes the directory, if no host matches
             for name, found in reader.facts():
                 if wanted(found):
                     text = json.dumps(found, indent=2, sort_keys=True)
-                    write_file(directory / f"{name}.json", f"{text}\n".encode(), mode=0o644)
+                    tree.write(f"{name}.json", [f"{text}\n".encode()])
                     count += 1
+            tree.close()
         except OSError as error:
             raise SourceError(
                 file_problem(error, "cannot be written", where=error.filename or directory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import SettingsError
-from puller.cli.output import warn
+from puller.cli.output import say, warn
 
 if TYPE_CHECKING:
     from puller.fleet.receiving.server import ReportServer
@@ -39,18 +39,19 @@ def serve_reports(directory: Path, listen: str) -> None:
       puller fleet serve-reports reports --listen [::1]:8765
     """
     address, port = _parsed(listen)
+    from bundles.filesystem.output import open_output_directory
     from puller.fleet.receiving.server import ReportServer
 
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        server = ReportServer(directory, address, port)
+        with open_output_directory(directory, make=True):
+            server = ReportServer(directory, address, port)
     except OSError as error:
         raise SettingsError(str(error.filename or listen), error.strerror or str(error)) from None
     if not ipaddress.ip_address(address).is_loopback:
         warn(f"{listen}: whoever reaches this address can write reports of any host")
     with server:
         shown = f"[{address}]" if ":" in address else address
-        click.echo(f"{directory} takes reports at http://{shown}:{server.server_port}/")
+        say(f"{directory} takes reports at http://{shown}:{server.server_port}/")
         _log_requests()
         _serve(server)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from puller.errors import UsageError
+from puller.errors import UsageError, file_problem
 
 _PRIVATE, _PUBLIC = "private_key.pkcs7.pem", "public_key.pkcs7.pem"
 
@@ -28,17 +28,22 @@ def create_keys(directory: str) -> None:
 
     The private key belongs on the machines that read the data, and nowhere else. Nothing is overwritten.
     """
-    from bundles.filesystem.atomic import write_file
+    from bundles.filesystem.output import OutputTree, open_output_directory
     from hiera.eyaml.pkcs7 import create_key_pair
 
     paths = [os.path.join(directory, name) for name in (_PRIVATE, _PUBLIC)]
     for path in paths:
         if os.path.lexists(path):
             raise UsageError(f"{path}: there is a key already; it is not overwritten")
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    for path, content, mode in zip(paths, create_key_pair(), (0o600, 0o644), strict=True):
-        write_file(path, content, mode=mode)
-        click.echo(path)
+    try:
+        with open_output_directory(directory, make=True, mode=0o700):
+            tree = OutputTree(directory)
+        for path, content, mode in zip(paths, create_key_pair(), (0o600, 0o644), strict=True):
+            tree.write(os.path.basename(path), [content], mode=mode)
+            click.echo(path)
+        tree.close()
+    except OSError as error:
+        raise UsageError(file_problem(error, "cannot be written", where=directory)) from error
 
 
 @click.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from puller.cli.output import show, warn
 from puller.errors import UsageError
+from puller.values.visible import visible
 
 if TYPE_CHECKING:
     from hiera.values.secrets import Secret
@@ -86,6 +87,7 @@ def _coloured(line: str) -> str:
     """Colour is taken out again by click where the output is no terminal."""
     import click
 
+    line = visible(line)
     bare = line.lstrip()
     style = next((style for start, style in _COLOURS.items() if bare.startswith(start)), {})
     return click.style(line, **style) if style else line  # type: ignore[arg-type]  # click's own keywords

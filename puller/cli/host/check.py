@@ -43,7 +43,7 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
        2  CRITICAL  a check says so, or what is enforced is damaged
        3  UNKNOWN   a check cannot be carried out; nothing is enforced; a run is at work; try as root
     """
-    stops = StopRequests(lambda sentence: click.echo(sentence, err=True))
+    stops = StopRequests(lambda sentence: say(sentence, err=True))
     started = time.monotonic()
     try:
         configuration, directories = load_host(path)
@@ -57,7 +57,7 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
             if repair and any(not finding.health.in_order for finding in findings) and not found.at_work:
                 found, findings = _repaired(path, configuration, directories, bundles, found, findings)
         except Stopped as stop:
-            click.echo(f"puller: {stop}", err=True)
+            say(f"puller: {stop}", err=True)
             return stop.exit_status
     return _tell(found, findings, started, output_format)
 

@@ -4,6 +4,7 @@ import click
 
 from bundles.masking import mask_location
 from puller.cli.options import as_user_option, configuration_option
+from puller.cli.output import say
 from puller.config.configuration import load_configuration, sample
 
 
@@ -21,7 +22,7 @@ def print_sample(as_user: bool) -> None:
       puller config sample > /etc/puller/config.yaml
       puller config sample --as-user > ~/.config/puller/config.yaml
     """
-    click.echo(sample(as_user=as_user), nl=False)
+    say(sample(as_user=as_user), nl=False)
 
 
 @config.command()
@@ -32,11 +33,11 @@ def check(path: str) -> None:
     Exit status: 0 when it is valid, 78 when not; every problem is listed with its line.
     """
     configuration = load_configuration(path)
-    click.echo(f"{path}: valid")
+    say(f"{path}: valid")
     # A mirror may have a password in its URL.
-    click.echo(f"site: {', '.join(map(mask_location, configuration.mirrors))}")
+    say(f"site: {', '.join(map(mask_location, configuration.mirrors))}")
     for choice in configuration.bundles:
         which = f"version {choice.version}" if choice.version else f"channel {choice.channel}"
-        click.echo(f"bundle: {choice.name}, {which}")
+        say(f"bundle: {choice.name}, {which}")
     for window in configuration.windows:
-        click.echo(f"window: {window}")
+        say(f"window: {window}")

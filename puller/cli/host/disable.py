@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import click
 
 from puller.cli.host.common import config_option, load_host, one_line, state_in_use, user
+from puller.cli.output import say
 from puller.errors import UsageError
 from puller.reporting.history import load_status
 from puller.run.policy.disable import disable as save_hold
@@ -37,7 +38,7 @@ def disable(reason: str, until: str | None, path: str) -> None:
     end = _end(until, now)
     with state_in_use("written"):
         hold = save_hold(directories, one_line("--reason", reason), user(), now, end)
-    click.echo(hold)
+    say(hold)
     _tell_of_run(directories, "this hold is for the runs after it")
 
 
@@ -53,7 +54,7 @@ def enable(path: str) -> None:
     _, directories = load_host(path)
     with state_in_use("written"):
         hold = end_hold(directories, datetime.now(UTC))
-    click.echo(f"enabled; it was {hold}" if hold else "enabled; it was not disabled")
+    say(f"enabled; it was {hold}" if hold else "enabled; it was not disabled")
     _tell_of_run(directories, "the run after it applies again")
 
 
@@ -67,6 +68,4 @@ def _end(until: str | None, now: datetime) -> datetime | None:
 def _tell_of_run(directories: Directories, consequence: str) -> None:
     doing = load_status(directories)
     if doing and doing.state == "running":
-        click.echo(
-            f"a run is at work since {doing.since} (process {doing.process}) and finishes; {consequence}"
-        )
+        say(f"a run is at work since {doing.since} (process {doing.process}) and finishes; {consequence}")

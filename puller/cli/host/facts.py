@@ -13,6 +13,7 @@ from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.facts.given import chosen_facts, facts_from
 from puller.state.places import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
+from puller.values.visible import visible_json
 
 _PRIVATE = 0o600
 """What a machine says of itself is for who asked."""
@@ -101,20 +102,20 @@ def _save(shown: dict[str, Any], path: str) -> None:
     """Write facts as a file that ``--facts`` reads; raises ``UsageError``."""
     import json
 
-    from bundles.filesystem.atomic import write_file
+    from bundles.filesystem.output import write_output
     from puller.facts import documents
 
     form = documents.form_of_name(path) or "yaml"
     if form == "txt":
         raise UsageError(f"--save {path}: a *.txt file holds text only, wanted *.json or *.yaml")
     # JSON is YAML too; as text of its own kind it is read faster, and its numbers need no rules.
-    data = (json.dumps(shown, indent=1, ensure_ascii=False) + "\n").encode()
+    data = (visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n").encode()
     if len(data) > documents.SIZE_LIMIT:
         raise UsageError(
             f"--save {path}: {len(data)} bytes, more than the {documents.SIZE_LIMIT} that are read"
         )
     try:
-        write_file(path, data, mode=_PRIVATE)
+        write_output(path, data, mode=_PRIVATE)
     except OSError as error:
         raise UsageError(f"--save {path}: {error.strerror or error}") from error
 

@@ -7,7 +7,7 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from puller.cli.completing import bundles_of_host, versions_on_host
 from puller.cli.host.common import chosen, config_option, load_host, state_in_use
-from puller.cli.output import warn
+from puller.cli.output import say, warn
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError, UsageError
 from puller.run.policy.pins import Pins
@@ -58,9 +58,7 @@ def unpin(bundle: str, path: str) -> None:
         if pins.find(bundle) is None:  # a pin may outlive its bundle's place in the configuration
             chosen(configuration, bundle)
         version = pins.remove(bundle)
-    click.echo(
-        f"{bundle} is not pinned any more; it was to {version}" if version else f"{bundle} is not pinned"
-    )
+    say(f"{bundle} is not pinned any more; it was to {version}" if version else f"{bundle} is not pinned")
 
 
 def _version(bundle: str, version: str | None, enforced: Installed | None) -> str:
@@ -83,10 +81,10 @@ def _tell(bundle: str, version: str, enforced: Installed | None) -> None:
     change = ""
     if enforced is None or enforced.version != version:
         change = f"; enforced now: {enforced.version if enforced else 'nothing'}, the next run changes that"
-    click.echo(f"{bundle} is pinned to {version}{change}")
+    say(f"{bundle} is pinned to {version}{change}")
 
 
 def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> None:
     for entry in Quarantine.load(directories, warn, noop=True).entries:
         if (entry.bundle, entry.version) == (bundle, version):
-            click.echo(f"{entry}; `puller quarantine clear {bundle} {version}` lets it be tried again")
+            say(f"{entry}; `puller quarantine clear {bundle} {version}` lets it be tried again")

@@ -6,7 +6,7 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from puller.cli.completing import bundles_of_host
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
-from puller.cli.output import warn
+from puller.cli.output import say, warn
 from puller.errors import BusyError
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
@@ -41,16 +41,16 @@ def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
         pinned = Pins.load(directories, warn).find(bundle) or choice.version
     _tell(current, target, pinned)
     if later:
-        click.echo("the next run applies it; `puller run` does it now")
+        say("the next run applies it; `puller run` does it now")
         return 0
     return _apply(path)
 
 
 def _tell(current: Installed, target: Installed, pinned: str | None) -> None:
-    click.echo(f"{target.name} {target.version} is current again, was {current.version}")
-    click.echo(f"{current.name} {current.version} is quarantined (sha256 {current.sha256})")
+    say(f"{target.name} {target.version} is current again, was {current.version}")
+    say(f"{current.name} {current.version} is quarantined (sha256 {current.sha256})")
     if pinned == current.version:
-        click.echo(f"{current.name} is still pinned to {pinned}, which is not tried again: pin it to another")
+        say(f"{current.name} is still pinned to {pinned}, which is not tried again: pin it to another")
 
 
 def _apply(path: str) -> int:
@@ -59,5 +59,5 @@ def _apply(path: str) -> int:
     try:
         return run(RunOptions(config=path, offline=True))
     except BusyError:  # it began after the links were changed
-        click.echo("another run has just begun, and applies it")
+        say("another run has just begun, and applies it")
         return 0

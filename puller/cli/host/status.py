@@ -135,6 +135,8 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     notes: list[str] = []
     holds = Holds.load(configuration, directories, now, notes.append, noop=True)
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
+    published = {choice.name: _published(last.get(choice.name)) for choice in configuration.bundles}
+    past = len(holds.quarantine.entries) - len(holds.quarantine.in_force(published))
     store, trials = Store(directories.bundles), Trials(directories, notes.append, noop=True)
     managed = Managed(directories, notes.append, noop=True)
     at_work = doing is not None and doing.state == "running"
@@ -144,7 +146,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
         "running_since": doing.since if doing and at_work else None,
         "fetching": {**to_builtins(fetching), "says": str(fetching)} if fetching else None,
         "cut_short": None if at_work else find_unfinished(directories),
-        "holds": {**holds.data(now), "lines": [*holds.lines(now), *notes]},
+        "holds": {**holds.data(now), "lines": [*holds.lines(now, published), *notes], "past": past},
         "notes": notes,
         "bundles": [
             _bundle(choice.name, store, trials, last.get(choice.name))
@@ -160,6 +162,10 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
         "unsent": _unsent(configuration, directories, notes),
         "last_run": _last_run(report) if report else None,
     }
+
+
+def _published(last: BundleReport | None) -> str:
+    return last.published if last else ""
 
 
 def _unsent(configuration: Configuration, directories: Directories, notes: list[str]) -> list[dict[str, Any]]:
@@ -247,6 +253,9 @@ def _print(found: dict[str, Any]) -> None:
         say(line)
     for unsent in found["unsent"]:
         say(unsent["says"])
+    if past := found["holds"]["past"]:
+        what = "1 earlier bundle is" if past == 1 else f"{past} earlier bundles are"
+        say(f"{what} quarantined, and not published for this host any more: `puller quarantine list`")
     last = found["last_run"]
     if last is None:
         say(f"last run: {found['problem'] or 'none yet'}")

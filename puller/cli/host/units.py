@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from bundles.filesystem.atomic import write_file
+from bundles.filesystem.output import write_output
+from puller.cli.output import say
 from puller.errors import ConfigurationError, UsageError, file_problem
 
 _PLACEHOLDER = "@PULLER@"
@@ -86,7 +87,7 @@ def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user
     following = _PUBLISHERS_NEXT if publisher else _NEXT
     if _is_packaged() and root == "/" and not stdout:
         # In /etc they would stand before those that the package keeps up to date.
-        click.echo(f"the package of Puller has brought the units already\nnext: {following}")
+        say(f"the package of Puller has brought the units already\nnext: {following}")
         return
     places = _PUBLISHERS_PLACES if publisher else _PLACES
     _give(_with_command(places), root, following, stdout=stdout)
@@ -118,20 +119,19 @@ def _give(files: Sequence[tuple[str, str]], root: str, following: str, *, stdout
     """Print files, or install them and say what comes next."""
     for place, text in files:
         if stdout:
-            click.echo(f"# /{place}\n{text}")
+            say(f"# /{place}\n{text}")
         else:
             _install(Path(root) / place, text)
     if not stdout:
-        click.echo(f"next: {following}")
+        say(f"next: {following}")
 
 
 def _install(path: Path, text: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, text.encode())
+        write_output(path, text.encode(), make_directories=True)
     except OSError as error:
         raise ConfigurationError(file_problem(error, "cannot be written", where=path)) from error
-    click.echo(f"installed {path}")
+    say(f"installed {path}")
 
 
 def _command_path() -> str:

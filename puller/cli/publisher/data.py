@@ -8,7 +8,7 @@ import click
 from bundles.first_few import first_few
 from puller.cli.completing import files
 from puller.cli.options import text_format_option
-from puller.cli.output import show
+from puller.cli.output import say, show
 from puller.cli.publisher.options import passphrase_option, site_directory
 from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.errors import ManifestError, UsageError
@@ -83,7 +83,7 @@ def data(
     if output_format == "json":
         show(done, "json")
         return
-    click.echo(sentence)
+    say(sentence)
 
 
 def _document(path: Path) -> bytes:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import KeyFileError
-from bundles.filesystem.atomic import write_file
+from bundles.filesystem.output import write_output
 from puller.cli.options import Decorator, text_format_option, together
-from puller.cli.output import print_table, show
+from puller.cli.output import print_table, say, show
 from puller.cli.publisher.key_sources import key_maker, role_keys, signer_of
 from puller.cli.publisher.options import (
     passphrase_option,
@@ -72,8 +72,8 @@ def list_(directory: Path, output_format: str) -> None:
     ]
     print_table(("ROLE", "KEY", "TYPE", "MUST SIGN", "PRIVATE KEY"), rows)
     if (pending := roles.pending()) is not None:
-        click.echo(f"\nA change is pending, and waits for {'; '.join(pending.missing())}")
-        click.echo(f"  puller site root show {directory}")
+        say(f"\nA change is pending, and waits for {'; '.join(pending.missing())}")
+        say(f"  puller site root show {directory}")
 
 
 @keys.command("add")
@@ -147,11 +147,9 @@ def passphrase(
     roles = role_keys(directory, passphrase_file)
     changed = roles.change_passphrase(None if no_passphrase else changed_passphrase(new_passphrase_file))
     for path in changed:
-        click.echo(
-            f"{path}: written with the new passphrase" if not no_passphrase else f"{path}: NOT encrypted"
-        )
+        say(f"{path}: written with the new passphrase" if not no_passphrase else f"{path}: NOT encrypted")
     if not changed:
-        click.echo(f"{roles.site.keys}: all key files have this passphrase already: nothing to do")
+        say(f"{roles.site.keys}: all key files have this passphrase already: nothing to do")
 
 
 @keys.command("new")
@@ -176,10 +174,10 @@ def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
         if path.exists():
             raise KeyFileError(str(path), "exists, and keys are never written over")
     made = make_key(None if no_passphrase else new_passphrase(passphrase_file))
-    write_file(file, made.contents or b"", mode=0o600)
-    write_file(_public_file(file), public_pem(made.public))
-    click.echo(f"{file}: a new key, {made.public.keyid}; keep it, and a copy, where only you get at it")
-    click.echo(f"{_public_file(file)}: its public part, for the publisher")
+    write_output(file, made.contents or b"", mode=0o600)
+    write_output(_public_file(file), public_pem(made.public))
+    say(f"{file}: a new key, {made.public.keyid}; keep it, and a copy, where only you get at it")
+    say(f"{_public_file(file)}: its public part, for the publisher")
 
 
 @keys.command("public")
@@ -195,7 +193,7 @@ def public(file: Path | None, uri: str | None, passphrase_file: Path | None) -> 
     """
     from bundles.publisher.keys import public_pem
 
-    click.echo(public_pem(signer_of(file, uri, passphrase_file).public_key).decode(), nl=False)
+    say(public_pem(signer_of(file, uri, passphrase_file).public_key).decode(), nl=False)
 
 
 @click.command("threshold")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from puller.cli.options import text_format_option
-from puller.cli.output import show
+from puller.cli.output import say, show
 
 if TYPE_CHECKING:
     from bundles.publisher.mirroring.copy import Copied
@@ -92,14 +92,14 @@ def _settings(config: Path | None, url: str) -> "TransportSettings":
 
 def _print(done: "Copied", directory: Path, *, noop: bool) -> None:
     for note in done.notes:
-        click.echo(note, err=True)
+        say(note, err=True)
     if noop:
         for verb, paths in (("copy", done.fetched + done.written), ("remove", done.removed)):
             for path in paths[:_SHOWN]:
-                click.echo(f"{verb:<6} {path}")
+                say(f"{verb:<6} {path}")
             if len(paths) > _SHOWN:
-                click.echo(f"{verb:<6} and {len(paths) - _SHOWN} more")
-    click.echo(f"{directory}: {_sentence(done, noop=noop)}")
+                say(f"{verb:<6} and {len(paths) - _SHOWN} more")
+    say(f"{directory}: {_sentence(done, noop=noop)}")
 
 
 def _sentence(done: "Copied", *, noop: bool) -> str:

@@ -7,7 +7,7 @@ import click
 
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import text_format_option
-from puller.cli.output import print_table, show
+from puller.cli.output import print_table, say, show
 from puller.cli.publisher.options import passphrase_option, site_directory
 from puller.cli.publisher.secrets import passphrase_of_keys
 
@@ -73,7 +73,7 @@ def prune(
         show(_plain(pruned, noop=noop), "json")
         return
     for line in _lines(directory, pruned, noop=noop):
-        click.echo(line)
+        say(line)
 
 
 @click.command("history")

@@ -10,7 +10,7 @@ import click
 
 from bundles.first_few import first_few
 from puller.cli.options import text_format_option
-from puller.cli.output import show
+from puller.cli.output import say, show
 from puller.cli.publisher.options import (
     channel_option,
     passphrase_option,
@@ -23,6 +23,7 @@ from puller.cli.publisher.sentences import ended_rollout, next_step, print_state
 from puller.errors import ManifestError, SourceError
 from puller.state.places import PRIVATE_KEY
 from puller.values.colour import can_redraw
+from puller.values.visible import visible
 
 if TYPE_CHECKING:
     from bundles.archive.pack import Libraries
@@ -173,7 +174,11 @@ def _progress(count: int) -> "Iterator[Progress]":
 
     def show_number(number: int, source: Path) -> None:
         if watched:
-            click.echo(f"{_CLEAR_LINE}packing {number} of {count}: {source}", err=True, nl=number == count)
+            click.echo(
+                f"{_CLEAR_LINE}packing {number} of {count}: {visible(str(source))}",
+                err=True,
+                nl=number == count,
+            )
 
     try:
         yield show_number
@@ -184,20 +189,20 @@ def _progress(count: int) -> "Iterator[Progress]":
 
 def _print_all(directory: Path, publications: "Sequence[Publication]", channel: str, noop: bool) -> None:
     for publication in publications:
-        click.echo(publication_line(publication))
+        say(publication_line(publication))
         for line in ended_rollout(publication.statement):
-            click.echo(f"  {line}")
+            say(f"  {line}")
         for line in more_lines(publication):
-            click.echo(line)
+            say(line)
     changed = sum(publication.changed for publication in publications)
     count = f"{changed} of {len(publications)} {'bundle' if len(publications) == 1 else 'bundles'}"
     if not changed:
-        click.echo(f"channel {channel}: nothing to do")
+        say(f"channel {channel}: nothing to do")
     elif noop:
-        click.echo(f"channel {channel}: {count} would be published; nothing was written")
+        say(f"channel {channel}: {count} would be published; nothing was written")
     else:
-        click.echo(f"channel {channel}: {count} published, in one signed step")
-        click.echo(next_step(directory))
+        say(f"channel {channel}: {count} published, in one signed step")
+        say(next_step(directory))
 
 
 def more_lines(publication: "Publication") -> list[str]:

@@ -12,9 +12,10 @@ import click
 
 from puller.cli.completing import files
 from puller.cli.options import text_format_option
-from puller.cli.output import show
+from puller.cli.output import say, show
 from puller.cli.publisher.options import site_directory
 from puller.values.colour import can_redraw
+from puller.values.visible import visible
 
 if TYPE_CHECKING:
     from bundles.publisher.push.destination import Destination
@@ -88,7 +89,7 @@ def push(
         elif noop:
             _print_plan(steps, str(there))
         elif steps.is_empty:
-            click.echo(f"{there}: {_nothing_to_do(steps)}")
+            say(f"{there}: {_nothing_to_do(steps)}")
 
 
 @contextlib.contextmanager
@@ -115,7 +116,7 @@ class _Progress:
         self._all_files, self._all_bytes = len(steps.copied), steps.copied_bytes
         self._started = time.monotonic()
         if not steps.is_empty:
-            click.echo(f"{self._destination}: {_sentence(steps)}", err=True)
+            say(f"{self._destination}: {_sentence(steps)}", err=True)
 
     def moved(self, path: str, have: int) -> None:
         with self._lock:
@@ -134,7 +135,9 @@ class _Progress:
         if is_last or (self._is_watched and now - self._drawn >= _REDRAWN_AFTER):
             self._drawn = now
             clear = "\r\x1b[K" if self._is_watched else ""
-            click.echo(clear + self._line(now - self._started, is_last=is_last), err=True, nl=is_last)
+            click.echo(
+                clear + visible(self._line(now - self._started, is_last=is_last)), err=True, nl=is_last
+            )
 
     def _line(self, seconds: float, *, is_last: bool) -> str:
         have = self._bytes + sum(self._parts.values())
@@ -149,10 +152,10 @@ class _Progress:
 def _print_plan(steps: "Plan", destination: str) -> None:
     for verb, paths in (("copy", steps.copied), ("remove", steps.removed)):
         for path in paths[:_SHOWN]:
-            click.echo(f"{verb:<6} {path} ({_size(steps.sizes[path])})")
+            say(f"{verb:<6} {path} ({_size(steps.sizes[path])})")
         if len(paths) > _SHOWN:
-            click.echo(f"{verb:<6} and {len(paths) - _SHOWN} more")
-    click.echo(f"{destination}: {_sentence(steps) if not steps.is_empty else _nothing_to_do(steps)}")
+            say(f"{verb:<6} and {len(paths) - _SHOWN} more")
+    say(f"{destination}: {_sentence(steps) if not steps.is_empty else _nothing_to_do(steps)}")
 
 
 def _nothing_to_do(steps: "Plan") -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from puller.cli.completing import bundles_of_site
+from puller.cli.output import say
 from puller.cli.publisher.options import (
     channel_option,
     over_option,
@@ -118,8 +119,8 @@ def halt(directory: Path, bundles: tuple[str, ...], channel: str, passphrase_fil
     """
     print_statements(directory, _channels(directory, passphrase_file).halt_all(bundles, channel))
     names = " ".join(bundles)
-    click.echo(f"Go on:    puller site rollout {directory} {names} --channel {channel} --resume")
-    click.echo(f"Roll back:  puller site back {directory} {names} --channel {channel}")
+    say(f"Go on:    puller site rollout {directory} {names} --channel {channel} --resume")
+    say(f"Roll back:  puller site back {directory} {names} --channel {channel}")
 
 
 @click.command()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bundles.errors import PublishError
+from puller.cli.output import say
 from puller.cli.publisher.key_sources import role_keys, signer_of
 from puller.cli.publisher.options import passphrase_option, site_directory, uri_option
 from puller.cli.publisher.secrets import is_terminal
@@ -64,7 +65,7 @@ def show(place: Path) -> None:
 
     proposal = role_keys(place).pending() if place.is_dir() else Proposal.load(place)
     if proposal is None:
-        click.echo(f"{place}: no change of the root is pending")
+        say(f"{place}: no change of the root is pending")
     else:
         _describe(place, proposal)
 
@@ -82,8 +83,8 @@ def export(directory: Path, file: Path) -> None:
     proposal = _wanted(directory)
     proposal.save(file)
     _describe(file, proposal)
-    click.echo(f"Next, where a key is that is still missing:\n  puller site root sign {file} --key KEY.pem")
-    click.echo(f"And then here:\n  puller site root import {directory} {file}")
+    say(f"Next, where a key is that is still missing:\n  puller site root sign {file} --key KEY.pem")
+    say(f"And then here:\n  puller site root import {directory} {file}")
 
 
 @root.command("sign")
@@ -113,15 +114,15 @@ def sign(file: Path, key: Path | None, uri: str | None, yes: bool, passphrase_fi
     proposal = Proposal.load(file)
     _describe(file, proposal)
     if not yes and not _is_agreed():
-        click.echo(f"{file}: not signed")
+        say(f"{file}: not signed")
         click.get_current_context().exit(1)
     signer = signer_of(key, uri, passphrase_file)
     key_id = signer.public_key.keyid
     if not proposal.sign(signer, str(key or uri)):
-        click.echo(f"{file}: the key {key_id[:12]} has signed it before: nothing to do")
+        say(f"{file}: the key {key_id[:12]} has signed it before: nothing to do")
         return
     proposal.save(file)
-    click.echo(f"{file}: signed with the key {key_id[:12]}")
+    say(f"{file}: signed with the key {key_id[:12]}")
     _tell_missing(proposal)
 
 
@@ -137,7 +138,7 @@ def import_(directory: Path, file: Path, passphrase_file: Path | None) -> None:
       puller site root import site next-root.json
     """
     new, outcome = role_keys(directory, passphrase_file).take_signatures(file)
-    click.echo(f"{file}: {new} new signature{'' if new == 1 else 's'}")
+    say(f"{file}: {new} new signature{'' if new == 1 else 's'}")
     print_outcome(directory, outcome)
 
 
@@ -154,9 +155,9 @@ def discard(directory: Path) -> None:
       puller site root discard site
     """
     retired = role_keys(directory).discard()
-    click.echo(f"{directory}: the pending change is forgotten")
+    say(f"{directory}: the pending change is forgotten")
     for path in retired:
-        click.echo(f"{path}: was made for it, and is kept")
+        say(f"{path}: was made for it, and is kept")
 
 
 def _wanted(directory: Path) -> "Proposal":
@@ -168,21 +169,21 @@ def _wanted(directory: Path) -> "Proposal":
 
 
 def _describe(place: Path, proposal: "Proposal") -> None:
-    click.echo(f"{place}: the next root of a site")
-    click.echo("It changes:")
+    say(f"{place}: the next root of a site")
+    say("It changes:")
     print_list(proposal.changes())
-    click.echo("Afterwards these keys sign:")
+    say("Afterwards these keys sign:")
     print_list(proposal.afterwards())
     _tell_missing(proposal)
 
 
 def _tell_missing(proposal: "Proposal") -> None:
     signed = ", ".join(key_id[:12] for key_id in proposal.signed_by())
-    click.echo(f"Signed by: {signed or 'nobody yet'}")
+    say(f"Signed by: {signed or 'nobody yet'}")
     for sentence in proposal.missing():
-        click.echo(f"Missing: {sentence}")
+        say(f"Missing: {sentence}")
     if proposal.is_complete:
-        click.echo("Complete: puller site root import puts it in force")
+        say("Complete: puller site root import puts it in force")
 
 
 def _is_agreed() -> bool:

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from bundles.first_few import first_few
 from bundles.format.release import shown_percent
+from puller.cli.output import say
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,11 +34,11 @@ def print_statements(
     """Print statements that were signed together, ``more`` lines, and what comes next."""
     for statement in statements:
         for line in _statement_lines(statement, details):
-            click.echo(line)
+            say(line)
     for line in more:
-        click.echo(line)
+        say(line)
     if any(statement.changed for statement in statements):
-        click.echo(next_step(directory))
+        say(next_step(directory))
 
 
 def _statement_lines(statement: "Statement", details: str) -> Iterator[str]:
@@ -129,27 +128,27 @@ def _files(paths: Sequence[str]) -> str:
 def print_outcome(directory: Path, outcome: "Outcome") -> None:
     """Print the outcome of a change of keys, and what comes next."""
     if not outcome.changes:
-        click.echo(f"{directory}: is so already: nothing to do")
+        say(f"{directory}: is so already: nothing to do")
         return
     if outcome.void:
         count = "1 signature is" if outcome.void == 1 else f"{outcome.void} signatures are"
-        click.echo(f"{directory}: this joins the change that was pending; {count} void: it says more now")
+        say(f"{directory}: this joins the change that was pending; {count} void: it says more now")
     if outcome.pending:
-        click.echo(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
+        say(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
     else:
-        click.echo(f"{directory}: in force; signed anew: {', '.join(outcome.signed)}")
+        say(f"{directory}: in force; signed anew: {', '.join(outcome.signed)}")
     print_list(outcome.changes)
     for sentence in outcome.pending:
-        click.echo(f"Missing: {sentence}")
+        say(f"Missing: {sentence}")
     for sentence in dict.fromkeys(outcome.failures):
-        click.echo(sentence, err=True)
+        say(sentence, err=True)
     for path in outcome.retired:
-        click.echo(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
+        say(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
     exporting = f"Next:\n  puller site root export {directory} next-root.json"
-    click.echo(exporting if outcome.pending else next_step(directory))
+    say(exporting if outcome.pending else next_step(directory))
 
 
 def print_list(sentences: list[str]) -> None:
     """Print sentences, one line each."""
     for sentence in sentences:
-        click.echo(f"  - {sentence}")
+        say(f"  - {sentence}")

@@ -8,7 +8,7 @@ import click
 
 from bundles.errors import SettingsError
 from puller.cli.options import text_format_option
-from puller.cli.output import print_table, show
+from puller.cli.output import print_table, say, show
 from puller.cli.publisher.data import data
 from puller.cli.publisher.keys import keys, rotate, threshold
 from puller.cli.publisher.mirror import mirror
@@ -96,10 +96,10 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
     passphrase = None if no_passphrase else new_passphrase(passphrase_file)
     made = make_site(directory, passphrase, dict(_lifetime(text) for text in expiry))
     how = "NOT encrypted: who can read them can publish" if passphrase is None else "encrypted"
-    click.echo(f"{directory}: a new site; its keys are in {directory / 'keys'}, {how}")
-    click.echo("Next:")
-    click.echo(f"  copy {made.anchor} to /etc/puller/root.json on each host")
-    click.echo(f"  puller site publish {directory} BUNDLE --version 1.0.0")
+    say(f"{directory}: a new site; its keys are in {directory / 'keys'}, {how}")
+    say("Next:")
+    say(f"  copy {made.anchor} to /etc/puller/root.json on each host")
+    say(f"  puller site publish {directory} BUNDLE --version 1.0.0")
 
 
 @site.command("list")
@@ -136,7 +136,7 @@ def list_(directory: Path, output_format: str, *, every: bool) -> None:
         head = ("CHANNEL", "BUNDLE", "VERSION", "SHA256", "SIZE", "HOSTS")
         print_table(head, [_row(item, now) for item in releases])
     elif not documents:
-        click.echo(f"{directory}: nothing is published yet")
+        say(f"{directory}: nothing is published yet")
     if documents:
         if releases:
             click.echo()
@@ -168,9 +168,9 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
 
     made = Site(directory)
     renewal = refresh_site(made, passphrase_of_keys(passphrase_file))
-    click.echo(f"{directory}: signed anew: {', '.join(renewal.signed)}")
+    say(f"{directory}: signed anew: {', '.join(renewal.signed)}")
     for role, why in renewal.due.items():
-        click.echo(f"{directory}: {role} expires soon, and {why}", err=True)
+        say(f"{directory}: {role} expires soon, and {why}", err=True)
     _print_roles(made.roles())
 
 
@@ -184,7 +184,7 @@ def verify(directory: Path) -> None:
     made = Site(directory)
     found = verify_site(made)
     shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
-    click.echo(f"{made.public}: {shown}: all are as signed")
+    say(f"{made.public}: {shown}: all are as signed")
     _print_roles(found.roles)
 
 
@@ -212,7 +212,7 @@ def serve(directory: Path, address: str, port: int) -> None:
     except OSError as error:
         raise SettingsError(f"{address}:{port}", f"cannot listen: {error.strerror}") from None
     with server:
-        click.echo(f"{made.public} is at http://{address}:{server.server_port}/")
+        say(f"{made.public} is at http://{address}:{server.server_port}/")
         _log_requests()
         server.serve_forever()
 
@@ -225,7 +225,7 @@ def _list_versions(made: "Site", output_format: str) -> None:
     elif records:
         print_versions(records)
     else:
-        click.echo(f"{made.directory}: nothing is published yet")
+        say(f"{made.directory}: nothing is published yet")
 
 
 def _lifetime(text: str) -> tuple[str, str]:

@@ -98,10 +98,20 @@ def shares_over_time(
 
 
 def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """The largest series, in their order, and the sum of the others."""
-    largest = sorted(series, key=lambda name: (-max(series[name], default=0), name))[:MOST_SERIES]
-    drawn = {name: list(counts) for name, counts in series.items() if name in largest}
-    rest = [counts for name, counts in series.items() if name not in largest]
+    """Return the most important series, in their order, and the sum of the others.
+
+    These are the newest series that has hosts now, then the largest of today, then the largest of the past.
+    """
+    names = [name for name in series if name != OTHERS]
+    newest = next((name for name in reversed(names) if series[name] and series[name][-1]), None)
+
+    def importance(name: str) -> tuple[bool, int, int, str]:
+        counts = series[name]
+        return name != newest, -(counts[-1] if counts else 0), -max(counts, default=0), name
+
+    chosen = sorted(names, key=importance)[:MOST_SERIES]
+    drawn = {name: list(counts) for name, counts in series.items() if name in chosen}
+    rest = [counts for name, counts in series.items() if name not in chosen]
     if rest:
         drawn[OTHERS] = [sum(counts) for counts in zip(*rest, strict=True)]
     return drawn

@@ -14,7 +14,7 @@ from puller.fleet.conditions import Condition
 from puller.fleet.pages import links
 from puller.fleet.pages.charts import shares_over_time
 from puller.fleet.views import Series
-from puller.values.visible import visible
+from puller.values.visible import visible, visible_json
 
 _SHORT = 160  # characters
 _COLOURS = {
@@ -114,6 +114,7 @@ def diff_lines(text: str) -> Iterator[tuple[str, str]]:
 def as_script_data(value: Any) -> Markup:
     """JSON within a page: nothing in it ends the element that it stands in."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = visible_json(text)
     # No text in it can be anything but a text for whoever reads the JSON; the rest is for whoever reads the page.
     escaped = re.sub(r"[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
     return Markup(escaped)  # noqa: S704  all that could be markup is escaped above

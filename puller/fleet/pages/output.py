@@ -1,7 +1,7 @@
 """The directory of the pages: what is new is written, what is gone removed, and files of others are left alone.
 
 ``pages.json`` names the files that are ours, and what each was made of, so that the next time only those are made of
-which something is different.
+which something is different. The directory may belong to another user: ``bundles/filesystem/output.py`` writes there.
 """
 
 import hashlib
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.filesystem.atomic import open_directory, read_limited, write_file
-from bundles.filesystem.trees import sync_filesystem
+from bundles.filesystem.output import OutputTree
 from puller.errors import SourceError, UsageError, file_problem
 
 LIST = "pages.json"
@@ -28,6 +27,7 @@ class Output:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._tree = OutputTree(directory)
         self._before = self._read()
         self._files: dict[str, str] = {}
         self.written = 0
@@ -35,7 +35,7 @@ class Output:
 
     def _read(self) -> dict[str, str]:
         try:
-            made = msgspec.json.decode(read_limited(self._directory / LIST, _SIZE_LIMIT), type=_Made)
+            made = msgspec.json.decode(self._tree.read(LIST, _SIZE_LIMIT), type=_Made)
         except FileNotFoundError:
             if self._directory.exists() and any(self._directory.iterdir()):
                 what = "is not empty, and no directory of pages"
@@ -51,7 +51,7 @@ class Output:
 
     def is_made(self, name: str, of: str) -> bool:
         """Whether a page is there that was made of the same; it stays then."""
-        if self._before.get(name) == of and (self._directory / name).exists():
+        if self._before.get(name) == of and self._is_file(name):
             self._files[name] = of
             return True
         return False
@@ -61,18 +61,14 @@ class Output:
         of = of or hashlib.sha256(data).hexdigest()
         if self.is_made(name, of):
             return
-        path = self._directory / name
-        new = path.with_name(f".{path.name}.new")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not (self._directory / LIST).exists():
+            if not self._tree.is_file(LIST):
                 # Before the first page: after a kill the directory is still known as one of pages.
                 self._note(self._before)
             # All of them are brought to the disk together, before the list says that they are there.
-            new.write_bytes(data)
-            new.chmod(0o644)
-            new.replace(path)
+            self._tree.write(name, [data], durable=False)
         except OSError as error:
+            path = self._directory / name
             raise SourceError(file_problem(error, "cannot be written", where=path)) from error
         self._files[name] = of
         self.written += 1
@@ -80,21 +76,28 @@ class Output:
     def finish(self) -> None:
         """Remove the pages that were not made this time, and note those that were."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            with open_directory(self._directory) as directory:
-                sync_filesystem(directory)
+            self._tree.sync()
             # Both, until what is gone is removed: a kill in between leaves no file that nobody knows.
             self._note({**self._before, **self._files})
             for name in self._before.keys() - self._files.keys():
                 if _is_ours(name):
-                    (self._directory / name).unlink(missing_ok=True)
+                    self._tree.remove(name)
                     self.removed += 1
             self._note(self._files)
         except OSError as error:
-            raise SourceError(file_problem(error, "cannot be written", where=self._directory)) from error
+            where = error.filename or self._directory
+            raise SourceError(file_problem(error, "cannot be written", where=where)) from error
+        finally:
+            self._tree.close()
+
+    def _is_file(self, name: str) -> bool:
+        try:
+            return self._tree.is_file(name)
+        except OSError as error:
+            raise SourceError(file_problem(error, "cannot be read")) from error
 
     def _note(self, files: dict[str, str]) -> None:
-        write_file(self._directory / LIST, msgspec.json.encode(_Made(files)), mode=0o644)
+        self._tree.write(LIST, [msgspec.json.encode(_Made(files))])
 
 
 def _is_ours(name: str) -> bool:

@@ -24,6 +24,7 @@ from puller.fleet.pages.environment import (
 from puller.fleet.pages.output import Output
 from puller.fleet.store.reading import Reader
 from puller.fleet.views import FleetView, HostRow, ReleaseView
+from puller.values.visible import visible
 from puller.version import __version__
 
 _ASSETS = ("style.css", "hosts.js")
@@ -152,4 +153,16 @@ def _data(row: HostRow) -> list[Any]:
     heard = row.heard.timestamp() if row.heard else 0
     search = " ".join((row.name, row.why, row.system, text)).lower()
     page, state = links.host_page(row.name), css(row.state)
-    return [row.name, page, state, row.why, bundles, text, row.system, heard, shown_time(row.heard), search]
+    shown = [[visible(part) for part in pair] for pair in bundles]
+    return [
+        visible(row.name),
+        page,
+        state,
+        visible(row.why),
+        shown,
+        visible(text),
+        visible(row.system),
+        heard,
+        shown_time(row.heard),
+        visible(search),
+    ]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
+from bundles.filesystem.atomic import remove_leftovers, replace_file
+from bundles.filesystem.output import open_output_directory
 from bundles.filesystem.trees import open_regular
 from puller.delivery.document import LARGEST, unpack
 from puller.reporting.sent_report import SentReport
@@ -73,7 +74,7 @@ class Intake(msgspec.Struct, frozen=True):
         return self._write(inside, data)
 
     def _write(self, name: Name, data: bytes) -> bool:
-        with open_directory(self.directory) as directory:
+        with open_output_directory(self.directory) as directory:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name.host, 0o755, dir_fd=directory)
             own = os.open(name.host, _DIRECTORY, dir_fd=directory)

@@ -1,11 +1,13 @@
 """The database of a store: SQLite in a file, or whatever SQLAlchemy's URLs name."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from puller.errors import SourceError, UsageError
+from bundles.filesystem.output import open_parent
+from puller.errors import SourceError, UsageError, file_problem
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -50,6 +52,8 @@ class Store:
             raise UsageError(f"a driver for the store's database is not installed here: {error}") from None
         except sqlalchemy.exc.ArgumentError as error:
             raise UsageError(f"the store's URL is not understood: {error}") from None
+        if make and url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+            _create_private(str(url.database))
         store = cls(engine, url.render_as_string(hide_password=True) if is_url else location)
         if url.get_backend_name() == "sqlite":
             _prepare_sqlite(engine)
@@ -147,6 +151,20 @@ class Store:
             metadata.create_all(connection)
             connection.execute(settings.insert().values(name="format", value=str(FORMAT)))
             connection.commit()
+
+
+def _create_private(path: str) -> None:
+    """Create the database file for its owner alone, as reports are. SQLite gives ``-wal`` and ``-shm`` the same mode.
+
+    An existing file keeps its mode. Raises ``SourceError``.
+    """
+    try:
+        with open_parent(path) as (directory, name), contextlib.suppress(FileExistsError):
+            os.close(
+                os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            )
+    except OSError as error:
+        raise SourceError(file_problem(error, "cannot be used", where=path)) from error
 
 
 def _options(backend: str) -> dict[str, Any]:

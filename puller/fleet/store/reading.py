@@ -3,6 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -228,6 +229,23 @@ class Reader:
             found[row["bundle"]].append({**row, "quarantined": json.loads(row["quarantined"])})
         return dict(sorted(found.items()))
 
+    def _of_bundle(self, standing: Mapping[str, Any]) -> HostRow:
+        """Return the host of a standing, in the state of this bundle alone.
+
+        A host that is silent, or whose metadata have expired, is so for all of its bundles.
+        """
+        host, row = self.hosts[standing["host"]], self._rows[standing["host"]]
+        state = self._states_of_bundles.get((standing["bundle"], standing["host"]))
+        if state is None or state == host.state or host.state != row.condition:
+            return host
+        return replace(host, state=state, why="")
+
+    @cached_property
+    def _states_of_bundles(self) -> dict[tuple[str, str], str]:
+        return {
+            (row.bundle, row.host): row.condition for row in self._periods if row.bundle and row.ended is None
+        }
+
     @cached_property
     def bundles(self) -> list[BundleView]:
         """All bundles of the fleet, with their versions, the newest first."""
@@ -240,7 +258,7 @@ class Reader:
         states: dict[str, Counter[str]] = defaultdict(Counter)
         for row in self._by_bundle.get(bundle, ()):
             hosts[row["enforced"]] += 1
-            states[row["enforced"]][self.hosts[row["host"]].state] += 1
+            states[row["enforced"]][self._of_bundle(row).state] += 1
             gave_up.update(row["quarantined"])
             if row["published"] != row["enforced"] and row["published"] not in row["quarantined"]:
                 waiting[row["published"]] += 1
@@ -311,7 +329,7 @@ class Reader:
         }
         published = 0
         for row in self._by_bundle.get(bundle, ()):
-            host = self.hosts[row["host"]]
+            host = self._of_bundle(row)
             published += row["published"] == version
             if row["enforced"] == version:
                 found[_GROUPS[Condition(host.state)]].append(host)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Table, and_, bindparam, select, tuple_
 
 from puller.exit_status import ExitStatus
+from puller.fleet.conditions import conditions_of_bundles
 from puller.fleet.document import Document, plain
 from puller.fleet.same_errors import general, key_of
 from puller.fleet.store import schema
@@ -330,10 +331,10 @@ def _digest(document: Document) -> str:
 
 def _conditions(document: Document) -> dict[str, tuple[str, str]]:
     """The version and the condition of each bundle; of the host itself under no name."""
-    condition = str(document.condition)
-    found = {"": ("", condition)}
+    found = {"": ("", str(document.condition))}
+    of_bundles = conditions_of_bundles(document.sent)
     for standing in document.sent.bundles:
-        found[_name(standing.name)] = (_text(standing.enforced), condition)
+        found[_name(standing.name)] = (_text(standing.enforced), str(of_bundles[standing.name]))
     return found
 
 

@@ -10,6 +10,7 @@ import requests
 import urllib3
 
 from bundles.deadline import Deadline, aside
+from puller.values.visible import visible, visible_line
 
 _SECONDS = 20
 
@@ -20,9 +21,9 @@ def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECOND
     After so many seconds it is ended, with what it has started.
     """
     try:
-        # A sentence has what hosts wrote: a null character in it is no reason to tell nobody.
+        # A sentence has what hosts wrote: it must stay one line, which no terminal and no header of a mail acts on.
         called = subprocess.Popen(
-            [*command, sentence.replace("\0", "")],
+            [*command, visible_line(sentence)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -48,10 +49,20 @@ def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECOND
 def tell_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS) -> str:
     """POST ``message`` as JSON to ``url``; gives why that failed, without the URL: it may hold a token."""
     try:
-        status = aside(lambda: _post(url, message, seconds), Deadline(seconds))
+        shown = {key: _visible(value) for key, value in message.items()}
+        status = aside(lambda: _post(url, shown, seconds), Deadline(seconds))
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         return f"the URL of watch: tell cannot be reached: {type(error).__name__}"
     return "" if 200 <= status < 300 else f"the URL of watch: tell answers with status {status}"
+
+
+def _visible(value: object) -> object:
+    """A value whose texts programs may show to people as they are."""
+    if isinstance(value, Mapping):
+        return {visible(str(key)): _visible(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_visible(item) for item in value]
+    return visible(value) if isinstance(value, str) else value
 
 
 def _post(url: str, message: Mapping[str, object], seconds: float) -> int:

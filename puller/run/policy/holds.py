@@ -1,6 +1,6 @@
 """All that an operator has said against changing this machine, read once, with the sentences that tell of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -44,12 +44,12 @@ class Holds(msgspec.Struct, frozen=True):
         """Why this host may not be changed ``now``; empty when it may."""
         return str(self.disabled) if self.disabled else why_closed(self.windows, now)
 
-    def lines(self, now: datetime) -> list[str]:
-        """Sentences for people, one for each thing in force."""
+    def lines(self, now: datetime, published: Mapping[str, str]) -> list[str]:
+        """Sentences for people, one for each thing in force; ``published`` is as for ``Quarantine.in_force``."""
         return [
             *([why] if (why := self.why_not_applying(now)) else []),
             *(f"{bundle} is pinned to {version}" for bundle, version in sorted(self.pins.entries.items())),
-            *(map(str, self.quarantine.entries)),
+            *(map(str, self.quarantine.in_force(published))),
         ]
 
     def data(self, now: datetime) -> dict[str, object]:

@@ -5,7 +5,7 @@
 * In noop everything is remembered for this run, and nothing is written.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -65,6 +65,23 @@ class Quarantine:
     def find(self, sha256: str) -> Quarantined | None:
         """The entry of the archive with this SHA-256."""
         return next((entry for entry in self.entries if entry.sha256 == sha256), None)
+
+    def in_force(self, published: Mapping[str, str]) -> list[Quarantined]:
+        """Return the entries that keep this host from a release; other entries are about releases of the past.
+
+        ``published`` has the version that is published for this host, by configured bundle. If it is empty, because
+        nothing was fetched yet, the newest entry of the bundle counts.
+        """
+        newest = {entry.bundle: entry for entry in self.entries}
+        return [
+            entry
+            for entry in self.entries
+            if entry.bundle in published
+            and (
+                entry.version == published[entry.bundle]
+                or (not published[entry.bundle] and entry is newest[entry.bundle])
+            )
+        ]
 
     def add(
         self, bundle: str, version: str, sha256: str, reason: str, failed: Iterable[str] = ()

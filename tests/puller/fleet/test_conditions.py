@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from puller.exit_status import ExitStatus
-from puller.fleet.conditions import Condition, condition_of
+from puller.fleet.conditions import Condition, condition_of, conditions_of_bundles
 from puller.reporting.report import BundleReport, HeldBecause
 from puller.reporting.sent_report import SentReport
 from tests.simulators.fleet import sent
@@ -111,3 +111,38 @@ def test_what_was_given_up_says_the_failures_in_it() -> None:
     inner = sent(_HOST, _AT, failed={"exec#check": "exit status 3"}).report.bundles[0]
     document.report.bundles[0].given_up = BundleReport(name="web", events=inner.events)
     assert condition_of(document) == (Condition.FAILED, "exec#check: exit status 3")
+
+
+def of_two(first: dict[str, Any], second: dict[str, Any], **report: Any) -> SentReport:
+    """The report of a host with the bundles ``web`` and ``db``."""
+    web, db = sent(_HOST, _AT, **first), sent(_HOST, _AT, **second)
+    standing = msgspec.structs.replace(db.bundles[0], name="db")
+    bundle = msgspec.structs.replace(db.report.bundles[0], name="db")
+    status = max(web.report.exit_status, db.report.exit_status)
+    joined = msgspec.structs.replace(
+        web.report, **{"exit_status": status, **report}, bundles=[*web.report.bundles, bundle]
+    )
+    return msgspec.structs.replace(web, bundles=[*web.bundles, standing], report=joined)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "conditions"),
+    [
+        ({}, {}, ("in-order", "in-order")),
+        ({"failed": {"service#a": "dead"}}, {}, ("failed", "in-order")),
+        ({}, {"failed": {"service#a": "dead"}}, ("in-order", "failed")),
+        ({"failed": {"service#a": "dead"}}, {"published": "2", "held": "later"}, ("failed", "waiting")),
+        ({"given_up": ("1.5.0", "unhealthy")}, {}, ("gave-up", "in-order")),
+        ({"published": "2"}, {}, ("held", "in-order")),
+    ],
+)
+def test_bundle_is_not_judged_by_another_bundle(
+    first: dict[str, Any], second: dict[str, Any], conditions: tuple[str, str]
+) -> None:
+    found = conditions_of_bundles(of_two(first, second))
+    assert tuple(map(str, found.values())) == conditions
+
+
+def test_failure_of_no_bundle_is_one_of_all_bundles() -> None:
+    report = of_two({}, {}, exit_status=14, problems=["the site is away"])
+    assert set(conditions_of_bundles(report).values()) == {Condition.FAILED}

@@ -160,14 +160,16 @@ def test_types(word: str, good: list[Any], bad: list[Any]) -> None:
 def test_targets_of_prometheus() -> None:
     six = GOOD | {"address": "2001:db8::1"}
     found = collect("web", [("a", standing(GOOD)), ("b", standing(six))], lambda _: declared())
-    first, second = as_targets([found], "address", "port")
+    first, second = as_targets([found], "address", "port").groups
     assert first == {
         "targets": ["192.0.2.1:80"],
         "labels": {"puller_host": "a", "puller_bundle": "web", "puller_tags": "a,b"},
     }
     assert second["targets"] == ["[2001:db8::1]:80"]
-    assert as_targets([found], "address", "")[1]["targets"] == ["2001:db8::1"]
-    assert as_targets([found], "nothing", "port") == []
+    assert as_targets([found], "address", "").groups[1]["targets"] == ["2001:db8::1"]
+    nothing = as_targets([found], "nothing", "port")
+    assert nothing.groups == []
+    assert set(nothing.left_out.values()) == {"does not export nothing"}
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,16 @@ class Fleet:
 def scene(location: str, store: Store, place: Path, publisher: Publisher, execute: Execute) -> Fleet:
     publisher.publish("1.0.0", MANIFEST, files={})
     return Fleet(location, store, place, publisher.site.directory, execute)
+
+
+def test_targets_without_their_exports_are_an_error(scene: Fleet) -> None:
+    scene.arrive(sent("b"), sent("a"))
+    targets = ("--format", "file_sd", "--to", str(scene.file))
+    said = scene.exports(*targets, status=64)
+    assert "no host exports address and port; the hosts export address, note" in said
+    assert not scene.file.exists()
+    assert "2 hosts" in scene.exports(*targets, "--target", "address")
+    assert len(yaml.safe_load(scene.file.read_text())) == 2
 
 
 def test_the_file_is_a_data_document_and_is_replaced_only_when_it_changes(scene: Fleet) -> None:

@@ -131,6 +131,26 @@ def test_a_preview_takes_the_machines_of_the_store(store: str, tmp_path: Path, e
     assert "6 machines" in said
 
 
+def test_preview_names_facts_that_hosts_have_not_sent(store: str, tmp_path: Path, execute: Execute) -> None:
+    for version in ("old", "new"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "manifest.yaml").write_text(
+            "data: {text: all}\n"
+            "hierarchy: {order: ['host:{{ facts.networking.fqdn }}']}\n"
+            f"overrides: {{'host:ok1': {{text: {version}}}}}\n"
+            "resources:\n  - file:\n"
+            "      - /x: {owner: root, group: root, mode: '0644', content: '{{ data.text }}'}\n"
+        )
+    words = ("preview", str(tmp_path / "new"), "--from", str(tmp_path / "old"), "--fleet", store)
+    status, said = execute(*words)
+    assert status == 0, said
+    assert "6 of 6 machines (bad0, bad1, gone and 3 more): nothing changes as far as is known" in said
+    assert "asks for the fact networking, which the store does not have of 6 of 6 machines (bad0" in said
+    found = json.loads(execute(*words, "--format", "json")[1])
+    assert found["missing_facts"]["networking"] == ["bad0", "bad1", "gone", "ok0", "ok1", "ok2"]
+    assert "networking" in execute(*words, "--format", "markdown")[1]
+
+
 def test_hosts_are_forgotten(store: str, execute: Execute) -> None:
     assert execute("fleet", "forget", "gone", "--store", store) == (0, "gone: forgotten\n")
     assert execute("fleet", "forget", "gone", "--store", store)[0] == 1

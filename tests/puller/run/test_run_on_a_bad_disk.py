@@ -95,6 +95,45 @@ def test_state_that_is_read_only_stops_updates_and_little_else(
     on_disk.assert_enforces("1.1.0")
 
 
+@pytest.mark.attack("disk.inodes")
+@pytest.mark.parametrize("fault", ["read-only", "full"])
+def test_status_shows_a_run_whose_report_is_lost(
+    on_disk: Host, disk: Disk, fault: str, tmp_path: Path
+) -> None:
+    metrics = tmp_path / "puller.prom"
+    on_disk.configure(reports={"textfile": str(metrics)})
+    assert on_disk.run().status == 0
+    assert on_disk.puller("status", "--check").status == 0
+    if fault == "full":
+        disk.use_up_inodes()
+    else:
+        disk.remount("ro")
+    assert on_disk.run().status == 78
+    verdict = on_disk.puller("status", "--check")
+    assert verdict.status == 2, verdict.output
+    assert "the last run ended with exit status 78" in verdict.output
+    shown = on_disk.status()["last_run"]
+    assert shown["exit_status"] == 78
+    assert "the report cannot be kept" in "".join(shown["problems"])
+    assert "puller_last_run_exit_status 78" in metrics.read_text()
+    if fault == "full":
+        disk.free_inodes()
+    else:
+        disk.remount("rw")
+    assert on_disk.run().status == 0
+    assert on_disk.puller("status", "--check").status == 0
+
+
+@pytest.mark.attack("disk.inodes")
+def test_status_shows_a_run_without_a_state_directory(on_disk: Host, disk: Disk) -> None:
+    shutil.rmtree(on_disk.state / "runs")
+    disk.use_up_inodes()
+    assert on_disk.run().status == 78
+    verdict = on_disk.puller("status", "--check")
+    assert verdict.status == 2, verdict.output
+    assert "runs: cannot be made: no space left" in verdict.output
+
+
 @pytest.mark.attack("disk.inodes", "disk.readable")
 def test_state_without_an_inode_stops_updates_and_little_else(
     on_disk: Host, disk: Disk, publisher: Publisher

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Place, Severity
 from puller.authoring.lint.rules import RULES, Rule
+from puller.values.visible import visible_json
 from puller.version import __version__
 
 SARIF_SCHEMA: Final = (
@@ -25,7 +26,7 @@ def as_json(linted: Linted) -> str:
         "unchecked": len(linted.of(Severity.UNCHECKED)),
         "findings": [_plain(found) for found in linted.findings],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return visible_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _plain(found: Finding) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def as_sarif(linted: Linted) -> str:
     results = [_result(found, names.index(found.rule)) for found in linted.findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     document = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return visible_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _described(rule: Rule) -> dict[str, Any]:

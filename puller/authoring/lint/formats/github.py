@@ -6,6 +6,7 @@ from typing import Final
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.formats.text import summary
+from puller.values.visible import visible
 
 _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNCHECKED: "notice"}
 # As the runner undoes it: a message ends at a line break, a property at a comma or colon as well.
@@ -25,6 +26,6 @@ def _command(found: Finding) -> str:
     place = found.place
     properties = {"file": place.file, "line": place.line, "col": place.column, "title": found.rule}
     written = ",".join(
-        f"{key}={str(value).translate(_OF_PROPERTIES)}" for key, value in properties.items() if value
+        f"{key}={visible(str(value)).translate(_OF_PROPERTIES)}" for key, value in properties.items() if value
     )
-    return f"::{_COMMANDS[found.severity]} {written}::{found.message.translate(_OF_MESSAGES)}"
+    return f"::{_COMMANDS[found.severity]} {written}::{visible(found.message).translate(_OF_MESSAGES)}"

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity
+from puller.values.visible import visible
 
 # What XML 1.0 has no way to write.
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -46,4 +47,4 @@ def _is_error(found: Finding) -> bool:
 
 
 def _written(text: str) -> str:
-    return _NO_XML.sub("�", text)
+    return _NO_XML.sub("�", visible(text))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity
 from puller.values.colour import coloured
+from puller.values.visible import visible
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.UNCHECKED: "dim"}
 _UNCHECKED = "expression not checked", "expressions not checked"
@@ -18,13 +19,13 @@ def lines(linted: Linted, *, verbose: bool = False, colours: bool = False) -> It
     """
     for found in linted.findings:
         if verbose or found.severity is not Severity.UNCHECKED:
-            yield _in_colour(found) if colours else str(found)
+            yield _in_colour(found) if colours else visible(str(found))
     yield summary(linted)
 
 
 def _in_colour(found: Finding) -> str:
     severity = coloured(str(found.severity), _COLOURS[found.severity])
-    return f"{found.place}: {severity}: {found.message} [{found.rule}]"
+    return f"{visible(str(found.place))}: {severity}: {visible(found.message)} [{found.rule}]"
 
 
 def summary(linted: Linted) -> str:
@@ -36,7 +37,7 @@ def summary(linted: Linted) -> str:
         _counted(warnings, "warning", "warnings"),
         *([_counted(unchecked, *_UNCHECKED)] if unchecked else []),
     ]
-    return f"{_bundle(linted.name)}: {', '.join(parts)}"
+    return f"{visible(_bundle(linted.name))}: {', '.join(parts)}"
 
 
 def _bundle(name: str) -> str:

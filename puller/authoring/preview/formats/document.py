@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 
 from puller.authoring.preview.groups import Preview
+from puller.values.visible import visible_json
 
 
 def as_json(preview: Preview) -> str:
     """The document, indented; ``docs/preview.md`` names its keys."""
-    return json.dumps(_plain(preview), indent=2, ensure_ascii=False) + "\n"
+    return visible_json(json.dumps(_plain(preview), indent=2, ensure_ascii=False)) + "\n"
 
 
 def _plain(preview: Preview) -> dict[str, Any]:
@@ -27,5 +28,6 @@ def _plain(preview: Preview) -> dict[str, Any]:
             {"machines": found.machines, "reference": found.change.reference, "why": found.change.why}
             for found in preview.still_failing
         ],
+        "missing_facts": preview.missing,
         "notes": preview.notes,
     }

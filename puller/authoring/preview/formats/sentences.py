@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from bundles.first_few import first_few
 from puller.authoring.preview.differences import Change, ContentChange, Kind, PropertyChange
 from puller.authoring.preview.groups import Group, Preview
+from puller.values.visible import visible_line
 
 _MOST_NAMES = 3
 _LONGEST = 200
@@ -49,12 +50,13 @@ def _because(change: Change) -> str:
 
 def property_line(change: PropertyChange) -> str:
     """``mode: 0644 → 0600``."""
+    name = one_line(change.name)
     if change.old == change.new:
-        return f"{change.name}: {change.new or ''}"
+        return f"{name}: {one_line(change.new or '')}"
     if change.old is None:
-        return f"{change.name}: {one_line(change.new or '')}"
+        return f"{name}: {one_line(change.new or '')}"
     new = "(not given)" if change.new is None else one_line(change.new)
-    return f"{change.name}: {one_line(change.old)} → {new}"
+    return f"{name}: {one_line(change.old)} → {new}"
 
 
 def content_line(change: Change, content: ContentChange) -> str:
@@ -68,8 +70,15 @@ def unchanged_line(preview: Preview) -> str:
     """The machines on which nothing changes; empty when there are none."""
     if not preview.unchanged:
         return ""
-    return (
-        f"{counted(len(preview.unchanged), preview.total)} ({machines(preview.unchanged)}): nothing changes"
+    parts = (
+        ("nothing changes", [name for name in preview.unchanged if name not in preview.incomplete]),
+        (
+            "nothing changes as far as is known: facts are missing",
+            [name for name in preview.unchanged if name in preview.incomplete],
+        ),
+    )
+    return "; ".join(
+        f"{counted(len(names), preview.total)} ({machines(names)}): {what}" for what, names in parts if names
     )
 
 
@@ -88,15 +97,15 @@ def _as_before(change: Change) -> str:
 
 def note_lines(preview: Preview) -> list[str]:
     """All notes, each in one line; one may name many programs."""
-    return [one_line(note, 1000) for note in preview.notes]
+    missing = [
+        f"the bundle asks for the fact {one_line(fact)}, which the store does not have of"
+        f" {counted(len(names), preview.total)} ({machines(names)}): add it to `reports: facts` of their configuration"
+        for fact, names in preview.missing.items()
+    ]
+    return [one_line(note, 1000) for note in (*missing, *preview.notes)]
 
 
 def one_line(text: str, most: int = _LONGEST) -> str:
     """A value in one line of at most so many characters, without control characters."""
-    found = printable(" ".join(text.split()))
+    found = visible_line(text)
     return found if len(found) <= most else f"{found[:most]}…"
-
-
-def printable(text: str) -> str:
-    """A line without characters that steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\t" else "?" for c in text)

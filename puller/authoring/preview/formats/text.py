@@ -6,6 +6,7 @@ from puller.authoring.preview.differences import Change
 from puller.authoring.preview.formats import sentences
 from puller.authoring.preview.groups import Preview
 from puller.values.colour import coloured_diff_line
+from puller.values.visible import visible
 
 _MOST_LINES = 200
 """Lines of one diff that are shown."""
@@ -45,7 +46,7 @@ def shown_diff(diff: str, most: int = _MOST_LINES) -> list[str]:
     """The first lines of a diff, and how much there is more; without characters that steer a terminal."""
     lines = diff.split("\n")
     lines = lines[:-1] if not lines[-1] else lines
-    found = [sentences.printable(_shortened(line)) for line in lines[:most]]
+    found = [visible(_shortened(line)) for line in lines[:most]]
     return found if len(lines) <= most else [*found, f"… {len(lines) - most} more lines"]
 
 

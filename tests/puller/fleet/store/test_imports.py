@@ -305,6 +305,20 @@ def test_a_store_may_have_any_name_of_a_file(tmp_path: Path) -> None:
         assert (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}"])
+def test_new_store_is_readable_by_its_owner_only(tmp_path: Path, form: str) -> None:
+    before = os.umask(0o022)
+    try:
+        store = Store.open(form.format(tmp_path / "fleet.db"), make=True)
+        with store.writing() as connection:
+            store.set(connection, "keep", "1")
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {"fleet.db": 0o600, "fleet.db-wal": 0o600, "fleet.db-shm": 0o600}
+    store.close()
+
+
 def test_no_message_shows_the_password_of_a_store() -> None:
     with pytest.raises(SourceError) as caught:
         Store.open("postgresql+psycopg://fleet:very-secret@127.0.0.1:9/fleet")
