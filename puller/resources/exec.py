@@ -315,7 +315,9 @@ class Exec(Resource[ExecProperties, ExecState]):
         if properties.path is not None:
             environment["PATH"] = properties.path
         arguments = ["/bin/sh", "-c", text] if properties.provider == "shell" else split_words(text)
-        return Command(arguments, environment, properties.cwd, limit, input=stdin.encode(), identity=identity)
+        return Command(
+            arguments, environment, properties.cwd, timeout=limit, input=stdin.encode(), identity=identity
+        )
 
     def _failure(self, completed: Completed) -> str:
         wanted = ", ".join(map(str, self.properties.returns))

@@ -80,11 +80,11 @@ def refuse_owned_below(path: str, context: Context, reference: str, verb: str) -
     """Raise ``ResourceError`` if another resource owns something below a directory that is to be ``verb``."""
     owned = owned_below(path, context, reference)
     for place in sorted(owned.places | owned.filled):
-        if any(owner.claim.use is Use.ABSENT for owner in owned.owners.get(place, ())):
-            continue
-        if context.system.exists(f"{path}/{place}"):
-            owner = next((owner.reference for owner in owned.owners.get(place, ())), "another resource")
-            raise ResourceError(f"{path} cannot be {verb}: {owner} keeps {path}/{place}")
+        owners = owned.owners.get(place, ())
+        is_to_go = any(owner.claim.use is Use.ABSENT for owner in owners)
+        if not is_to_go and context.system.exists(f"{path}/{place}"):
+            name = next((owner.reference for owner in owners), "another resource")
+            raise ResourceError(f"{path} cannot be {verb}: {name} keeps {path}/{place}")
 
 
 class _OwnedPath(NamedTuple):
@@ -152,7 +152,7 @@ def _places(part: Part, real: RealPaths) -> Iterator[_OwnedPath]:
         yield from _around(claim.path, path, part, real)
     for place in (*kind.places(properties), *kind.tool_paths(properties)):
         path = real.of(place)
-        yield _OwnedPath(path, reference)
+        yield _OwnedPath(path, reference, Claim(place, Use.KEPT))
         yield from _around(place, path, part, real)
 
 

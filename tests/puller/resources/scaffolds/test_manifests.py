@@ -142,3 +142,21 @@ def test_a_template_that_fails_is_that_resources_failure(
     assert status == 4
     assert "templates/index:2:" in said
     assert "[[ data.nam.x ]]" in said
+
+
+@pytest.mark.parametrize("options", [["--noop"], []])
+def test_rendered_file_of_another_writer_is_refused(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t/a").write_text("rendered")
+    target = tmp_path / "target"
+    resources = [
+        {"scaffold": [{str(target): {"source": "t"}}]},
+        {"line": [{"one": {"path": f"{target}/a", "line": "one"}}]},
+    ]
+    (tmp_path / "manifest.yaml").write_text(yaml.safe_dump({"resources": resources}))
+    assert main(["apply", str(tmp_path), f"--state-directory={tmp_path}/state", *options]) == 4
+    sentence = f"writes the whole file at {target}/a, but another resource edits the file: line#one"
+    assert sentence in capsys.readouterr().out
+    assert not target.exists()
