@@ -156,7 +156,9 @@ def test_rendered_file_of_another_writer_is_refused(
         {"line": [{"one": {"path": f"{target}/a", "line": "one"}}]},
     ]
     (tmp_path / "manifest.yaml").write_text(yaml.safe_dump({"resources": resources}))
-    assert main(["apply", str(tmp_path), f"--state-directory={tmp_path}/state", *options]) == 4
+    with pytest.raises(SystemExit) as ended:
+        main(["apply", str(tmp_path), f"--state-directory={tmp_path}/state", *options])
+    assert ended.value.code == 4
     sentence = f"writes the whole file at {target}/a, but another resource edits the file: line#one"
     assert sentence in capsys.readouterr().out
     assert not target.exists()
