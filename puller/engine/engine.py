@@ -142,6 +142,7 @@ class Engine:
                 if event.state is State.FAILED:
                     progress.stop_after(declaration, event)
             # 4. Its event.
+            event.reversal = index >= len(self._catalog.declarations)
             progress.events[index] = event
             events.append(event)
             self._settings.listener(declaration, event)

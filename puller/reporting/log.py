@@ -107,7 +107,7 @@ class Log:
 
 def _level_of(event: Event) -> Level:
     if event.unmet_requirements:
-        return Level.ERROR
+        return Level.NOTICE if event.reversal else Level.ERROR  # a leftover stays until the run succeeds
     return _LEVEL_OF[event.state] if event.reached else Level.WARN
 
 
@@ -137,6 +137,8 @@ def sentence(event: Event) -> str:
 
 
 def _what(event: Event) -> str:
+    if event.unmet_requirements and event.reversal:
+        return "stays until these succeed"
     if event.unmet_requirements:
         return "skipped due to unmet requirements"
     if event.state is State.SKIPPED:

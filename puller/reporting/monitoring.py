@@ -158,5 +158,5 @@ def _figures(report: Report, age: timedelta, oldest: timedelta) -> dict[str, str
         "age": f"{age.total_seconds():.0f}s;;{oldest.total_seconds():.0f}",
         "exit_status": str(report.exit_status),
         "failed": str(sum(summary.failed for summary in summaries)),
-        "changed": str(sum(summary.changed + summary.refreshed for summary in summaries)),
+        "changed": str(sum(summary.changes for summary in summaries)),
     }

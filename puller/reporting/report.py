@@ -114,6 +114,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     health_checks: list[HealthResult] = []
     recurring: bool = False
     """It is declared to do something in every run, and has."""
+    reversal: bool = False
+    """No bundle declares it: the run takes back a leftover, or a change of a version on trial."""
 
     @property
     def reference(self) -> str:
@@ -154,6 +156,8 @@ class Summary(msgspec.Struct, kw_only=True):
     would_change: int = 0
     unmet: int = 0
     """Of the skipped ones: those with unmet requirements."""
+    reversals: int = 0
+    """Leftovers and changes of trials that were taken back: no resources of the bundle."""
     health_checks: dict[str, int] = {}
     """Health results by name."""
     duration: float = 0.0
@@ -164,6 +168,10 @@ class Summary(msgspec.Struct, kw_only=True):
         summary = cls(duration=duration)
         states: dict[str, int] = {}
         for event in events:
+            if event.reversal and (event.changed or event.state is State.STABLE):
+                summary.reversals += event.changed
+                continue
+            summary.resources += not event.reversal
             states[event.state] = states.get(event.state, 0) + 1
             if event.unmet_requirements:
                 summary.unmet += 1
@@ -171,12 +179,16 @@ class Summary(msgspec.Struct, kw_only=True):
                 summary.health_checks[check.status] = summary.health_checks.get(check.status, 0) + 1
         for state, count in states.items():
             setattr(summary, state.replace(" ", "_"), count)
-        summary.resources = sum(states.values())
         return summary
+
+    @property
+    def changes(self) -> int:
+        """How many resources, leftovers and changes of trials the run has changed."""
+        return self.changed + self.refreshed + self.reversals
 
     def exit_status(self, *, detailed: bool) -> ExitStatus:
         """The exit status that the resources alone would end a run with."""
-        changes = self.changed + self.refreshed > 0
+        changes = self.changes > 0
         if self.failed or self.unmet:
             return ExitStatus.CHANGED_AND_FAILED if changes else ExitStatus.FAILED
         return ExitStatus.CHANGED if changes and detailed else ExitStatus.OK
@@ -185,6 +197,7 @@ class Summary(msgspec.Struct, kw_only=True):
         counts = [f"{self.resources} resources", f"{self.stable} stable", f"{self.changed} changed"]
         others = {name: getattr(self, name) for name in ("refreshed", "would_change", "failed", "skipped")}
         counts += [f"{count} {name.replace('_', ' ')}" for name, count in others.items() if count]
+        counts += [f"{self.reversals} taken back"] if self.reversals else []
         counts += [f"{count} health {name}" for name, count in sorted(self.health_checks.items())]
         return f"{', '.join(counts)} in {self.duration:.2f} s"
 

@@ -96,7 +96,7 @@ def is_good(report: Report) -> bool:
 
 
 def _happened(summary: Summary) -> int:
-    return summary.changed + summary.refreshed + summary.failed + summary.unmet
+    return summary.changes + summary.failed + summary.unmet
 
 
 def outdated(kept: Iterable[Kept], retention: Retention, now: datetime) -> Iterator[Kept]:

@@ -13,6 +13,7 @@ from puller.exit_status import ExitStatus, worst
 from puller.reporting.exit_codes import status_of
 from puller.reporting.fields import Fields
 from puller.reporting.log import Log
+from puller.reporting.report import Summary
 
 
 class RunProblems(msgspec.Struct):
@@ -21,11 +22,18 @@ class RunProblems(msgspec.Struct):
     log: Log
     sentences: list[str] = []
     statuses: list[ExitStatus] = []
+    summaries: list[Summary] = []
+    """Of the resources of each bundle: one bundle may have failed resources, and another changed ones."""
+    detailed: bool = False
+    """Changes alone count in the exit status."""
 
     @property
     def exit_status(self) -> ExitStatus:
         """The end of the run: the most serious of all that was counted."""
-        return worst(*self.statuses)
+        failed = sum(summary.failed + summary.unmet for summary in self.summaries)
+        changes = sum(summary.changes for summary in self.summaries)
+        total = Summary(failed=failed, changed=changes)
+        return worst(*self.statuses, total.exit_status(detailed=self.detailed))
 
     def error(self, sentence: str, status: ExitStatus, **fields: Unpack[Fields]) -> None:
         """Something went wrong that the exit status tells of; ``fields`` are for its entry in the log."""

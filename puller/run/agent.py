@@ -67,7 +67,6 @@ class Agent(msgspec.Struct, frozen=True):
     """Those of this run, and the log that they are said in."""
     stops: StopRequests
     settings: Settings
-    detailed_exitcodes: bool = False
     offline: bool = False
     """Enforce what is here, without asking the site."""
     fell_back: str = ""
@@ -240,7 +239,6 @@ class Agent(msgspec.Struct, frozen=True):
             quarantine=holds.quarantine,
             leftovers=self._leftovers(),
             phases=phases,
-            detailed_exitcodes=self.detailed_exitcodes,
         )
 
     def _leftovers(self) -> Leftovers:
@@ -355,7 +353,7 @@ class Agent(msgspec.Struct, frozen=True):
         """The resources that change in run after run; one that was not so before is told."""
         found: list[RestlessResource] = []
         if not (
-            any(bundle.summary.changed for bundle in report.bundles) or self.directories.restless.exists()
+            any(bundle.summary.changes for bundle in report.bundles) or self.directories.restless.exists()
         ):
             return found  # nothing has become restless, and nothing was
         from puller.reporting.restless import MOST_SAID, sentence, update_restless

@@ -44,7 +44,6 @@ class Means(msgspec.Struct, frozen=True):
     quarantine: Quarantine
     leftovers: Leftovers
     phases: Phases
-    detailed_exitcodes: bool = False
 
     def current(self, name: str) -> Installed | None:
         """The bundle of this name that is enforced; ``None`` also where it is damaged."""
@@ -110,7 +109,7 @@ class Application(msgspec.Struct, frozen=True):
         self.means.problems.log.notice(
             f"{bundle}: {report.summary}", kind=MessageId.BUNDLE_APPLIED, bundle=bundle.name
         )
-        self.means.problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
+        self.means.problems.summaries.append(report.summary)
 
     def tell_remaining(self, sha256: str, sentences: list[str]) -> None:
         """Report what a bundle that was on trial has done and nobody can undo, and note it beside its quarantine."""

@@ -147,10 +147,9 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
                 configuration,
                 directories,
                 Host.of(configuration),
-                RunProblems(log),
+                RunProblems(log, detailed=options.detailed_exitcodes),
                 stops,
                 options.settings(log, stops),
-                options.detailed_exitcodes,
                 options.offline,
                 os.environ.get("PULLER_FELL_BACK", ""),
             )

@@ -147,7 +147,7 @@ def _repaired(
         return found, [*findings, _unknown(f"no run could be made: {error}")]
     asked, after = _answer(configuration, directories, bundles)
     report = load_last_report(directories)
-    changed = sum(one.summary.changed + one.summary.refreshed for one in report.bundles) if report else 0
+    changed = sum(one.summary.changes for one in report.bundles) if report else 0
     asked.run = {"exit_status": status, "changed": changed}
     what = f"{changed} resource{'s' * (changed != 1)}" if changed else "nothing"
     return asked, [*after, _remark(f"a run was made, which changed {what} (exit status {status})")]

@@ -453,7 +453,7 @@ def outcome(report: Report, why: str) -> str:
         return f"nothing was applied: {report.paused}"
     if why:
         return why
-    changed = sum(bundle.summary.changed + bundle.summary.refreshed for bundle in report.bundles)
+    changed = sum(bundle.summary.changes for bundle in report.bundles)
     return f"{changed} changed" if changed else "in order"
 
 

@@ -5,8 +5,10 @@
   cannot be read fails, and leaves everything as it was.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -155,8 +157,9 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def hinders(cls, properties: RepositoryProperties, declared: Sequence[RepositoryProperties]) -> bool:
         """apt refuses two sources of one URL and suite with different keys, and each name has a key of its own."""
         for layout in _LAYOUTS.values():
-            for path, text in _texts([layout.paths(properties.name)[-1]]):
-                entries = {*layout.entries(path, text)}
+            path = layout.paths(properties.name)[-1]
+            with contextlib.suppress(OSError):  # most are of the other package manager
+                entries = {*layout.entries(path, Path(path).read_text(errors="replace"))}
                 wanted = (layout.wanted_entries(other) for other in declared if other.ensure != "absent")
                 if not all(entries.isdisjoint(each) for each in wanted):
                     return True

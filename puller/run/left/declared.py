@@ -99,6 +99,11 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
             return Part.PURGED if _is_below(path, self._purged) else Part.FILLED
         return Part.PURGED if _is_below(path, self._purged) else Part.NOTHING
 
+    def has_replaced(self, reference: str) -> bool:
+        """Whether another resource is declared at the path that a leftover is named by."""
+        path = reference.partition("#")[2]
+        return path.startswith("/") and reference not in self.names and self.has_place(path)
+
     def has_place(self, path: str) -> bool:
         """Whether a resource is declared at a path."""
         return any(place == path for place in self._places_from(path))

@@ -133,6 +133,10 @@ class Managed:
         resources = self._bundles.get(bundle, Resources())
         return [*self._leave(resources, ()), *self.left(bundle)]
 
+    def is_made_at(self, path: str) -> bool:
+        """Whether Puller has made the file, link or directory at a path, by whatever type."""
+        return any(self._origins.get(f"{each}#{path}") == _MADE for each in ("file", "link", "scaffold"))
+
     def is_known(self, reference: str) -> bool:
         """Whether it is known how a resource came to be here."""
         return reference in self._origins
@@ -204,6 +208,8 @@ class Managed:
         new = {}
         for bundle in declared.declarations:
             left = [_mark(one, gone) for one in leaving.get(bundle, ())]
+            if not on_trial:  # else what has its place now may be given up
+                left = [one for one in left if not declared.has_replaced(one.reference)]
             left = left if bundle in on_trial else [one for one in left if not one.gone]
             new[bundle] = self._resources(bundle, declared, events, made, left)
         for bundle, resources in self._bundles.items():

@@ -54,7 +54,7 @@ class Changes:
         if self._makings is None:
             from puller.run.left.makings import Makings  # when the first resource is changed
 
-            self._makings = Makings(self._managed.journal(), self._bundle_of, self._managed.is_known)
+            self._makings = Makings(self._managed.journal(), self._bundle_of, self._managed)
         self._makings.before_change(declaration, resource, actual)
 
     def _bundle_of(self, declaration: Declaration) -> str:

@@ -38,7 +38,7 @@ def test_a_repository_that_is_renamed_given_up_and_named_as_before_leaves_nothin
     host: Host, publisher: Publisher, etc: Path
 ) -> None:
     by_hand = etc / "sources.list.d/ours.sources"
-    by_hand.write_text("by hand\n")
+    by_hand.write_text("# by hand\n")
     publisher.publish("1.0.0", TOP + "      - old: {url: 'file:///a', priority: 7}\n")
     assert host.run().status == 0
     first = files(etc)
