@@ -43,6 +43,22 @@ def judge(path: str, *, private_group: bool = False) -> Judged:
         os.close(walk.here)
 
 
+def distrust_of_way(path: str) -> str:
+    """Return why another user can change which file an absolute path names; empty if only root and we can.
+
+    The file itself may be anyone's, and may be missing. Raises ``OSError``.
+    """
+    walk = _JudgingWay(path)
+    walk.group = 0  # root's own group
+    try:
+        walk.go()
+    except FileNotFoundError:
+        walk.reason = walk.reason or walk.distrust_of_missing()
+    finally:
+        os.close(walk.here)
+    return walk.reason
+
+
 def trusted(path: Path) -> Path:
     """Where a file that the configuration names really is.
 
@@ -90,6 +106,23 @@ class _Judging(Walk):
         if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
             return f"{place} has {found.st_nlink} names (hard links), in a directory that others may write"
         return ""
+
+
+class _JudgingWay(_Judging):
+    """Judges the names on a way, and not the file at its end."""
+
+    def saw(self, name: str, found: os.stat_result) -> None:
+        super().saw(name, found)
+        # In a sticky directory the owner of an entry can rename it, and make another one of its name.
+        if os.fstat(self.here).st_mode & stat.S_ISVTX:
+            self.reason = self.reason or _distrust_of_owner(os.path.join(self.real, name), found)
+
+    def distrust_of_missing(self) -> str:
+        """Return why another user could make the name that is missing here."""
+        directory = os.fstat(self.here)
+        if directory.st_mode & stat.S_ISVTX:
+            return _distrust_of_owner(self.real, directory)
+        return _distrust(self.real, directory, self.group)
 
 
 def _distrust(path: str, found: os.stat_result, group: int | None = None) -> str:

@@ -16,6 +16,15 @@ from puller.system.local import LocalSystem
 FIRST = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n"
 
 
+_FLAG = re.compile("ro|no(suid|exec|dev|atime|diratime)|relatime")
+
+
+def _remounted(flags: tuple[str, ...], words: list[str]) -> list[str]:
+    """The flags of a mount point after a remount."""
+    shown = [word for word in words if _FLAG.fullmatch(word)]
+    return [*dict.fromkeys(["ro" if "ro" in words else "rw", *(word for word in shown if word != "ro")])]
+
+
 class MountingSystem(LocalSystem):
     """Its commands are recorded in ``ran``, without options; writes of fstab as ``fstab``."""
 
@@ -46,13 +55,22 @@ class MountingSystem(LocalSystem):
         if program == "systemctl":
             self._act("daemon-reload")
             return Completed(0, None, False, "", "", 0)
-        assert rest[-2] == "--"
-        point, remounts = rest[-1], "remount" in rest
-        self._act(f"{'remount' if remounts else program} {Path(point).name}")
+        options, operands = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
+        point, words = operands[-1], options[-1].split(",") if options else []
+        remounts = "remount" in words
+        self._act(f"{self._name_of(program, options, words)} {Path(point).name}")
         if point in self.stuck:
             return Completed(None, None, True, "", "", 60)
         real = os.path.realpath(point)
-        said = self._unmount(real) if program == "umount" else self._mount(point, real, remounts=remounts)
+        if program == "umount":
+            said = self._unmount(real)
+        elif remounts:
+            said = self._remount(real, words)
+        elif options:  # everything is given, nothing is read from fstab
+            self.add(100 + len(self.ran), operands[0], real, options[1], (*words,))
+            said = ""
+        else:
+            said = self._mount(point, real)
         return Completed(
             32 if said else 0, None, False, "", f"{program}: {point}: {said}." if said else "", 0
         )
@@ -70,6 +88,33 @@ class MountingSystem(LocalSystem):
             raise KeyboardInterrupt
         self.ran.append(what)
 
+    def _name_of(self, program: str, options: list[str], words: list[str]) -> str:
+        if options and options[0].startswith("--make-"):
+            return options[0].removeprefix("--")
+        return ("remount bind" if "bind" in words else "remount") if "remount" in words else program
+
+    def _remount(self, point: str, words: list[str]) -> str:
+        """Change a mount point and, without ``bind``, its file system wherever that is mounted (mount(2))."""
+        if "wrong" in words:
+            return "wrong fs type, bad option, bad superblock"
+        mount = MountTable(self.mountinfo.read_text()).at(point)[-1]
+        own, of_all = _remounted(mount.options, words), mount.of_all
+        if "bind" not in words:
+            keys = {word.partition("=")[0] for word in words}
+            kept = [one for one in of_all if one.partition("=")[0] not in {*keys, "ro", "rw"}]
+            access = "ro" if "ro" in words else "rw"
+            of_all = (access, *kept, *(word for word in words if "=" in word))
+        lines = []
+        for line in self.mountinfo.read_text().splitlines():
+            fields = line.split(" ")
+            if fields[2] == mount.device:
+                fields[-1] = ",".join(of_all)
+            if int(fields[0]) == mount.number:
+                fields[5] = ",".join(own)
+            lines.append(" ".join(fields))
+        self.mountinfo.write_text("\n".join(lines) + "\n")
+        return ""
+
     def _unmount(self, point: str) -> str:
         lines = self.mountinfo.read_text().splitlines(keepends=True)
         own = [index for index, line in enumerate(lines) if decoded(line.split(" ")[4]) == point]
@@ -82,7 +127,7 @@ class MountingSystem(LocalSystem):
         self.mountinfo.write_text("".join(lines))
         return ""
 
-    def _mount(self, point: str, real: str, *, remounts: bool) -> str:
+    def _mount(self, point: str, real: str) -> str:
         entries = parse(self.fstab.read_text() if self.fstab.exists() else "").get(point)
         if not entries:
             return "can't find in /etc/fstab"
@@ -91,11 +136,9 @@ class MountingSystem(LocalSystem):
         wanted = entries[-1].fields
         if "broken" in wanted.device or "wrong" in wanted.options:
             return "wrong fs type, bad option, bad superblock"
-        number = 100 + len(self.ran)
-        if remounts:
-            number = MountTable(self.mountinfo.read_text()).at(real)[-1].number
-            self._unmount(real)
-        self.add(number, wanted.device, real, wanted.type, wanted.options)
+        if "missing" in wanted.device and "nofail" in wanted.options:
+            return ""
+        self.add(100 + len(self.ran), wanted.device, real, wanted.type, wanted.options)
         return ""
 
     def add(self, number: int, device: str, point: str, kind: str, options: tuple[str, ...]) -> None:
@@ -110,9 +153,13 @@ class MountingSystem(LocalSystem):
             kind, source, major_minor, root = held.type, held.source, held.device, device
         else:
             source = device
-        shown = [one for one in of_kernel(options) if re.fullmatch("ro|no(suid|exec|dev|atime)", one)]
+        shown = [one for one in of_kernel(options) if _FLAG.fullmatch(one)]
         values = [one for one in of_kernel(options) if "=" in one]
         own, of_all = ",".join(shown or ["rw"]), ",".join(["rw", *values])
+        if "ro" in shown and "bind" not in options:
+            of_all = ",".join(["ro", *values])
+        if same := [mount for mount in table.mounts if mount.device == major_minor]:
+            of_all = ",".join(same[0].of_all)
         fields = (number, parent.number, major_minor, encoded(root), encoded(point), own)
         line = " ".join(map(str, (*fields, "-", kind, encoded(source), of_all)))
         self.mountinfo.write_text(self.mountinfo.read_text() + line + "\n")

@@ -10,6 +10,8 @@ from functools import partial
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel import fstab, mounting
+from puller.resources.kernel.mount_options import is_bind, not_in_force
+from puller.resources.kernel.mount_paths import refuse_paths_of_users
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, fstab_file
 from puller.resources.kernel.mount_sources import is_device_missing
 from puller.resources.kernel.mount_table import Mounts
@@ -36,15 +38,21 @@ class Foreseen:
             self.coming.add(change.actual.point)
 
     def will_hold(self, path: str) -> bool:
-        """Whether something is mounted above a path by then, so that nobody knows yet what is there."""
-        return any(path.startswith(f"{point.rstrip('/')}/") for point in self.coming)
+        """Whether a path will be in a mount by then, so that nothing is known yet of the files there."""
+        return any(f"{path}/".startswith(f"{point.rstrip('/')}/") for point in self.coming)
+
+    def will_hide(self, point: str) -> bool:
+        """Whether a mount above a point will hide the directory that is there now."""
+        return any(
+            point != other and f"{point}/".startswith(f"{other.rstrip('/')}/") for other in self.coming
+        )
 
 
 def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, Exception]:
     """Make all changes; gives what single ones have failed with, by their places. Raises as a write of fstab does.
 
     1. Refuse what cannot be.
-    2. Unmount what is to be away, what is below before what is above.
+    2. Change options, and unmount what is to be away, what is below before what is above.
     3. Write fstab, and tell systemd: the units that it has made of it would act against what is mounted.
     4. Mount, and mount anew.
     5. Put the entries back of what could not be.
@@ -55,7 +63,7 @@ def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, E
     for change in changes:
         foreseen.add(change)
     work.try_each(lambda change: refuse_what_cannot_be(context, change, foreseen), in_order)
-    # 2. Unmount
+    # 2. Change options, unmount
     backwards = sorted(in_order, key=lambda place: changes[place].actual.point, reverse=True)
     work.try_each(lambda change: _before(context, change), backwards)
     # 3. Write
@@ -109,10 +117,25 @@ def foretell(context: Context, change: Change) -> None:
 def refuse_what_cannot_be(context: Context, change: Change, foreseen: Foreseen) -> None:
     """Raise ``ResourceError`` for what is known to fail, before anything is done."""
     steps = {*change.plan.first, *change.plan.then}
+    if change.plan.line == "written" or "mounted" in steps:
+        refuse_paths_of_users(change)
     if "unmounted" in steps:
         _refuse_to_unmount(context, change.actual.point, foreseen)
     if "mounted" in steps:
         _refuse_to_mount(context, change, foreseen)
+    if change.plan.remounted:
+        _refuse_to_remount(context, change, foreseen)
+
+
+def _refuse_to_remount(context: Context, change: Change, foreseen: Foreseen) -> None:
+    mounted = change.actual.mounted
+    remount = change.remount(Mounts.current(context))
+    if mounted is not None and (by := foreseen.processes.writers(remount.becomes_read_only)):
+        raise ResourceError(
+            f"{mounted.point} cannot become read-only: files are open for writing in {some(by)}"
+        )
+    if remount.note:
+        change.note(remount.note)
 
 
 def _refuse_to_unmount(context: Context, point: str, foreseen: Foreseen) -> None:
@@ -131,7 +154,7 @@ def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> No
     comes = foreseen.will_hold(wanted.device) or _may_come(wanted.device, context)
     if not comes and is_device_missing(wanted.device, wanted.type):
         raise ResourceError(f"there is no {wanted.device}")
-    if not foreseen.will_hold(point):
+    if not foreseen.will_hide(point):
         _look_at_point(context, change)
 
 
@@ -141,7 +164,8 @@ def _look_at_point(context: Context, change: Change) -> None:
     found = system.lstat(point)
     if PathState(found).kind == "symbolic link":
         raise ResourceError(f"{point} is a symbolic link; name what it leads to")
-    if found is None and not system.exists(point) and device.startswith("/") and os.path.isfile(device):
+    binds_file = is_bind(change.wanted.options) and os.path.isfile(device)  # an image needs a directory
+    if found is None and not system.exists(point) and binds_file:
         raise ResourceError(f"there is no file {point}, over which the file {device} could be mounted")
     if change.actual.mounted is None and found is not None and _holds_anything(point):
         change.note(f"what is in the directory {point} is hidden while something is mounted there")
@@ -174,6 +198,19 @@ def _holds_anything(point: str) -> bool:
 def _before(context: Context, change: Change) -> None:
     if change.plan.first:
         _unmount(context, change.actual.point)
+    if change.plan.remounted:
+        for arguments in change.remount(Mounts.current(context)).commands:
+            mounting.mount_by(context.system, arguments)
+        _require_in_force(context, change)
+
+
+def _require_in_force(context: Context, change: Change) -> None:
+    """Raise ``ResourceError`` if options did not change: mount(8) ends without an error for some that it ignores."""
+    layers = Mounts.current(context).at(change.actual.point)
+    if missing := not_in_force(change.wanted.options, layers[-1]) if layers else []:
+        raise ResourceError(
+            f"mount has not changed {', '.join(missing)}; unmount {change.actual.point} first"
+        )
 
 
 def _after(context: Context, change: Change) -> None:
@@ -185,8 +222,14 @@ def _after(context: Context, change: Change) -> None:
             system.make_directory(point, Attributes(os.geteuid(), os.getegid(), 0o755))
         _require_same_point(context, change)
         mounting.mount(system, point)
-    if "remounted" in steps:
-        mounting.remount(system, point)
+        _require_mounted(context, change)
+
+
+def _require_mounted(context: Context, change: Change) -> None:
+    """Raise ``ResourceError`` if nothing was mounted. With ``nofail``, mount(8) ends without an error then."""
+    if not Mounts.current(context).at(change.actual.point):
+        hides = ", since the option nofail hides the reason" if "nofail" in change.wanted.options else ""
+        raise ResourceError(f"mount has ended without an error and has mounted nothing{hides}")
 
 
 def _require_same_point(context: Context, change: Change) -> None:
@@ -223,9 +266,17 @@ def _write(context: Context, changes: Sequence[Change], *, back: bool) -> None:
 
 def _mount_again(context: Context, change: Change) -> None:
     """Mount what was there before another device was to take its place."""
-    is_away = "unmounted" in change.plan.then and not Mounts.current(context).at(change.actual.point)
-    if is_away and change.actual.entry is not None:
+    before = change.actual.mounted
+    if before is None or "unmounted" not in change.plan.then or Mounts.current(context).at(before.point):
+        return
+    if change.actual.entry is not None or before.root == "/":
         try:
-            mounting.mount(context.system, change.wanted.point)
+            if change.actual.entry is not None:
+                mounting.mount(context.system, change.wanted.point)
+            else:
+                options = ",".join(before.all_options)
+                mounting.mount_by(
+                    context.system, ("-t", before.type, "-o", options, "--", before.source, before.point)
+                )
         except ResourceError as error:
             change.note(f"what was mounted before could not be mounted again: {error}")

@@ -26,8 +26,23 @@ _FLAGS = {
     "diratime": ("nodiratime", False),
     "symfollow": ("nosymfollow", False),
 }
-_OF_EACH_MOUNT = frozenset({"ro", "nosuid", "nodev", "noexec"})
-"""Flags that a bind mount has for itself."""
+ATIMES = frozenset({"noatime", "relatime", "strictatime"})
+"""Access times of a mount point: one of these always holds."""
+FLAGS_OF_MOUNT = {
+    "nosuid": ("nosuid", "suid"),
+    "nodev": ("nodev", "dev"),
+    "noexec": ("noexec", "exec"),
+    "nodiratime": ("nodiratime", "diratime"),
+    "nosymfollow": ("nosymfollow", "symfollow"),
+}
+"""Flags of a mount point, beside ``ro`` and the access times, with the words that set and clear them."""
+_OF_EACH_MOUNT = frozenset({"ro", *FLAGS_OF_MOUNT, *ATIMES})
+PROPAGATIONS = frozenset(
+    f"{recursive}{kind}" for recursive in ("", "r") for kind in ("shared", "slave", "private", "unbindable")
+)
+"""How mounts below a mount point reach other mount points."""
+OF_CONTENT = ("lowerdir=", "upperdir=", "workdir=", "lowerdir+=", "datadir+=")
+"""Options of an overlay that say what is mounted. No remount changes them."""
 _EXCLUDE = {"noatime": "relatime", "relatime": "noatime"}
 
 _ONLY_IN_FSTAB = frozenset(
@@ -68,11 +83,39 @@ def of_kernel(options: Iterable[str]) -> frozenset[str]:
     return frozenset(option for option in options if not is_only_in_fstab(option))
 
 
+def is_of_mount(option: str) -> bool:
+    """Whether an option belongs to the mount point, and not to the file system."""
+    name = _FLAGS[option][0] if option in _FLAGS else option
+    return name in _OF_EACH_MOUNT or option in PROPAGATIONS
+
+
+def wanted_flags(options: Iterable[str]) -> dict[str, bool]:
+    """The flags of these options that belong to a mount point, with their last value."""
+    return {name: on for _, name, on in _flags([*options], bind=True)}
+
+
+def has_propagation(mount: Mounted, word: str) -> bool:
+    """Whether mounts reach a mount point, and go out from it, as a word of mount(8) says."""
+    kind = word if word in ("shared", "slave", "private", "unbindable") else word[1:]
+    if kind == "private":
+        return not mount.propagation
+    # The kernel makes a mount private that has nothing to be the slave of.
+    return kind in mount.propagation or (kind == "slave" and not mount.propagation)
+
+
+def content_of_overlay(options: Iterable[str]) -> frozenset[str]:
+    """The options that say what an overlay is made of."""
+    return frozenset(option for option in options if option.startswith(OF_CONTENT))
+
+
 def not_in_force(options: Sequence[str], mount: Mounted) -> list[str]:
     """The wanted options that a mount does not have."""
     bind = is_bind(options)
     shown = {*mount.options} if bind else {*mount.options, *mount.of_all}
     missing = [option for option, name, on in _flags(options, bind=bind) if (name in shown) is not on]
+    if bind and "rw" in options and "ro" not in options and "ro" in mount.of_all and "rw" not in missing:
+        missing.append("rw")  # of its own it is writable, and its file system is not
+    missing += [word for word in _last_propagation(options) if not has_propagation(mount, word)]
     if bind or mount.type in NETWORK:
         return missing
     values = dict(option.split("=", 1) for option in (*mount.options, *mount.of_all) if "=" in option)
@@ -81,6 +124,10 @@ def not_in_force(options: Sequence[str], mount: Mounted) -> list[str]:
         if found is not None and not _same_value(mount.type, key, value, found):
             missing.append(f"{key}={value}")
     return missing
+
+
+def _last_propagation(options: Sequence[str]) -> list[str]:
+    return [option for option in options if option in PROPAGATIONS][-1:]
 
 
 def _flags(options: Sequence[str], *, bind: bool) -> Iterator[tuple[str, str, bool]]:

@@ -1,15 +1,20 @@
 """The steps for a mount, from what is wanted and what is there (``types.md`` section 6); nothing is done here."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel import fstab
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.fstab import Edit, Entry, Fields
 from puller.resources.kernel.mount_options import of_kernel
-from puller.resources.kernel.mount_table import Mounted
+from puller.resources.kernel.mount_table import Mounted, MountTable
+
+if TYPE_CHECKING:
+    from puller.resources.kernel.mount_remount import Remount
 
 NEVER_UNMOUNTED = ("/", "/proc", "/sys", "/dev", "/run")
 
@@ -36,9 +41,14 @@ class MountState(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps for one mount: ``first`` before fstab is written, ``then`` after it."""
+    """The steps for one mount: ``first`` and ``remounted`` before fstab is written, ``then`` after it.
+
+    Options change before their entry does. A run that is cut short in between finds the old entry and starts over:
+    the kernel does not show all options, so that a new entry alone would look as if everything was in order.
+    """
 
     first: tuple[str, ...] = ()
+    remounted: bool = False
     line: str = ""
     """``written``, ``removed``, or nothing."""
     then: tuple[str, ...] = ()
@@ -46,7 +56,8 @@ class Plan(msgspec.Struct, frozen=True):
     def words(self) -> list[str]:
         """The steps in words, in their order."""
         of_line = {"written": "written to fstab", "removed": "removed from fstab"}.get(self.line)
-        return [*self.first, *([of_line] if of_line else []), *self.then]
+        remounted = ["remounted"] if self.remounted else []
+        return [*self.first, *remounted, *([of_line] if of_line else []), *self.then]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -63,6 +74,18 @@ class Change(msgspec.Struct, frozen=True):
         if not self.plan.line:
             return None
         return Edit(self.wanted.point, self.wanted if self.plan.line == "written" else None)
+
+    def remount(self, table: MountTable) -> "Remount":
+        """Return how to change the options of this mount alone; raises ``ResourceError`` if that cannot be."""
+        from puller.resources.kernel.mount_remount import (
+            plan_remount,
+        )  # for the few mounts whose options change
+
+        mounted = self.actual.mounted
+        if mounted is None:
+            raise ResourceError(f"{self.actual.point} is not mounted")
+        before = self.actual.entry.fields if self.actual.entry else None
+        return plan_remount(self.wanted, before, self.actual.missing, mounted, table)
 
     @property
     def way_back(self) -> Edit:
@@ -85,7 +108,7 @@ def plan(ensure: str, wanted: Fields, actual: MountState) -> Plan:
         return Plan(line=line, then=("mounted",))
     if actual.is_other:
         return Plan(line=line, then=("unmounted", "mounted"))
-    return Plan(line=line, then=("remounted",) if actual.missing or _changes_options(wanted, actual) else ())
+    return Plan(line=line, remounted=bool(actual.missing) or _changes_options(wanted, actual))
 
 
 def _changes_options(wanted: Fields, actual: MountState) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from puller.errors import ResourceError
 from puller.resources.kernel.fstab import Fields
-from puller.resources.kernel.mount_options import is_bind
+from puller.resources.kernel.mount_options import content_of_overlay, is_bind
 from puller.resources.kernel.mount_table import Mounted, MountTable
 
 DISK = "/dev/disk"
@@ -31,6 +31,23 @@ WITHOUT_DEVICE = frozenset(
     )
 )
 """Types whose source is a name that says nothing."""
+_WHOLE = frozenset(
+    (
+        "ext2",
+        "ext3",
+        "ext4",
+        "xfs",
+        "f2fs",
+        "vfat",
+        "exfat",
+        "iso9660",
+        "squashfs",
+        "tmpfs",
+        "ramfs",
+        "overlay",
+    )
+)
+"""Types of which an ordinary mount shows the whole file system."""
 _OTHER_NAMES = {"nfs": "nfs4", "cifs": "smb3", "ntfs": "fuseblk", "ntfs-3g": "fuseblk"}
 
 
@@ -49,14 +66,25 @@ def _same_device(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
     device = wanted.device
     if is_bind(wanted.options):
         return _where(device, table) == (mount.device, mount.root.removesuffix("//deleted"))
-    if wanted.type in WITHOUT_DEVICE or device == mount.source:
-        return True
+    if wanted.type in WITHOUT_DEVICE:
+        has_same_content = content_of_overlay(wanted.options) <= content_of_overlay(mount.of_all)
+        return has_same_content and not (wanted.type in ("tmpfs", "ramfs", "overlay") and _is_part(mount))
+    if device == mount.source:
+        return not _is_part(mount)
     found = find_device(device)
     if found is None:
         raise ResourceError(f"there is no device {device} in {DISK}, so it cannot be told what is mounted")
     if not found.startswith("/") or found.startswith("//"):
         return found.rstrip("/") == mount.source.rstrip("/")
-    return _is_at(found, mount)
+    return _is_at(found, mount) and not _is_part(mount)
+
+
+def _is_part(mount: Mounted) -> bool:
+    """Whether a bind mount shows a directory of a file system, and not the whole of it.
+
+    Ordinary mounts of subvolumes and of servers show a directory as well. So may the root of a container.
+    """
+    return mount.type in _WHOLE and mount.root != "/" and mount.point != "/"
 
 
 def find_device(device: str) -> str | None:

@@ -31,6 +31,8 @@ class Mounted(msgspec.Struct, frozen=True):
     source: str
     of_all: tuple[str, ...]
     """The options of the file system, whichever mount it is looked at by."""
+    propagation: frozenset[str] = frozenset()
+    """``shared``, ``slave`` and ``unbindable``, as far as they hold; a private mount has none of them."""
 
     @property
     def all_options(self) -> tuple[str, ...]:
@@ -91,12 +93,19 @@ def _above(path: str, end: str) -> Iterator[str]:
 
 def _parsed(line: str) -> Mounted:
     own, _, shared = line.partition(" - ")
-    number, parent, device, root, point, options = own.split(" ")[:6]
+    number, parent, device, root, point, options, *optional = own.split(" ")
     kind, source, of_all = shared.split(" ")[:3]
     return Mounted(
         int(number), int(parent), device, decoded(root), decoded(point), (*options.split(","),),
-        kind, decoded(source), (*decoded(of_all).split(","),),
+        kind, decoded(source), (*decoded(of_all).split(","),), frozenset(map(_propagation, optional)) - {""},
     )  # fmt: skip
+
+
+def _propagation(field: str) -> str:
+    """Return the word of mount(8) for an optional field of mountinfo."""
+    return {"shared": "shared", "master": "slave", "unbindable": "unbindable"}.get(
+        field.partition(":")[0], ""
+    )
 
 
 class Mounts:

@@ -4,6 +4,7 @@ A server that does not answer is so the failure of one resource. Nothing is unmo
 """
 
 import os
+from collections.abc import Sequence
 
 from puller.errors import ResourceError, reason
 from puller.resources.kernel.processes import Processes, some
@@ -33,9 +34,9 @@ def mount(system: System, point: str) -> None:
     _execute(system, "mount", "--", point)
 
 
-def remount(system: System, point: str) -> None:
-    """Give a mount the options that fstab says. Raises ``ResourceError``."""
-    _execute(system, "mount", "-o", "remount", "--", point)
+def mount_by(system: System, arguments: Sequence[str]) -> None:
+    """Run mount with these arguments. Raises ``ResourceError``."""
+    _execute(system, "mount", *arguments)
 
 
 def unmount(system: System, point: str) -> None:
@@ -78,10 +79,11 @@ def _execute(system: System, *arguments: str) -> None:
     except OSError as error:
         raise ResourceError(f"{arguments[0]} cannot be started: {reason(error)}") from error
     if completed.exit_code != 0:
-        raise ResourceError(_sentence(" ".join(arguments[:-2] or arguments), completed))
+        shown = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        raise ResourceError(_sentence(" ".join(shown), completed))
 
 
 def _sentence(what: str, completed: Completed) -> str:
     printed = (completed.stderr.strip() or completed.stdout.strip()).splitlines()[-_TAIL:]
     said = "; ".join(line.strip() for line in printed)
-    return f"{what.removesuffix(' --')}: {completed.outcome}" + (f"; it said: {said}" if said else "")
+    return f"{what}: {completed.outcome}" + (f"; it said: {said}" if said else "")

@@ -1,7 +1,8 @@
 """The processes that hold a mount: they have something open there, are there, or run a program of it (proc(5))."""
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 PROC = "/proc"
@@ -20,10 +21,23 @@ class Processes:
             if any(path == point or path.startswith(below) for path in paths)
         ]
 
+    def writers(self, mounts: Collection[int]) -> list[str]:
+        """Return the processes that have a file open for writing in one of these mounts, by name and number."""
+        if not mounts:
+            return []
+        return [
+            f"{_name(number)} ({number})"
+            for number in self._numbers
+            if _writes_to(f"{PROC}/{number}", mounts)
+        ]
+
+    @cached_property
+    def _numbers(self) -> list[str]:
+        return sorted(filter(str.isdecimal, os.listdir(PROC)), key=int)
+
     @cached_property
     def _paths(self) -> dict[str, set[str]]:
-        numbers = sorted(filter(str.isdecimal, os.listdir(PROC)), key=int)
-        return {number: {*_paths(f"{PROC}/{number}")} for number in numbers}
+        return {number: {*_paths(f"{PROC}/{number}")} for number in self._numbers}
 
 
 def some(names: list[str]) -> str:
@@ -31,6 +45,27 @@ def some(names: list[str]) -> str:
     from bundles.first_few import first_few  # only for messages
 
     return first_few(names, _MOST_NAMED)
+
+
+def _writes_to(process: str, mounts: Collection[int]) -> bool:
+    """Return whether a process has a regular file open for writing in one of these mounts (proc(5), ``fdinfo``)."""
+    try:
+        numbers = os.listdir(f"{process}/fdinfo")
+    except OSError:
+        return False
+    for number in numbers:
+        try:
+            with open(f"{process}/fdinfo/{number}", encoding="ascii", errors="replace") as stream:
+                fields = dict(line.split(":", 1) for line in stream.read().splitlines() if ":" in line)
+            is_open_for_writing = int(fields["flags"], 8) & os.O_ACCMODE != os.O_RDONLY
+            if not is_open_for_writing or int(fields["mnt_id"]) not in mounts:
+                continue
+            # Pipes, sockets and devices can be written to on a read-only file system.
+            if stat.S_ISREG(os.stat(f"{process}/fd/{number}").st_mode):
+                return True
+        except (OSError, KeyError, ValueError):  # it ends meanwhile, or is not ours to see
+            continue
+    return False
 
 
 def _paths(process: str) -> Iterator[str]:

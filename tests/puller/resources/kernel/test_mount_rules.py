@@ -30,7 +30,10 @@ def test_what_is_mounted_is_read_with_its_octal_numbers() -> None:
     table = MountTable(TABLE)
     assert [mount.source for mount in table.at("/two words")] == ["a name", "second"]
     assert table.at("/nothing") == []
-    assert table.at("/mnt/a")[0] == Mounted(41, 40, "0:41", "/", "/mnt/a", ("rw",), "tmpfs", "tmpfs", ("rw",))
+    propagation = frozenset({"shared", "slave"})
+    assert table.at("/mnt/a") == [
+        Mounted(41, 40, "0:41", "/", "/mnt/a", ("rw",), "tmpfs", "tmpfs", ("rw",), propagation)
+    ]
     assert table.below("/mnt") == ["/mnt/a"]
 
 
@@ -78,7 +81,12 @@ def mounted(kind: str, options: str, of_all: str = "rw") -> Mounted:
         ("hidepid=2", mounted("proc", "rw"), ["hidepid=2"]),
         ("hidepid=0,gid=0", mounted("proc", "rw"), []),
         ("hidepid=2,gid=4", mounted("proc", "rw", "rw,hidepid=invisible"), ["gid=4"]),
-        ("bind,ro,noatime", mounted("ext4", "ro,relatime"), []),
+        ("bind,ro,noatime", mounted("ext4", "ro,relatime"), ["noatime"]),
+        ("bind,nosymfollow,size=1m", mounted("ext4", "rw"), ["nosymfollow"]),
+        ("bind,rw", mounted("ext4", "rw", "ro"), ["rw"]),
+        ("bind", mounted("ext4", "rw", "ro"), []),
+        ("bind,shared", mounted("ext4", "rw"), ["shared"]),
+        ("bind,rprivate,slave", mounted("ext4", "rw"), []),
         ("bind,ro", mounted("ext4", "rw", "ro"), ["ro"]),
         ("rsize=1048576,vers=4,ro", mounted("nfs4", "ro", "rw,vers=4.2,rsize=262144"), []),
         ('context="a:b:c,d"', mounted("xfs", "rw", "rw,context=a:b:c"), ["context=a:b:c,d"]),
