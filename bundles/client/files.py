@@ -39,4 +39,5 @@ def fetch_file(digest: Digest, destination: Path, check: Callable[[], None], mir
     """Place a file, compressed, at ``destination``, whose directory is made; raises as ``fetch_target``."""
     with explained(destination):
         destination.parent.mkdir(mode=0o700, exist_ok=True)
-    fetch_target(mirror, CompressedFile(digest), f"targets/{file_path(digest.sha256)}", destination, check)
+    path = f"targets/{file_path(digest.sha256)}"
+    fetch_target(mirror, CompressedFile(digest), path, destination, check, is_exact=False)

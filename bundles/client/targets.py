@@ -26,7 +26,13 @@ _Verify = Callable[[bytes | BinaryIO], None]
 
 
 def fetch_target(
-    mirror: Mirror, info: TargetFile, path: str, destination: Path, check: Callable[[], None] = lambda: None
+    mirror: Mirror,
+    info: TargetFile,
+    path: str,
+    destination: Path,
+    check: Callable[[], None] = lambda: None,
+    *,
+    is_exact: bool = True,
 ) -> None:
     """Place what ``mirror`` has at ``path`` at ``destination``, if it is what ``info`` says.
 
@@ -55,7 +61,7 @@ def fetch_target(
         check_free_space(destination, destination.parent, size=max(info.length - held, 0), files=1)
         # 4.
         try:
-            _download_rest(mirror, info, path, partial, verify)
+            _download_rest(mirror, info, path, partial, verify, is_exact=is_exact)
         except TransportError as error:
             raise _with_progress(error, partial.seek(0, os.SEEK_END), info.length) from None
 
@@ -76,14 +82,16 @@ def download_target(
     into: BinaryIO,
     *,
     resume: bool = False,
+    is_exact: bool = True,
     verify: _Verify | None = None,
 ) -> None:
     """Write a target to ``into`` and verify it; raises ``TransportError``, ``SignatureError``.
 
-    At most ``limit`` bytes are taken. ``resume`` is that of ``Mirror.download``.
+    At most ``limit`` bytes are taken. ``resume`` is that of ``Mirror.download``. Without ``is_exact``, the length of
+    ``info`` is only the largest that the file may have. A file that is too short is a ``TransportError``.
     """
     try:
-        mirror.download(path, limit, into, resume=resume)
+        mirror.download(path, limit, into, resume=resume, is_exact=is_exact and limit == info.length)
         (verify or info.verify_length_and_hashes)(into)
     except OversizeError as error:
         raise SignatureError(error.where, f"{error.what}, the signed metadata says {info.length}") from None
@@ -112,18 +120,26 @@ def _is_placed(verify: _Verify, destination: Path) -> bool:
         return False
 
 
-def _download_rest(mirror: Mirror, info: TargetFile, path: str, partial: BinaryIO, verify: _Verify) -> None:
+def _download_rest(
+    mirror: Mirror, info: TargetFile, path: str, partial: BinaryIO, verify: _Verify, *, is_exact: bool
+) -> None:
     """Go on with what ``partial`` holds; when that was of another file after all, start over, once."""
+
+    def download() -> None:
+        download_target(
+            mirror, info, path, info.length, partial, resume=True, is_exact=is_exact, verify=verify
+        )
+
     held = partial.seek(0, os.SEEK_END)
     if held and _fits(verify, partial):
         return
     if 0 < held < info.length:
         with contextlib.suppress(SignatureError):
-            download_target(mirror, info, path, info.length, partial, resume=True, verify=verify)
+            download()
             return
     partial.truncate(0)
     # Resumed after all: the rest of what it has itself begun.
-    download_target(mirror, info, path, info.length, partial, resume=True, verify=verify)
+    download()
 
 
 @contextlib.contextmanager

@@ -42,14 +42,25 @@ from tuf.ngclient.updater import Updater
 
 from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
-from bundles.errors import FormatError, NotFoundError, OversizeError, RollbackError, SignatureError
+from bundles.errors import (
+    FormatError,
+    NotFoundError,
+    OversizeError,
+    RollbackError,
+    SignatureError,
+    TransportError,
+)
 from bundles.format.limits import LARGEST_METADATA, LARGEST_STORED
-from bundles.format.metadata import check_metadata
+from bundles.format.metadata import check_metadata, names_signatures
 from bundles.transport.mirror import Mirror
 
 _NOT_FOUND = 404
 _AS_MANY_AS_THERE_ARE = sys.maxsize
 """Each is signed by the keys of the one before it, so that nobody else can make the chain of roots longer."""
+
+
+def _largest(role: str) -> int:
+    return LARGEST_METADATA.get(role, LARGEST_METADATA[Targets.type])
 
 
 class MirrorFetcher(FetcherInterface):
@@ -59,6 +70,10 @@ class MirrorFetcher(FetcherInterface):
         self.mirror = mirror
         self.path = ""
         self.data = b""
+        self.is_exact = False
+        """Whether the length of the next file is signed, and not only limited."""
+        self.is_whole = False
+        """Whether the end of the last file is certain."""
 
     @property
     def where(self) -> str:
@@ -73,7 +88,7 @@ class MirrorFetcher(FetcherInterface):
         self.path, self.data = url.lstrip("/"), b""
         buffer = io.BytesIO()
         try:
-            self.mirror.download(self.path, max_length, buffer)
+            self.is_whole = self.mirror.download(self.path, max_length, buffer, is_exact=self.is_exact)
         except NotFoundError as error:
             # python-tuf takes this one as the end of the root chain. Everything else passes through it.
             raise DownloadHTTPError(str(error), _NOT_FOUND) from error
@@ -145,13 +160,27 @@ class Workflow(Updater):
 
     def _download_metadata(self, rolename: str, length: int, version: int | None = None) -> bytes:
         """Clauses 5.3.3, 5.4.1, 5.5.1 and 5.6.1: as many bytes as are signed, or at most as this version reads."""
+        self.fetcher.is_exact = length != _largest(rolename)
         data = super()._download_metadata(rolename, self._checked(rolename, length, version), version)
-        check_metadata(data, self.fetcher.where, rolename, self.trusted[self._delegator])
+        try:
+            check_metadata(data, self.fetcher.where, rolename, self.trusted[self._delegator])
+        except SignatureError as error:
+            # Nobody signs the length of a root and of a timestamp. A server that answers with an error message, or
+            # a connection that is lost, gives a document that nobody can have signed.
+            fetcher = self.fetcher
+            if (
+                fetcher.is_exact
+                or (fetcher.is_whole and names_signatures(data))
+                or not fetcher.mirror.is_remote
+            ):
+                raise
+            what = "the server answers with something else, or the transfer ended early"
+            raise TransportError(error.where, f"{error.what}; {what}") from None
         return data
 
     def _checked(self, role: str, length: int, version: int | None) -> int:
         """A length as signed, or the largest for a role whose length nobody signs."""
-        largest = LARGEST_METADATA.get(role, LARGEST_METADATA[Targets.type])
+        largest = _largest(role)
         if length > largest:
             where = f"{self.fetcher.mirror}: version {version} of {role}"
             what = f"has {length} bytes, this version of Puller reads {largest}: upgrade Puller here"

@@ -53,6 +53,11 @@ def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | 
     _check_keys(delegations.get("keys") if isinstance(delegations, dict) else None, where)
 
 
+def names_signatures(data: bytes) -> bool:
+    """Return whether a document looks like metadata that somebody has changed, and not like an error message."""
+    return b'"signed"' in data or b'"signatures"' in data
+
+
 def _is_signed(document: dict[str, Any], role: str, delegator: Signed) -> bool:
     """Whether enough keys of ``role`` signed a document that python-tuf does not take for metadata."""
     if not isinstance(delegator, Root | Targets):  # no other role has keys of others

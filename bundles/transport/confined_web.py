@@ -8,7 +8,13 @@ from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import TransportError
 from bundles.transport.handed_over import handed_over
 from bundles.transport.location import Location
-from bundles.transport.settings import LONGEST_VALIDATOR, TransportSettings, Validators, require_files
+from bundles.transport.settings import (
+    LONGEST_VALIDATOR,
+    Received,
+    TransportSettings,
+    Validators,
+    require_files,
+)
 from bundles.transport.time_limits import deadline_of, too_late
 
 _SESSIONS = "bundles.transport.sessions"
@@ -16,6 +22,8 @@ _SESSIONS = "bundles.transport.sessions"
 
 class ConfinedMirror:
     """A mirror; methods are those of ``bundles.transport.mirror.Mirror``."""
+
+    is_remote = True
 
     def __init__(
         self,
@@ -35,7 +43,9 @@ class ConfinedMirror:
     def __str__(self) -> str:
         return str(self._location)
 
-    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+    def download(
+        self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
+    ) -> bool:
         """See ``Mirror``; raises as it says, and what the deadline's ``check`` raises."""
         url = f"{self._location.base}/{quote(path, safe='/+~%')}"
         deadline = deadline_of(url, self._settings, self._common_deadline)
@@ -43,7 +53,8 @@ class ConfinedMirror:
             arguments = handed_over(self._location, self._settings)
             self._connection = self._network.open(f"{_SESSIONS}:open_mirror", arguments, str(self))
         try:
-            self._connection.call((path, limit, resume, deadline.left), deadline, into, limit, resume=resume)
+            call = (path, limit, resume, is_exact, deadline.left)
+            return [*self._connection.call(call, deadline, into, limit, resume=resume)] == [b"1"]
         except DeadlineError:
             raise too_late(url, deadline) from None
 
@@ -78,7 +89,7 @@ def fetch_file(
     known: Validators,
     settings: TransportSettings,
     common: Deadline | None,
-) -> Validators | None:
+) -> Received | None:
     """A URL, as ``bundles.transport.download.download_if_changed`` gives it, and raises."""
     require_files(settings)
     deadline = deadline_of(url, settings, common)
@@ -92,7 +103,7 @@ def fetch_file(
         raise too_late(url, deadline) from None
     finally:
         connection.close()
-    if len(fields) != 2:
+    if len(fields) != 3:
         return None
-    found = [field.decode("ascii", "replace")[: LONGEST_VALIDATOR + 1] for field in fields]
-    return Validators.of({"ETag": found[0], "Last-Modified": found[1]})
+    etag, date, is_whole = (field.decode("ascii", "replace")[: LONGEST_VALIDATOR + 1] for field in fields)
+    return Received(Validators.of({"ETag": etag, "Last-Modified": date}), is_whole == "1")

@@ -23,6 +23,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class DirectoryMirror:
     """A mirror in ``directory``, which may itself be reached through links; ``deadline`` is for all downloads."""
 
+    is_remote = False
+
     def __init__(self, directory: str, deadline: Deadline | None = None) -> None:
         self._directory = directory
         self._deadline = deadline
@@ -30,8 +32,12 @@ class DirectoryMirror:
     def __str__(self) -> str:
         return self._directory
 
-    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+    def download(
+        self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
+    ) -> bool:
         """See `Mirror.download`; always from the start, because a local file is there at once.
+
+        A file that is too short is complete. It is another file than the signed one.
 
         Raises `NotFoundError`, `OversizeError` and other `TransportError`.
         """
@@ -50,6 +56,7 @@ class DirectoryMirror:
                 into.write(chunk)
                 left -= len(chunk)
                 progress.note(source.name, limit - left)
+        return True
 
     def _check_deadline(self, source: Path) -> None:
         if self._deadline is None:

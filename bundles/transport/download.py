@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from bundles.confined.current import current
 from bundles.deadline import Deadline
-from bundles.transport.settings import TransportSettings, Validators
+from bundles.transport.settings import Received, TransportSettings, Validators
 
 
 def download_url(
@@ -16,12 +16,14 @@ def download_url(
     into: BinaryIO,
     settings: TransportSettings | None = None,
     deadline: Deadline | None = None,
-) -> None:
+) -> bool:
     """Write what any http or https URL gives to the empty ``into``; raises as `Mirror.download`.
 
-    Credentials in the URL are for its origin; those of a site do not belong in ``settings`` here.
+    Returns whether the server has stated where the file ends. Credentials in the URL are for its origin; those of a
+    site do not belong in ``settings`` here.
     """
-    download_if_changed(url, limit, into, Validators(), settings, deadline)
+    received = download_if_changed(url, limit, into, Validators(), settings, deadline)
+    return received is not None and received.is_whole
 
 
 def download_if_changed(
@@ -31,7 +33,7 @@ def download_if_changed(
     known: Validators,
     settings: TransportSettings | None = None,
     deadline: Deadline | None = None,
-) -> Validators | None:
+) -> Received | None:
     """Like `download_url`, unless what ``known`` stands for is still what the server has: then ``None``."""
     settings = settings or TransportSettings()
     if (network := current()) is not None:

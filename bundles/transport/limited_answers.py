@@ -1,5 +1,6 @@
 """The limits of a transfer (``reading``), for answers that ``http.client`` reads."""
 
+import http
 import http.client
 import io
 import socket
@@ -16,12 +17,23 @@ def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.c
     """
 
     def open_answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
-        response = http.client.HTTPResponse(sock, *arguments, **options)
+        response = _Answer(sock, *arguments, **options)
         # Below its buffer, which headers and body are read through, so that neither escapes the limits.
         response.fp = io.BufferedReader(_LimitedReader(response.fp.detach(), sock, reading))
         return response
 
     return open_answer
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer behind all interim answers, such as 103 Early Hints. ``http.client`` skips only 100."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        while True:  # as long as the limits of reading allow
+            version, status, reason = super()._read_status()  # type: ignore[misc]  # which the types do not know
+            if not 100 <= status < 200 or status == http.HTTPStatus.SWITCHING_PROTOCOLS:
+                return version, status, reason
+            http.client.parse_headers(self.fp)
 
 
 class _LimitedReader(io.RawIOBase):

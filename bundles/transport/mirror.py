@@ -16,11 +16,22 @@ from bundles.transport.settings import TransportSettings, locate
 class Mirror(Protocol):
     """One place that a site is served from."""
 
-    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+    @property
+    def is_remote(self) -> bool:
+        """Whether a server gives the files. It may answer with an error page instead."""
+        ...
+
+    def download(
+        self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
+    ) -> bool:
         """Write the file at ``path``, relative to the site, to ``into``, and nothing else.
 
         With ``resume``, what ``into`` holds is taken for the beginning of the file, and only the rest is asked
         for where that can be done. Whether it was the beginning of this file, the caller has to verify.
+
+        With ``is_exact`` the file has ``limit`` bytes. Fewer bytes are a transfer that ended early and a
+        `TransportError`, unless the server stated that length for a file that is not resumed: then it is another file.
+        Returns whether the end of the file is certain, and not only the end of a connection.
 
         Raises `NotFoundError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
         of the file may have been written then. A problem with ``into`` itself is an ``OSError``.

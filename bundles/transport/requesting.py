@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_HEAD = 64 * 1024  # bytes
 _LONGEST_LINE = 1024  # bytes of a chunk's size and its extensions
 _PIECE = 16 * 1024  # bytes
+_FIRST_FINAL_STATUS = 200
 _WITHOUT_CONTENT = (204, 304)
 _PORTS = {"http": 80, "https": 443}
 _END = b"\r\n"
@@ -102,8 +103,9 @@ class Answer:
 
     def read(self, limit: int) -> None:
         """Read head and content; raises as ``Requests.get``."""
-        head = self._until(_END + _END, _LONGEST_HEAD).decode("latin-1").split("\r\n")
-        version, self.status = _status(head[0])
+        while self.status < _FIRST_FINAL_STATUS:  # 100 Continue and 103 Early Hints come before an answer
+            head = self._until(_END + _END, _LONGEST_HEAD).decode("latin-1").split("\r\n")
+            version, self.status = _status(head[0])
         fields = _fields(head[1:])
         codings, length = fields.get("transfer-encoding"), fields.get("content-length")
         if codings is not None and (codings.lower() != "chunked" or length is not None):
@@ -207,10 +209,14 @@ def _status(line: str) -> tuple[str, int]:
     protocol, _, rest = line.partition(" ")
     name, _, version = protocol.partition("/")
     status = rest.partition(" ")[0]
-    if name != "HTTP" or version not in ("1.0", "1.1") or len(status) != 3 or not status.isdecimal():
+    if (
+        name != "HTTP"
+        or version not in ("1.0", "1.1")
+        or not (len(status) == 3 and status.isascii() and status.isdecimal())
+    ):
         raise ValueError("no status line of HTTP")
-    if status < "200":
-        raise ValueError("an interim answer")
+    if status == "101" or status < "100":
+        raise ValueError("another protocol, or no status")
     return version, int(status)
 
 

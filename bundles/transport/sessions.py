@@ -44,7 +44,7 @@ class HttpSession:
 
 
 class MirrorSession(HttpSession):
-    """Files of a site; a call has path, limit, and whether the file of the agent has its beginning."""
+    """Files of a site; a call has the arguments of ``Mirror.download``, and gives what that returns."""
 
     def __init__(self, location: Location, settings: TransportSettings) -> None:
         super().__init__(settings)
@@ -52,14 +52,14 @@ class MirrorSession(HttpSession):
 
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """See `HttpSession`."""
-        path, limit, resume = asked
+        path, limit, resume, is_exact = asked
         self._mirror.deadline = deadline
-        self._mirror.download(path, limit, into, resume=resume)
-        return ()
+        return (b"%d" % self._mirror.download(path, limit, into, resume=resume, is_exact=is_exact),)
 
 
 class FileSession(HttpSession):
-    """One URL; a call has the limit, and the validators of what is there already, and gives the new ones.
+    """One URL; a call has the limit, and the validators of what is there already, and gives the new ones,
+    and whether the server has stated where the file ends.
 
     Without a field in the answer the file has not changed.
     """
@@ -71,8 +71,11 @@ class FileSession(HttpSession):
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """See `HttpSession`."""
         limit, known = asked
-        found = self._file.download(limit, into, Validators(*known), deadline)
-        return (found.etag.encode(), found.last_modified.encode()) if found else ()
+        received = self._file.download(limit, into, Validators(*known), deadline)
+        if received is None:
+            return ()
+        validators = received.validators
+        return validators.etag.encode(), validators.last_modified.encode(), b"%d" % received.is_whole
 
 
 class UploadSession(HttpSession):

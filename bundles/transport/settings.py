@@ -92,6 +92,18 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: value for name, value in conditions.items() if value}
 
 
+END_UNKNOWN = "the server states no length, so the file may be cut short; give its checksum"
+"""Why a file is refused whose end only the end of the connection shows."""
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A file that a server has sent."""
+
+    validators: Validators
+    is_whole: bool
+    """Whether the server has stated where the file ends. Otherwise a broken connection looks like the end."""
+
+
 def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[Location, TransportSettings]]:
     """Each location with the settings that hold for it; raises `SettingsError`."""
     parsed = [Location.parse(location) for location in locations]

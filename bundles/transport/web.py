@@ -51,7 +51,7 @@ _STATUSES_OF_A_RANGE = (
     HTTPStatus.PARTIAL_CONTENT,
     HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
 )
-_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(?:\d{1,18}|\*)")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 Check = Callable[[requests.Response, bytes], None]
 
@@ -86,6 +86,8 @@ class WebMirror:
     ``deadline`` is that of all downloads together; without one each has the total limit of ``settings``.
     """
 
+    is_remote = True
+
     def __init__(
         self,
         location: Location,
@@ -108,10 +110,12 @@ class WebMirror:
     def __str__(self) -> str:
         return str(self._location)
 
-    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+    def download(
+        self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
+    ) -> bool:
         # A percent sign is one already: TUF names its files by role names that it has quoted.
         url = f"{self._location.base}/{quote(path, safe='/+~%')}"
-        self.fetch(url, limit, into, _check_is_no_web_page, resume=resume)
+        return self.fetch(url, limit, into, _check_is_no_web_page, resume=resume, is_exact=is_exact)
 
     def fetch(
         self,
@@ -122,10 +126,12 @@ class WebMirror:
         conditions: Mapping[str, str] | None = None,
         *,
         resume: bool = False,
-    ) -> None:
+        is_exact: bool = False,
+    ) -> bool:
         """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of the file.
 
         ``conditions`` are headers such as ``If-None-Match``; raises `UnchangedError` when the server answers so.
+        Returns whether the server has stated where the file ends, by a length or by chunks.
         """
         transfer = copy.copy(
             self
@@ -134,29 +140,29 @@ class WebMirror:
             deadline_of(url, self._settings, self.deadline), self._settings.read_timeout
         )
         self._adapter.reading = transfer._reading
-        attempt = partial(transfer._attempt, url, limit, into, check_start, conditions or {}, resume)
+        arguments = (url, limit, into, check_start, conditions or {}, resume, is_exact)
         try:
-            transfer._run(attempt)
+            return transfer._run(partial(transfer._attempt, *arguments))
         except DeadlineError:
             self._adapter = LimitedAdapter()
             raise too_late(url, transfer._reading.deadline) from None
 
-    def _run(self, attempt: Callable[[], None]) -> None:
+    def _run(self, attempt: Callable[[], bool]) -> bool:
         """Make as many attempts as it takes; raises `TransportError` and ``DeadlineError``."""
         try:
-            aside(attempt, self._reading.deadline)
+            return aside(attempt, self._reading.deadline)
         except PassingError as failure:
-            self._try_again(partial(aside, attempt, self._reading.deadline), failure)
+            return self._try_again(lambda: aside(attempt, self._reading.deadline), failure)
 
-    def _try_again(self, attempt: Callable[[], None], failure: PassingError) -> None:
+    def _try_again(self, attempt: Callable[[], bool], failure: PassingError) -> bool:
         import tenacity  # most runs have nothing to try again
 
         pending = [failure]
 
-        def next_attempt() -> None:
+        def next_attempt() -> bool:
             if pending:
                 raise pending.pop()  # the first attempt was before
-            attempt()
+            return attempt()
 
         jitter = tenacity.wait_random_exponential(multiplier=0.5, max=10)
         enough = tenacity.stop_after_attempt(1 + self._settings.retries)
@@ -170,7 +176,7 @@ class WebMirror:
             reraise=True,
         )
         try:
-            retrying(next_attempt)
+            return retrying(next_attempt)
         except PassingError as error:
             attempts = retrying.statistics["attempt_number"]
             raise TransportError(error.where, f"{error.what} (attempts: {attempts})") from None
@@ -183,7 +189,8 @@ class WebMirror:
         check_start: Check,
         conditions: Mapping[str, str],
         resume: bool,
-    ) -> None:
+        is_exact: bool,
+    ) -> bool:
         held = into.seek(0, os.SEEK_END) if resume else 0
         response, received = self._open_rest(url, held, conditions)
         name = urlsplit(url).path.rpartition("/")[2]
@@ -204,6 +211,13 @@ class WebMirror:
                 into.write(chunk)
                 progress.note(name, received)
                 chunk = self._read(response, min(CHUNK, limit + 1 - received))
+        in_range = _length_in_range(response)
+        # Without a length and without chunks, a lost connection looks like the end of the file (RFC 9112, 6.3).
+        has_end = in_range is not None or self._whole(response, 0) is not None or _is_chunked(response)
+        whole = limit if is_exact and (resume or not has_end or not received) else in_range
+        if whole is not None and received < whole:  # the next attempt resumes
+            raise PassingError(url_of(response), f"ended early: {received} of {whole} bytes arrived")
+        return has_end or is_exact
 
     def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
         """The answer with what follows the first ``held`` bytes, or with the whole; and where it starts."""
@@ -211,8 +225,7 @@ class WebMirror:
             response = self._open(url, {**conditions, **rest})
             if response.status_code == HTTPStatus.OK:  # as every server may that does not know of ranges
                 return response, 0
-            given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if response.status_code == HTTPStatus.PARTIAL_CONTENT and given and int(given[1]) == held:
+            if response.status_code == HTTPStatus.PARTIAL_CONTENT and _is_rest(response, held):
                 return response, held
             self._finish(response)  # 416, or not what was asked for: the file is another one by now
         return self._open(url, conditions), 0
@@ -309,6 +322,28 @@ class WebMirror:
 
     def _without_secrets(self, text: str) -> str:
         return without_secrets(text, self._location, self._settings)
+
+
+def _is_rest(response: requests.Response, held: int) -> bool:
+    """Return whether an answer to a range begins behind ``held`` bytes, and agrees with itself."""
+    given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if given is None or int(given[1]) != held:
+        return False
+    length = response.headers.get("Content-Length", "")
+    size = int(given[2]) - held + 1
+    return size > 0 and length in ("", str(size)) and (given[3] == "*" or int(given[2]) < int(given[3]))
+
+
+def _is_chunked(response: requests.Response) -> bool:
+    return bool(response.headers.get("Transfer-Encoding", "").lower() == "chunked")
+
+
+def _length_in_range(response: requests.Response) -> int | None:
+    """Return the length of the whole file, if the answer is a part of it and states this length."""
+    if response.status_code != HTTPStatus.PARTIAL_CONTENT:
+        return None
+    given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    return int(given[3]) if given and given[3] != "*" else None
 
 
 def _check_length(response: requests.Response, limit: int) -> None:

@@ -7,7 +7,7 @@ import requests
 from bundles.deadline import Deadline
 from bundles.errors import SettingsError, UnchangedError
 from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, Validators
+from bundles.transport.settings import Received, TransportSettings, Validators
 from bundles.transport.web import WebMirror
 
 
@@ -27,8 +27,8 @@ class WebFile:
 
     def download(
         self, limit: int, into: BinaryIO, known: Validators, deadline: Deadline | None
-    ) -> Validators | None:
-        """Write the file to the empty ``into``; ``None`` when what ``known`` stands for is still what the server has.
+    ) -> Received | None:
+        """Write the file to the empty ``into``, or return ``None`` if the server still has the version ``known``.
 
         ``deadline`` is for this download; without one the settings have a limit. Raises as `WebMirror.fetch`.
         """
@@ -40,7 +40,7 @@ class WebFile:
 
         self._mirror.deadline = deadline
         try:
-            self._mirror.fetch(self._url, limit, into, note, known.headers())
+            is_whole = self._mirror.fetch(self._url, limit, into, note, known.headers())
         except UnchangedError:
             return None
-        return found
+        return Received(found, is_whole)

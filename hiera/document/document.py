@@ -87,6 +87,11 @@ class Document:
         self.annotations = annotations
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the document has no value for any host."""
+        return not self.data and not any(self.overrides.values())
+
+    @property
     def has_hierarchy(self) -> bool:
         """Whether anything but the base data can be chosen."""
         return self.order != _DEFAULT_ORDER or bool(self.overrides)

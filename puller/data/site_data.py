@@ -1,6 +1,7 @@
 """Site data: documents for all hosts, signed by the site, in files or on a web server, and the last good copy of each.
 
-* A document is used when it is valid and can be resolved on this host, and then it is kept.
+* A document is used when it is valid and can be resolved on this host, and then it is kept. A document without data, or
+  one that may be cut short, is invalid: a server that fails must not take the data of all hosts away.
 * A problem with one is told, and its last good copy is used. It never stops a run, also where there is no copy yet.
 * A copy is one file, so that the text and what the server called its version always belong together.
 """
@@ -17,6 +18,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.site_data import SIGNED, SiteDocument
 from bundles.masking import mask_urls
 from bundles.transport.settings import TransportSettings, Validators
+from hiera.errors import DocumentError
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.errors import ConfigurationError, file_problem
 from puller.reporting.run_problems import sentence_of
@@ -112,10 +114,14 @@ class SiteData(msgspec.Struct, frozen=True):
         into = io.BytesIO()
         known = copy.validators if copy else Validators()
         settings = self.settings(location)
-        found = download_if_changed(location, SIZE_LIMIT, into, known, settings, self.deadline)
-        if found is None and copy is not None:  # not modified since
+        received = download_if_changed(location, SIZE_LIMIT, into, known, settings, self.deadline)
+        if received is None and copy is not None:  # not modified since
             return copy
-        return Copy(shown(location), _decoded(into.getvalue(), location), found or Validators())
+        text = _decoded(into.getvalue(), location)
+        if received is None or not (received.is_whole or _has_end(text)):
+            what = "the server states no length, so the document may be cut short; end it with a line of three dots"
+            raise TransportError(shown(location), what)
+        return Copy(shown(location), text, received.validators)
 
     def _signed(self, location: str, copy: Copy | None) -> Copy:
         if self.signed is None:
@@ -128,7 +134,10 @@ class SiteData(msgspec.Struct, frozen=True):
         return Copy(location, _decoded(found.contents, location))
 
     def _source(self, copy: Copy, below: Iterable[DataSource]) -> DataSource:
-        return self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)
+        source = self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)
+        if source.document is not None and source.document.is_empty:
+            raise DocumentError(copy.location, "has no data; an empty document is not used")
+        return source
 
     def _resolved(self, copy: Copy | None, below: Iterable[DataSource]) -> DataSource | None:
         """What a copy gives; it may be good no more, when facts of this host have changed."""
@@ -172,9 +181,13 @@ def shown(location: str) -> str:
     return mask_urls(location)
 
 
-def _decoded(data: bytes, location: str) -> str:
-    from hiera.errors import DocumentError
+def _has_end(text: str) -> bool:
+    """Return whether a document shows where it ends: by the end marker of YAML, or as JSON does."""
+    text = text.strip()
+    return text.endswith("\n...") or (text.startswith("{") and text.endswith("}"))
 
+
+def _decoded(data: bytes, location: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

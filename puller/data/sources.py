@@ -98,6 +98,9 @@ class Surroundings(msgspec.Struct, frozen=True):
         for path in paths:
             try:
                 text = read(path) if origin is Origin.COMMAND_LINE else read_trusted(path)
+                if origin is Origin.HOST and not text.strip():
+                    # A full disk leaves such a file, and without its data this host would get the defaults.
+                    raise ConfigurationError(f"{path}: is empty; write {{}} if this host has no data")
                 sources.append(self.resolve(text, str(path), origin, sources))
             except HieraError as error:
                 raise ConfigurationError(str(error)) from error

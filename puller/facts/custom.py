@@ -90,7 +90,10 @@ def _read(path: str, limit: float) -> dict[str, Any]:
         raise FactError(path, "is not a regular file")
     # 4.
     if form:
-        return documents.parse(documents.content(judged.path), form, path)
+        text = documents.content(judged.path)
+        if form != "json" and not text.strip():  # as a full disk leaves it; JSON is never empty
+            raise FactError(path, "is empty; remove it, or write a comment if it has no facts")
+        return documents.parse(text, form, path)
     # 5.
     if mode & stat.S_IXUSR:
         return _run(path, judged.path, limit)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from typing import Any
 
@@ -76,6 +77,7 @@ def form_of_name(path: str) -> str | None:
 
 def form_of_output(text: bytes) -> str:
     """Which form an executable has printed: JSON begins with a brace, ``key=value`` is like no other."""
+    text = text.removeprefix(codecs.BOM_UTF8)
     if text.lstrip()[:1] == b"{":
         return "json"
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(b"#")]
@@ -112,7 +114,7 @@ def _is_assignment(line: bytes) -> bool:
 
 def _lines(text: bytes, source: str) -> Any:
     facts: Any = {}
-    for number, line in enumerate(_decoded(text, source).splitlines(), 1):
+    for number, line in enumerate(_decoded(text, source).removeprefix("\ufeff").splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             facts = merged(facts, assignment(line, f"{source}:{number}"))
     return facts

@@ -4,8 +4,13 @@ Without the site's credentials: a manifest may name any server, and those belong
 """
 
 import io
+from collections.abc import Callable
 
+from bundles.errors import TransportError
+from bundles.masking import mask_urls
 from bundles.progress import transfer
+from puller.errors import ResourceError
+from puller.resources.checksums import sha256
 from puller.system import signals
 
 LIMIT = 512 * 1024 * 1024
@@ -21,15 +26,49 @@ def is_url(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
+class EndUnknownError(TransportError):
+    """A file that may be cut short: the server states no length. ``data`` is for callers with a checksum."""
+
+    def __init__(self, url: str, data: bytes) -> None:
+        from bundles.transport.settings import END_UNKNOWN
+
+        super().__init__(url, END_UNKNOWN)
+        self.data = data
+
+
 def fetch_url(url: str) -> bytes:
-    """The bytes at ``url``; raises ``TransportError``, and as ``signals.check_download``."""
+    """Return the bytes at ``url``.
+
+    Raises ``TransportError``, :class:`EndUnknownError`, and as ``signals.check_download``.
+    """
     from bundles.deadline import Deadline
     from bundles.transport.download import download_url  # and with it requests, which is slow to import
 
     buffer = io.BytesIO()
     with transfer(_name_of(url)):
-        download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, signals.check_download))
+        is_whole = download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, signals.check_download))
+    if not is_whole:
+        raise EndUnknownError(url, buffer.getvalue())
     return buffer.getvalue()
+
+
+def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> bytes:
+    """Return the content of a source, which has this SHA-256 if one is given.
+
+    Without a checksum, an empty file and a file that may be cut short are refused. Raises ``TransportError``,
+    ``ResourceError`` and what ``fetch`` raises.
+    """
+    try:
+        data = fetch(url)
+    except EndUnknownError as error:
+        if checksum is None:
+            raise
+        data = error.data
+    if checksum is None and not data:
+        raise ResourceError(f"source {mask_urls(url)} is empty; give its checksum if it should be")
+    if checksum is not None and (digest := sha256([data])) != checksum:
+        raise ResourceError(f"source {mask_urls(url)} has sha256 {digest}, wanted {checksum}")
+    return data
 
 
 def _name_of(url: str) -> str:

@@ -102,6 +102,8 @@ def _document(path: Path) -> bytes:
         raise ManifestError([f"{path}: is not UTF-8 text, at byte {error.start}"]) from None
     except (HieraError, ValueError) as error:
         raise ManifestError([str(error)]) from None
+    if document.is_empty:
+        raise ManifestError([f"{path}: has no data, and hosts refuse an empty document"])
     if document.annotations is not None and (secrets := document.annotations.sensitive):
         names = first_few(sorted(".".join(map(str, key)) for key in secrets), 20)
         what = f"marks {names} as @sensitive, and everybody who can read the site can read site data"

@@ -95,20 +95,23 @@ def _fetch(request: Request, partial: BinaryIO) -> str:
     # A run that was killed between the last byte and the rename has left all of it: nobody is asked for more.
     if resumes and (digest := _sha256(partial)) == wanted:
         return digest
-    digest = _fetch_once(request, partial)
+    digest, is_whole = _fetch_once(request, partial)
     if resumes and digest != wanted:
         # What an earlier run had left was of another file after all.
         partial.truncate(0)
-        digest = _fetch_once(request, partial)
+        digest, is_whole = _fetch_once(request, partial)
+    if wanted is not None and digest != wanted and not is_whole:
+        what = "may have ended early, as the server states no length"
+        raise TransportError(request.url, f"{what}: sha256 is {digest}, expected {wanted}")
     if wanted is not None and digest != wanted:
         partial.truncate(0)  # or the next run would go on with what is known to be wrong
         raise TransportError(request.url, f"has sha256 {digest}, wanted {wanted}")
     return digest
 
 
-def _fetch_once(request: Request, partial: BinaryIO) -> str:
-    fetch_archive(request, partial)
-    return _sha256(partial)
+def _fetch_once(request: Request, partial: BinaryIO) -> tuple[str, bool]:
+    is_whole = fetch_archive(request, partial)
+    return _sha256(partial), is_whole
 
 
 def _sha256(partial: BinaryIO) -> str:

@@ -42,8 +42,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return Location(location.base) if own else location, settings
 
 
-def fetch_archive(request: Request, partial: BinaryIO) -> None:
+def fetch_archive(request: Request, partial: BinaryIO) -> bool:
     """Add to ``partial`` what it does not hold of the archive yet, or write it anew.
+
+    Returns whether the server has stated where the archive ends.
 
     Raises `TransportError`, ``StoppedDownload``, and the ``OSError`` of ``partial``.
     """
@@ -54,8 +56,7 @@ def fetch_archive(request: Request, partial: BinaryIO) -> None:
         mirror = ResumingMirror(
             request.url, request.kind, request.place, is_known=request.checksum is not None
         )
-        mirror.complete(request.limit, partial, deadline)
-        return
+        return mirror.complete(request.limit, partial, deadline)
     from bundles.transport.handed_over import handed_over
 
     place, settings = request.place
@@ -63,7 +64,7 @@ def fetch_archive(request: Request, partial: BinaryIO) -> None:
     connection = network.open("puller.resources.archives.resuming:open_archive", arguments, request.url)
     try:
         call = (request.limit, deadline.left)
-        connection.call(call, deadline, partial, request.limit, resume=True)
+        return [*connection.call(call, deadline, partial, request.limit, resume=True)] == [b"1"]
     except DeadlineError:
         raise too_late(request.url, deadline) from None
     finally:

@@ -11,7 +11,7 @@ from bundles.format.paths import shown
 from bundles.transport.handed_over import taken_over
 from bundles.transport.location import Location
 from bundles.transport.sessions import HttpSession
-from bundles.transport.settings import TransportSettings
+from bundles.transport.settings import END_UNKNOWN, TransportSettings
 from bundles.transport.web import WebMirror
 from puller.resources.archives.kinds import Kind
 
@@ -37,10 +37,16 @@ class ResumingMirror(WebMirror):
         self._validator = ""
         """What the server calls the version of the file that the bytes so far belong to."""
 
-    def complete(self, limit: int, partial: BinaryIO, deadline: Deadline) -> None:
-        """Add to ``partial`` what it does not hold yet, or write it anew; raises as `WebMirror.fetch`."""
+    def complete(self, limit: int, partial: BinaryIO, deadline: Deadline) -> bool:
+        """Add to ``partial`` what it does not hold yet, or write it anew; raises as `WebMirror.fetch`.
+
+        Returns whether the server has stated where the file ends. Without a checksum, it must.
+        """
         self.deadline = deadline
-        self.fetch(self._url, limit, partial, self._check_start, resume=True)
+        is_whole = self.fetch(self._url, limit, partial, self._check_start, resume=True)
+        if not is_whole and not self._is_known:
+            raise TransportError(self._url, END_UNKNOWN)
+        return is_whole
 
     def _check_start(self, response: requests.Response, start: bytes) -> None:
         """Refuse what is plainly no archive, such as the page of a login."""
@@ -72,7 +78,7 @@ class ResumingMirror(WebMirror):
 
 
 class ArchiveSession(HttpSession):
-    """One archive, fetched by a worker; a call has the limit."""
+    """One archive, fetched by a worker; a call has the limit, and gives what ``complete`` returns."""
 
     def __init__(
         self, url: str, kind: Kind, location: Location, settings: TransportSettings, *, is_known: bool
@@ -83,8 +89,7 @@ class ArchiveSession(HttpSession):
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """See `HttpSession`."""
         (limit,) = asked
-        self._mirror.complete(limit, into, deadline)
-        return ()
+        return (b"%d" % self._mirror.complete(limit, into, deadline),)
 
 
 def open_archive(arguments: Any) -> ArchiveSession:

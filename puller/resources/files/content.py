@@ -19,7 +19,7 @@ from puller.resources.base import Context
 from puller.resources.checksums import sha256
 from puller.resources.files.properties import FileProperties
 from puller.resources.owners import require_trusted_source
-from puller.resources.remote import is_url
+from puller.resources.remote import fetched, is_url
 from puller.system.protocol import System
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ def _of_template(template: str, properties: FileProperties, context: Context) ->
 
 
 def _of_download(source: str, properties: FileProperties, context: Context) -> Content:
-    data, wanted = context.fetch(source), properties.checksum
-    digest = sha256([data])
-    if wanted is not None and digest != wanted:
-        raise ResourceError(f"source {source} has sha256 {digest}, wanted {wanted}")
+    data = fetched(context.fetch, source, properties.checksum)
     if not properties.interpolate:
         return Bytes(data, context.system)
     from puller.templates.rendering import render_text

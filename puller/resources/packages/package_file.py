@@ -14,7 +14,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
 from puller.resources.packages.properties import PackageProperties
-from puller.resources.remote import is_url
+from puller.resources.remote import fetched, is_url
 
 if TYPE_CHECKING:
     from puller.resources.packages.job import Job
@@ -97,8 +97,9 @@ class PackageFile:
 
     def _content(self) -> bytes:
         """All of it, which has the checksum that is wanted."""
-        fetch, system = self._context.fetch, self._context.system
-        data = fetch(self._source) if is_url(self._source) else system.read(self._path())
+        if is_url(self._source):
+            return fetched(self._context.fetch, self._source, self._wanted)
+        data = self._context.system.read(self._path())
         if (digest := sha256([data])) != self._wanted:
             raise ResourceError(f"source {self._source} has sha256 {digest}, wanted {self._wanted}")
         return data

@@ -15,7 +15,8 @@ SETTINGS = TransportSettings(retries=0)
 
 def fetch(known: Validators) -> tuple[Validators | None, bytes]:
     into = io.BytesIO()
-    return download_if_changed(URL, 100, into, known, SETTINGS), into.getvalue()
+    received = download_if_changed(URL, 100, into, known, SETTINGS)
+    return (None if received is None else received.validators), into.getvalue()
 
 
 @responses.activate

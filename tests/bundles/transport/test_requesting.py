@@ -153,7 +153,7 @@ def test_no_more_is_read_than_is_wanted(framing: str) -> None:
         b"HTTP/1.1 2000 OK\r\n\r\n",
         b"HTTP/1.1 20\r\n\r\n",
         b"HTTP/1.1 +20 OK\r\n\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + HEAD + b"Content-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\n\nhello",
         HEAD + b"no field\r\n\r\n",
         HEAD + b"A: b\r\n folded\r\n\r\n",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,3 +174,89 @@ def test_what_is_no_location_is_refused(host: Host) -> None:
     outcome = host.run()
     assert outcome.status == 78
     assert "data has 'site.yaml', wanted a URL, the absolute path of a file, or site:NAME" in outcome.output
+
+
+EMPTY = {
+    "nothing": "",
+    "blank lines": "\n\n",
+    "a comment": "# maintenance\n",
+    "null": "null",
+    "braces": "{}",
+    "a key alone": "data:\n",
+    "empty data": "data: {}\noverrides: {a: {}}\n",
+}
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_document_keeps_the_last_good_copy(host: Host, web: WebServer, name: str) -> None:
+    write(web, "data: {greeting: good}", age=120)
+    host.run()
+    write(web, EMPTY[name], age=-60)
+    for arguments in ((), (), ("--noop",)):
+        outcome = host.run(*arguments)
+        assert outcome.status == 13
+        assert "/site.yaml: has no data; an empty document is not used; its last good copy" in outcome.output
+        assert motd(host).startswith("good ")
+
+
+def test_emptied_file_keeps_the_last_good_copy(host: Host, publisher: Publisher, tmp_path: Path) -> None:
+    publisher.publish("1.0.0", MANIFEST, files={})
+    path = tmp_path / "a.yaml"
+    path.write_text("data: {greeting: good}")
+    host.configure(data=[str(path)])
+    host.run()
+    path.write_text("")
+    assert host.run().status == 13
+    assert motd(host).startswith("good ")
+
+
+@pytest.mark.parametrize("name", ["data.yaml", "data.d/a.yaml"])
+def test_emptied_data_of_the_host_stop_the_run(
+    host: Host, publisher: Publisher, tmp_path: Path, name: str
+) -> None:
+    publisher.publish("1.0.0", MANIFEST, files={})
+    path = tmp_path / "host" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("data: {greeting: mine}")
+    host.configure(host_data_directory=str(tmp_path / "host" / "data.d"))
+    assert host.run().status == 0
+    path.write_text("\n")
+    outcome = host.run()
+    assert outcome.status == 78
+    assert f"{path}: is empty; write {{}} if this host has no data" in outcome.output
+    assert motd(host).startswith("mine ")
+    path.write_text("# none\n{}\n")
+    assert host.run().status == 0
+    assert motd(host).startswith("from the bundle ")
+
+
+class Unframed(BaseHTTPRequestHandler):
+    """Documents without a length, as a proxy gives them whose connection was lost."""
+
+    document = b""
+
+    def do_GET(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n" + self.document)
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_document_without_a_length_needs_an_end_marker(host: Host, publisher: Publisher) -> None:
+    publisher.publish("1.0.0", MANIFEST, files={})
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unframed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host.configure(data=f"http://127.0.0.1:{server.server_port}/site.yaml")
+        for document, status, greeting in (
+            (b"data:\n  greeting: one\n...\n", 0, "one "),
+            (b"data:\n  greeting: tw", 14, "one "),
+            (b"data:\n  greeting: two\n", 14, "one "),
+            (b'{"data": {"greeting": "three"', 14, "one "),
+            (b'{"data": {"greeting": "three"}}', 0, "three "),
+        ):
+            Unframed.document = document
+            assert host.run().status == status
+            assert motd(host).startswith(greeting)
+        server.shutdown()

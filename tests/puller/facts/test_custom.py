@@ -132,6 +132,8 @@ def test_a_directory_that_is_not_there_has_no_facts(tmp_path: Path) -> None:
             "just text",
             "facts.d/a.yaml: holds only 'just text', wanted a mapping of fact names to values",
         ),
+        ("a.yaml", "\n", "facts.d/a.yaml: is empty; remove it, or write a comment if it has no facts"),
+        ("a.txt", "", "facts.d/a.txt: is empty; remove it, or write a comment if it has no facts"),
         ("a.txt", "role web\n", "facts.d/a.txt:1: is 'role web', wanted NAME=VALUE or NAME.NAME=VALUE"),
         ("a.txt", "ok=1\n.x=1\n", "facts.d/a.txt:2: is '.x=1', wanted NAME=VALUE or NAME.NAME=VALUE"),
         ("a.sh", "echo a=1", "facts.d/a.sh: is neither executable nor named *.json, *.yaml, *.yml or *.txt"),
@@ -359,3 +361,9 @@ def test_what_is_run_and_read_is_what_was_judged(
 
     monkeypatch.setattr("puller.facts.custom.judge", judge_and_swap)
     assert facts_in(custom) == {"ran": f"{tmp_path}/run", "read": "good"}
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.yaml"])
+def test_byte_order_mark_is_no_part_of_a_name(custom: Path, name: str) -> None:
+    put(custom, name, "\ufeffrole=web\nrack=b4\n" if name == "a.txt" else "\ufeffrole: web\nrack: b4\n")
+    assert facts_in(custom) == {"role": "web", "rack": "b4"}

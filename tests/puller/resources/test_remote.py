@@ -1,49 +1,35 @@
-"""Remote sources: what is told of them while they are fetched."""
+"""Remote sources: content that is empty or may be cut short needs a checksum."""
 
-from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import Any
+from hashlib import sha256
 
 import pytest
 
 from bundles.errors import TransportError
-from bundles.progress import Transfer, watched_by
-from puller.resources.remote import fetch_url
+from puller.errors import ResourceError
+from puller.resources.remote import EndUnknownError, fetched
 
-simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "simulators/fileserver.py")))
-
-
-class Recording:
-    """Remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, int, int | None]] = []
-        self.ends: list[tuple[str, bool]] = []
-
-    def moved(self, transfer: Transfer) -> None:
-        self.told.append((transfer.what, transfer.have, transfer.size))
-
-    def ended(self, transfer: Transfer, *, well: bool) -> None:
-        self.ends.append((transfer.what, well))
+URL = "https://www.example.org/app.conf?token=secret"
+DATA = b"port = 80\n"
 
 
-def test_a_remote_source_is_watched_by_the_last_part_of_its_path() -> None:
-    watcher = Recording()
-    with simulator.serving() as server, watched_by(watcher):
-        server.files["/pub/big.deb"] = b"x" * 300_000
-        assert len(fetch_url(f"{server.url}/pub/big.deb")) == 300_000
-    assert watcher.told[0] == ("big.deb", 0, None)
-    assert watcher.told[-1] == ("big.deb", 300_000, 300_000)
-    assert watcher.ends == [("big.deb", True)]
+def of_unknown_end(url: str) -> bytes:
+    raise EndUnknownError(url, DATA)
 
 
-@pytest.mark.parametrize(
-    "end", ["", "/", "?token=canary", "/?token=canary", "/a?token=canary", "/a?x=/canary#canary"]
-)
-def test_no_password_and_no_query_is_in_its_name(end: str) -> None:
-    watcher = Recording()
-    with watched_by(watcher), pytest.raises(TransportError):
-        fetch_url(f"http://me:canary@127.0.0.1:1{end}")
-    ((name, well),) = watcher.ends
-    assert (name in ("a", "a remote source"), well) == (True, False)
+def test_empty_source_without_a_checksum_is_refused() -> None:
+    with pytest.raises(ResourceError, match=r"app\.conf.* is empty; give its checksum") as raised:
+        fetched(lambda url: b"", URL, None)
+    assert "secret" not in str(raised.value)
+    assert fetched(lambda url: b"", URL, sha256(b"").hexdigest()) == b""
+
+
+def test_source_of_unknown_end_needs_a_checksum() -> None:
+    with pytest.raises(TransportError, match="states no length, so the file may be cut short"):
+        fetched(of_unknown_end, URL, None)
+    assert fetched(of_unknown_end, URL, sha256(DATA).hexdigest()) == DATA
+    with pytest.raises(ResourceError, match="wanted"):
+        fetched(of_unknown_end, URL, sha256(DATA + b"more").hexdigest())
+
+
+def test_source_of_a_stated_length_needs_no_checksum() -> None:
+    assert fetched(lambda url: DATA, URL, None) == DATA
