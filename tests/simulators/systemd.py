@@ -17,7 +17,8 @@ from puller.system.local import LocalSystem
 
 PROPERTIES = (
     "LoadState", "LoadError", "ActiveState", "SubState", "UnitFileState", "FragmentPath", "NeedDaemonReload",
-    "CanReload", "Id", "Result",
+    "CanReload", "Id", "Result", "WantedBy", "TriggeredBy", "SourcePath", "NRestarts", "MainPID", "ExecMainCode",
+    "ExecMainStatus", "ExecMainStartTimestampMonotonic",
 )  # fmt: skip
 
 SLEEP = "[Service]\nExecStart=/bin/sleep infinity\n"
@@ -87,8 +88,8 @@ def refusal(state: str, desired: dict[str, object]) -> str:
         return f"{DIRECTORY}/linked.service is in the place of the link that a mask is; remove it, or "
     if state == "with a bad unit file" and (starts or enable is True):
         return "systemd refuses /"
-    if state.startswith(("static", "indirect")) and enable is False:
-        return f"is {state.split()[0]} and cannot be disabled: it "
+    if state.startswith(("static", "indirect")) and enable is True:
+        return f"{STATES[state][0]}.service is {state.split()[0]} and would not start at boot: it has no [Install]"
     if state == "failed" and starts:
         return "systemctl start fails.service: exit code 1; it said: "
     return ""
@@ -122,6 +123,13 @@ class SimulatedUnit:
     result: str = "success"
     passing: list[tuple[str, str]] = field(default_factory=list)
     """States that it takes by itself, one for each pause."""
+    wanted_by: str = ""
+    """Further units that want it, such as those of a package."""
+    triggered_by: str = ""
+    source: str = ""
+    restarts: int = 0
+    ended: tuple[str, str] = ("0", "0")
+    """How the last process ended: ``ExecMainCode`` and ``ExecMainStatus``."""
 
     @property
     def needs_reload(self) -> bool:
@@ -172,6 +180,14 @@ class SimulatedUnit:
             "CanReload": "yes" if "ExecReload=" in (self.read or "") and not self.masked else "no",
             "NeedDaemonReload": "yes" if self.needs_reload else "no",
             "Result": self.result,
+            "WantedBy": "multi-user.target" if self.enabled and not self.masked else self.wanted_by,
+            "TriggeredBy": self.triggered_by,
+            "SourcePath": self.source,
+            "NRestarts": str(self.restarts),
+            "MainPID": "0",
+            "ExecMainCode": self.ended[0],
+            "ExecMainStatus": self.ended[1],
+            "ExecMainStartTimestampMonotonic": "0",
         }
         return "".join(f"{name}={values[name]}\n" for name in PROPERTIES if name in wanted)
 
@@ -192,6 +208,8 @@ class SimulatedSystemd(LocalSystem):
         self.journal: list[str] = []
         self.pauses = 0
         self.masks = 0
+        self.reached: set[str] = set()
+        """Units of other kinds than services that are loaded."""
         self.refuses_names: set[str] = set()
         self.on_start: Callable[[SimulatedUnit], None] = lambda unit: None
         self.on_reload: Callable[[SimulatedUnit], Completed | None] = lambda unit: None
@@ -206,8 +224,12 @@ class SimulatedSystemd(LocalSystem):
             return self._status("")
         if path.endswith(("/systemd/system", "/etc/init.d", "/containers/systemd")):
             return None
+        if directory.endswith("/multi-user.target.wants"):
+            where = "run" if path.startswith("/run") else "etc"
+            return self._status("") if where in self.unit(name).enabled else None
+        inner = path.partition("/systemd/system/")[2]
         if not directory.endswith("/systemd/system"):
-            return super().lstat(path)
+            return self._status(inner) if inner in self.files else super().lstat(path)
         if directory == DIRECTORY and (mask := self.unit(name).mask):
             return os.stat_result((stat.S_IFLNK, mask, 1, 1, 0, 0, 0, 0, 0, 0), {"st_ctime_ns": mask})
         return self._status(name) if name in self.files else None
@@ -276,8 +298,16 @@ class SimulatedSystemd(LocalSystem):
     def count(self, verb: str) -> int:
         return sum(verb in one for one in self.ran)
 
+    def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+        inner = path.partition("/systemd/system/")[2]
+        return self.files[inner].encode() if inner in self.files else super().read(path, looked_at)
+
     def unit(self, name: str) -> SimulatedUnit:
         """As systemd would load it: what does not run is read from disk each time."""
+        if name == "default.target":
+            return SimulatedUnit("multi-user.target", read=SLEEP)
+        if name.endswith((".target", ".socket")):
+            return self.units.get(name, SimulatedUnit(name, read=SLEEP if name in self.reached else None))
         identity = name if name.endswith(".service") else f"{name}.service"
         unit = self.units.setdefault(identity, SimulatedUnit(identity))
         template = f"{identity.partition('@')[0]}@.service" if "@" in identity else identity
@@ -302,7 +332,10 @@ class SimulatedSystemd(LocalSystem):
         self.ran.append(arguments)
         program, *words = arguments
         if program == "journalctl":
-            return done("".join(f"{line}\n" for line in self.journal) if "--sync" not in words else "")
+            assert "--sync" in words or "--reverse" in words
+            return done(
+                "".join(f"{line}\n" for line in reversed(self.journal)) if "--sync" not in words else ""
+            )
         verb, *words = [word for word in words if word not in ("--system", "--user", "--no-ask-password")]
         names = words[words.index("--") + 1 :] if "--" in words else [w for w in words if w[:2] != "--"]
         if bad := self.refuses_names.intersection(names):
@@ -343,7 +376,7 @@ class SimulatedSystemd(LocalSystem):
             return done(f"{state}\n", 0 if state.startswith(("enabled", "static")) else 1)
         if verb in ("start", "restart") and load != "loaded":
             return done("", 1, f"Failed to {verb} {unit.id}: Unit {unit.id} {load}.")
-        if verb in ("enable", "disable") and (unit.masked or unit.file is None):
+        if verb in ("enable", "disable") and (unit.masked or unit.file is None) and not unit.source:
             return done("", 1, f"Failed to {verb} unit: Unit file {unit.id} is masked or does not exist.")
         if verb == "mask" and unit.path == LINKED:
             return done("", 1, f"Failed to mask unit: File {unit.fragment} already exists.")
@@ -357,6 +390,7 @@ class SimulatedSystemd(LocalSystem):
                 "", 1, f"Job for {unit.id} failed because start of the service was attempted too often."
             )
         unit.starts_left -= 1
+        unit.restarts = 0
         self.on_start(unit)
         if "exit 3" in (unit.read or ""):
             unit.active, unit.sub, unit.loaded, unit.result = "failed", "failed", True, "exit-code"
@@ -368,6 +402,10 @@ class SimulatedSystemd(LocalSystem):
         return None
 
     _restart = _start
+
+    def _reenable(self, unit: SimulatedUnit, where: str) -> None:
+        unit.enabled.clear()
+        self._enable(unit, where)
 
     def _reload(self, unit: SimulatedUnit, where: str) -> Completed | None:
         if unit.active != "active" or "ExecReload=" not in (unit.read or ""):
@@ -415,6 +453,9 @@ class LookingOnly(LocalSystem):
 
     def exists(self, path: str) -> bool:
         return self.machine.exists(path)
+
+    def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+        return self.machine.read(path, looked_at)
 
     def query(self, command: Command) -> Completed:
         return self.machine.query(command)

@@ -58,7 +58,12 @@ SYSTEM = Manager(
     "--system",
     UNIT_DIRECTORIES,
     UNIT_DIRECTORIES[0],
-    ("/etc/init.d", "/etc/containers/systemd", "/usr/share/containers/systemd"),
+    (
+        "/etc/init.d",
+        *(f"/etc/rc{level}.d" for level in range(2, 6)),
+        "/etc/containers/systemd",
+        "/usr/share/containers/systemd",
+    ),
 )
 
 

@@ -25,10 +25,12 @@ from puller.resources.base import (
 )
 from puller.resources.claims import Claim, Use
 from puller.resources.services.managers import SYSTEM, Manager, manager_of
-from puller.resources.services.systemd import Systemd, Unit
+from puller.resources.services.systemd import Systemd
+from puller.resources.services.unit import Unit
 from puller.resources.services.unit_files import UNIT_DIRECTORIES
 from puller.resources.services.unit_names import unit_of
 from puller.resources.spellings import Spellings
+from puller.system import stability
 from puller.system.identity import Identity
 from puller.values.reference import Reference
 
@@ -39,6 +41,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~@-]*")
 _USER = re.compile(r"[^-:/@\s\0][^:/@\s\0]*")
 _LONGEST_NAME = 255  # bytes; systemd's limit
 
+_RECENT = 600.0  # seconds of the journal that belong to a failure which was there before
+_DISABLED = ("disabled", "linked", "linked-runtime")
 _WHY_NOT_DISABLED = {
     "static": "it has no [Install] section, so other units start it and nothing enables or disables it",
     "indirect": "it is enabled through another unit, the one that its [Install] section names",
@@ -90,7 +94,9 @@ class Service(Resource[ServiceProperties, Unit]):
             return Unit.unknown(self.properties.name)
         unit = self._systemd.unit(self.properties.name)
         self._require_reload(unit)
-        return unit
+        return (
+            self._systemd.settled(self.properties.name, unit) if self.properties.ensure == "running" else unit
+        )
 
     @classmethod
     def tool_paths(cls, properties: ServiceProperties) -> Iterator[str]:
@@ -123,15 +129,21 @@ class Service(Resource[ServiceProperties, Unit]):
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
         ensure = self.properties.ensure
         found = []
+        if actual.crash and not refresh:
+            raise ResourceError(
+                f"{actual.id} does not keep running: {actual.crash}{self._journal(actual, _RECENT)}"
+            )
         if not (actual.is_running if ensure == "running" else actual.is_stopped):
             found.append(Difference("ensure", actual.state, ensure))
         elif refresh and ensure == "running":
             found.append(Difference("ensure", "running since before a change", "running again", refresh=True))
-        if self.properties.enable is not None and not self._is_as_enabled_as_wanted(actual):
-            found.append(Difference("enable", actual.file_state or "disabled", self._wanted_at_boot))
+        if self.properties.enable is not None and (at_boot := self._differs_at_boot(actual)):
+            found.append(Difference("enable", at_boot, self._wanted_at_boot))
         return found
 
     def reload_differences(self, actual: Unit) -> Sequence[Difference]:
+        if actual.crash:  # the next start reads the configuration
+            return self.differences(actual, refresh=True)
         found = self.differences(actual)
         if self.properties.ensure == "stopped" or not actual.is_running:
             return found
@@ -142,11 +154,27 @@ class Service(Resource[ServiceProperties, Unit]):
         enable = self.properties.enable
         return "masked" if enable == _MASKED else "enabled" if enable else "disabled"
 
-    def _is_as_enabled_as_wanted(self, actual: Unit) -> bool:
-        enable = self.properties.enable
+    def _differs_at_boot(self, actual: Unit) -> str:
+        """Return what becomes of the unit at boot, if ``enable`` asks for something else. Otherwise empty."""
+        enable, state = self.properties.enable, actual.file_state or "disabled"
         if enable == _MASKED:
-            return actual.file_state == "masked"  # and not only until the next boot
-        return not actual.is_masked and enable is actual.is_enabled
+            return "" if actual.file_state == "masked" else state  # and not only until the next boot
+        if actual.is_masked:
+            return state
+        if self._is_guessed:
+            return state if enable else ""
+        if not enable:
+            is_started = actual.has_links or (
+                state not in _DISABLED and self._systemd.at_boot.started_by(actual) != ""
+            )
+            return state if is_started else ""
+        if not self._systemd.at_boot.is_started(actual):
+            return f"{state} without effect" if actual.has_links or state in _WHY_NOT_DISABLED else state
+        return (
+            "enabled by an earlier [Install] section"
+            if self._systemd.is_enabled_by_old_section(actual)
+            else ""
+        )
 
     def change(self, differences: Sequence[Difference], actual: Unit) -> None:
         """Make it run or stop, and start at boot or not (``resources.md`` section 6).
@@ -274,9 +302,29 @@ class Service(Resource[ServiceProperties, Unit]):
             raise ResourceError(f"there is no unit {unit.id}")
         if wanted - {"stopped", "disabled"} and unit.load in ("bad-setting", "error"):
             raise ResourceError(f"systemd refuses {unit.fragment or unit.id}: {unit.load_error}")
-        why = _WHY_NOT_DISABLED.get(unit.file_state)
+        why = "" if unit.is_init_script else _WHY_NOT_DISABLED.get(unit.file_state)
         if why and "disabled" in wanted:
             raise ResourceError(f"{unit.id} is {unit.file_state} and cannot be disabled: {why}")
+        if "enabled" in wanted and not self._is_effect_open(unit):
+            self._require_effect(unit)
+
+    def _is_effect_open(self, unit: Unit) -> bool:
+        """In noop: whether an earlier resource may change the unit file."""
+        context = self.context
+        if unit.is_missing or self._is_guessed:
+            return True
+        return context.noop and any(
+            context.uncertain(path)
+            or context.system.will_be_written(path)
+            or context.system.will_be_written(f"{path}.d", below=True)
+            for path in unit.files(self._manager.directories)
+        )
+
+    def _require_effect(self, unit: Unit) -> None:
+        """Raise ``ResourceError`` for a unit that would not start at boot if it were enabled."""
+        if why := self._systemd.at_boot.why_not(unit):
+            how = "add WantedBy= to an [Install] section, or leave enable out"
+            raise ResourceError(f"{unit.id} is {unit.file_state} and would not start at boot: {why}; {how}")
 
     def _refuse_in_the_way_of_a_mask(self, unit: Unit) -> None:
         if not unit.fragment:
@@ -300,23 +348,34 @@ class Service(Resource[ServiceProperties, Unit]):
                 self._systemd.start(unit)
             # systemctl is content when a process was started; whether it is still there is another question.
             after = self._systemd.ask(self.properties.name)
+            if wants_running:
+                after = self._systemd.settled(self.properties.name, after)
+            if after.crash:
+                raise ResourceError(f"{unit.id} does not keep running: {after.crash}")
             if after.is_running is not wants_running:
-                raise ResourceError(f"{unit.id} is {after.state}, though systemctl reports success")
+                ended = stability.last_exit(after.fields)
+                how = f", its process ended with {ended}" if ended else ""
+                raise ResourceError(f"{unit.id} is {after.state}, though systemctl reports success{how}")
         except ResourceError as error:
-            raise ResourceError(f"{error}{self._journal(unit, started)}") from error
+            raise ResourceError(f"{error}{self._journal(unit, time.time() - started)}") from error
 
     def _enable(self, unit: Unit) -> None:
         if self.properties.enable == _MASKED:
             self._systemd.mask(unit)
         elif self.properties.enable:
             self._systemd.enable(unit)
+            after = self._systemd.ask(self.properties.name, waits=False)
+            self._require_effect(after)
+            if not self._systemd.at_boot.is_started(after):
+                raise ResourceError(f"{unit.id} was enabled, but no unit that starts at boot wants it")
         else:
             self._systemd.disable(unit)
 
-    def _journal(self, unit: Unit, since: float) -> str:
+    def _journal(self, unit: Unit, seconds: float) -> str:
+        """Return the last lines that the unit wrote in the last ``seconds``."""
         if self.properties.sensitive:
             return ""
-        lines = self._systemd.journal(unit, since)
+        lines = self._systemd.journal(unit, time.time() - seconds)
         return "\n".join(["; its journal says:", *lines]) if lines else ""
 
     @classmethod

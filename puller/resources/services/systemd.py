@@ -11,95 +11,34 @@
 
 import contextlib
 import os
+import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
+from puller.resources.services.at_boot import AtBoot
+from puller.resources.services.install_section import InstallSections
 from puller.resources.services.managers import SYSTEM, Manager
 from puller.resources.services.masks import Masks
-from puller.resources.services.unit_files import UNIT_DIRECTORIES, UnitFiles, parse_last_read
+from puller.resources.services.unit import Unit
+from puller.resources.services.unit_files import UnitFiles, parse_last_read
+from puller.resources.services.unit_records import Installs, Restarts
+from puller.system import stability
+from puller.system.boot import DEFAULT, DEPENDENTS, Boot, Node
 from puller.system.commands import Command, Completed
+from puller.values.visible import visible
 
 PATIENCE = 30.0
 """Seconds that a passing state is waited for."""
 
 _PAUSE = 0.25
-_BLOCK = 4096  # bytes; more than systemctl prints about one unit
+_LONG = 32 * 1024  # bytes; more than systemctl prints about one unit, of some with hundreds of dependents
+_LONGEST_LINE = 500  # characters of a line of the journal
 _TOGETHER = 1e-5  # seconds between two clocks that are read as one moment
 _JOURNAL_LINES = 10
-
-_RUNNING = frozenset({"active", "reloading", "refreshing"})
-_STOPPED = frozenset({"inactive", "failed"})
-_PASSING = frozenset({"activating", "deactivating", "reloading", "refreshing", "maintenance"})
-
-# The rest (disabled, linked, masked, not-found, nothing, …) does not start at boot.
-_ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "transient"})
-
-
-class Unit(msgspec.Struct, frozen=True):
-    """One unit as systemd describes it, in its own words (``org.freedesktop.systemd1(5)``)."""
-
-    id: str
-    """The full name; that of the unit itself when it was asked for by an alias."""
-    load: str
-    """``loaded``, ``not-found``, ``masked``, ``bad-setting``, ``error``."""
-    load_error: str
-    active: str
-    sub: str
-    file_state: str
-    """``enabled``, ``disabled``, ``static``, …; empty when there is no unit file."""
-    fragment: str
-    """Path of the unit file."""
-    needs_reload: bool
-    """The unit file on disk is not the one that systemd has read."""
-    can_reload: bool = False
-    """It has a way to read its configuration again while it runs."""
-
-    @property
-    def is_running(self) -> bool:
-        return self.active in _RUNNING
-
-    @property
-    def is_stopped(self) -> bool:
-        return self.active in _STOPPED
-
-    @property
-    def is_passing(self) -> bool:
-        return self.active in _PASSING
-
-    @property
-    def is_enabled(self) -> bool:
-        return self.file_state in _ENABLED
-
-    @property
-    def is_masked(self) -> bool:
-        return self.load == "masked" or self.file_state.startswith("masked")
-
-    @property
-    def is_missing(self) -> bool:
-        """Neither a unit file nor anything left of one that was removed while the unit ran."""
-        return self.load == "not-found" and self.is_stopped
-
-    @property
-    def state(self) -> str:
-        """``running``, ``stopped``, or the state that does not pass; with what is odd about it."""
-        word = "running" if self.is_running else "stopped" if self.is_stopped else self.active
-        return word if self.active in ("active", "inactive") else f"{word} ({self.sub})"
-
-    @classmethod
-    def unknown(cls, name: str) -> "Unit":
-        """A unit of which nothing can be known before the real run."""
-        return cls(name, "not-found", "", "inactive", "dead", "", "", needs_reload=False)
-
-    def files(self, directories: Sequence[str] = UNIT_DIRECTORIES) -> list[str]:
-        """Where the unit file may be, also that of the template of an instance."""
-        name, mark, rest = self.id.partition("@")
-        names = [self.id, f"{name}@.{rest.rpartition('.')[2]}"] if mark else [self.id]
-        return [f"{directory}/{one}" for directory in directories for one in names]
-
 
 _FIELDS = {
     "Id": "id",
@@ -109,9 +48,11 @@ _FIELDS = {
     "SubState": "sub",
     "UnitFileState": "file_state",
     "FragmentPath": "fragment",
-    "NeedDaemonReload": "needs_reload",
-    "CanReload": "can_reload",
+    "SourcePath": "source",
 }
+_PROPERTIES = ",".join(
+    dict.fromkeys((*_FIELDS, "NeedDaemonReload", "CanReload", *DEPENDENTS, *stability.PROPERTIES))
+)
 
 
 class Systemd:
@@ -144,6 +85,13 @@ class Systemd:
         """In noop: systemd has not read its files as they are, and the real run would let it."""
         self._known: dict[str, tuple[int, Unit]] = {}
         """Answers, each with how many commands had changed something by then."""
+        self._default = ""
+        """The unit behind ``default.target``."""
+        self._at_boot: tuple[int, AtBoot] | None = None
+        """What starts at boot, with how many commands had changed something by then."""
+        self._sections = InstallSections(system, manager.directories)
+        self._installs = Installs(state and state / f"installs{of}.json", log, noop=noop)
+        self._restarts = Restarts(state and state / f"restarts{of}.json", log, noop=noop)
 
     @classmethod
     def of(cls, context: Context, names: Callable[[], Iterable[str]], manager: Manager = SYSTEM) -> "Systemd":
@@ -175,14 +123,66 @@ class Systemd:
         return self.ask(name) if unit is None or unit.is_missing or unit.is_passing else unit
 
     def ask(self, name: str, *, waits: bool = True) -> Unit:
-        """The unit of this name, asked for anew; without waiting when that has been done."""
-        unit = self._show([name])[name]
-        for _ in range(int(PATIENCE / _PAUSE) if waits else 0):
-            if not unit.is_passing:
+        """Return the unit of this name, asked for anew. By default a state that passes is waited for."""
+        unit = first = self._show([name])[name]
+        for look in range(int(PATIENCE / _PAUSE) if waits else 0):
+            is_crashing = unit.restarts > first.restarts or look * _PAUSE >= stability.WATCH
+            if not unit.is_passing or (unit.is_restarting and is_crashing):
                 break
             self._sleep(_PAUSE)
             unit = self._show([name])[name]
         return unit
+
+    def settled(self, name: str, unit: Unit) -> Unit:
+        """Return a unit that should run, with the way in which it crashes again and again.
+
+        1. A process that was started just now is watched until it is old enough, or ends.
+        2. A unit that is about to be restarted, or was restarted meanwhile, crashes.
+        3. So does a unit that was restarted often since the last run.
+        """
+        # 1. Watch
+        before, last = unit.restarts, stability.last_exit(unit.fields)
+        if unit.is_running and stability.ends_early(unit.fields):
+            last = stability.last_exit(self._show([name])[name].fields)
+            unit = self.ask(name)
+        # 2. Restarted meanwhile
+        crash = ""
+        if unit.is_restarting or unit.restarts > before:
+            last = last or stability.last_exit(unit.fields)
+            crash = f"its process has ended{f' with {last}' if last else ''}, and systemd restarts it"
+        # 3. Restarted since the last run
+        elif unit.is_running:
+            crash = self._restarts.since_last_run(unit.id, unit.restarts, stability.age(unit.fields))
+        return msgspec.structs.replace(unit, crash=crash) if crash else unit
+
+    @property
+    def at_boot(self) -> AtBoot:
+        """What starts at boot, by the answers that are known now."""
+        executed = self._system.executed
+        if self._at_boot is None or self._at_boot[0] != executed:
+            nodes = [unit.node for known, unit in self._known.values() if known == executed]
+            of_user = self._manager.identity is not None
+            boot = Boot(self._ask_nodes, self._default, nodes, of_user=of_user)
+            self._at_boot = (executed, AtBoot(self._system, self._sections, boot, is_behind=self._is_behind))
+        return self._at_boot[1]
+
+    def _ask_nodes(self, names: Sequence[str]) -> dict[str, Node]:
+        options = (f"--property={','.join(('Id', 'LoadState', *DEPENDENTS))}", "--", *names)
+        completed = self._query("systemctl", "show", *options, output_limit=_LONG * len(names))
+        nodes = [Node.parse(fields) for fields in _blocks(completed.stdout)]
+        if completed.exit_code != 0 or len(nodes) != len(names):
+            raise ResourceError(_sentence(completed, "systemctl show"))
+        return dict(zip(names, nodes, strict=True))
+
+    def is_enabled_by_old_section(self, unit: Unit) -> bool:
+        """Return whether a unit was enabled when its ``[Install]`` section was another one."""
+        if unit.file_state != "enabled":
+            return False
+        install = self._sections.of(unit.id, unit.fragment)
+        if self._sections.missing_links(unit.id, install) or self._installs.is_other(unit.id, install):
+            return True
+        self._installs.remember(unit.id, install)
+        return False
 
     def _keep_up(self) -> None:
         """Let systemd read what was written or removed since it last did; in noop only find that out."""
@@ -210,24 +210,32 @@ class Systemd:
 
     def _show(self, names: Sequence[str]) -> dict[str, Unit]:
         """Ask about some units; raises when not all are answered for, as systemctl stops at a name it does not like."""
-        arguments = ("show", f"--property={','.join(_FIELDS)}", "--", *names)
-        completed = self._query("systemctl", *arguments, output_limit=_BLOCK * len(names))
-        blocks = completed.stdout.strip("\n").split("\n\n")
-        if completed.exit_code != 0 or len(blocks) != len(names) or not blocks[0]:
+        asked = names if self._default else [DEFAULT, *names]
+        arguments = ("show", f"--property={_PROPERTIES}", "--", *asked)
+        completed = self._query("systemctl", *arguments, output_limit=_LONG * len(asked))
+        blocks = _blocks(completed.stdout)
+        if completed.exit_code != 0 or len(blocks) != len(asked):
             raise ResourceError(_sentence(completed, "systemctl show"))
+        if not self._default:
+            self._default = blocks.pop(0).get("Id", "")
         units = {name: self._read(block) for name, block in zip(names, blocks, strict=True)}
         self._known.update({name: (self._system.executed, unit) for name, unit in units.items()})
         return units
 
-    def _read(self, block: str) -> Unit:
-        given = dict(line.partition("=")[::2] for line in block.splitlines())
+    def _read(self, given: Mapping[str, str]) -> Unit:
         fields = {field: given.get(name, "") for name, field in _FIELDS.items()}
-        needs_reload = fields.pop("needs_reload") == "yes" or self._is_behind
-        can_reload = fields.pop("can_reload") == "yes"
+        needs_reload = given.get("NeedDaemonReload") == "yes" or self._is_behind
         if needs_reload and fields["load"] == "loaded":
             # What systemd has read says nothing of an [Install] section that was written since; this reads the files.
             fields["file_state"] = self._query("systemctl", "is-enabled", "--", fields["id"]).stdout.strip()
-        return Unit(**fields, needs_reload=needs_reload, can_reload=can_reload)
+        return Unit(
+            **fields,
+            needs_reload=needs_reload,
+            can_reload=given.get("CanReload") == "yes",
+            dependents=Node.parse(given).dependents,
+            restarts=stability.number(given, "NRestarts"),
+            fields={name: given[name] for name in stability.PROPERTIES if name in given},
+        )
 
     # Changing
 
@@ -257,6 +265,7 @@ class Systemd:
         That limit is to end what restarts itself for ever. Releases that follow each other quickly, or the release that
         mends a unit which crashes again and again, must not fail for it.
         """
+        self._restarts.begin(unit.id)
         try:
             self._execute(verb, "--", unit.id)
         except ResourceError:
@@ -267,13 +276,28 @@ class Systemd:
             self._execute("start", "--", unit.id)
 
     def enable(self, unit: Unit) -> None:
-        self._execute("enable", "--", unit.id)
+        """Let a unit start at boot, by the links that its ``[Install]`` section asks for now."""
+        if unit.file_state == "enabled" and not unit.is_init_script:
+            fragment = self._system.lstat(unit.fragment)
+            if fragment is None or not stat.S_ISLNK(fragment.st_mode):
+                self._execute("reenable", "--", unit.id)
+            else:  # kept elsewhere: systemctl would remove the link by which it knows the unit file
+                self.disable(unit)
+                self._execute("enable", "--", unit.id)
+        else:
+            self._execute("enable", "--", unit.id)
+        if unit.is_init_script:
+            self.read_files()  # systemctl does not
+        install = self._sections.of(unit.id, unit.fragment)
+        self._installs.remember(unit.id, install)
 
     def disable(self, unit: Unit) -> None:
         runtime = ("--runtime",) if unit.file_state.endswith("-runtime") else ()
         kept_in = os.path.realpath(unit.fragment)
         self._execute("disable", *runtime, "--", unit.id)
-        if unit.fragment and self._system.lstat(unit.fragment) is None:
+        if unit.is_init_script:
+            self.read_files()  # systemctl does not
+        elif unit.fragment and self._system.lstat(unit.fragment) is None:
             # systemctl has removed all links to the unit file, also the one by which it knows a file kept elsewhere.
             self._execute("link", *runtime, "--", kept_in)
 
@@ -295,12 +319,14 @@ class Systemd:
         self._masks.forget(unit.id)
 
     def journal(self, unit: Unit, since: float) -> list[str]:
-        """The last lines of a unit that were written after ``since`` (seconds since 1970); none without a journal."""
+        """Return the last lines of a unit after ``since`` (seconds since 1970). Empty without a journal."""
         of = (f"{self._manager.unit_option}={unit.id}", *self._manager.journal)
-        which = (f"--since=@{since:.6f}", f"--lines={_JOURNAL_LINES}", *of)
+        # The newest first: with --since, journalctl counts the lines from the oldest.
+        which = (f"--since=@{since:.6f}", "--reverse", f"--lines={_JOURNAL_LINES}", *of)
         try:
             self._query("journalctl", "--sync")
-            return self._query("journalctl", "--quiet", "--output=cat", *which).stdout.splitlines()
+            lines = self._query("journalctl", "--quiet", "--output=cat", *which).stdout.splitlines()
+            return [visible(line)[:_LONGEST_LINE] for line in reversed(lines)]
         except ResourceError:
             return []
 
@@ -330,6 +356,15 @@ class Systemd:
             return run(command)
         except OSError as error:
             raise ResourceError(f"{command.arguments[0]} cannot be started: {reason(error)}") from error
+
+
+def _blocks(stdout: str) -> list[dict[str, str]]:
+    """Return the properties of each unit that ``systemctl show`` printed."""
+    text = stdout.strip("\n")
+    return [
+        dict(line.partition("=")[::2] for line in block.splitlines())
+        for block in (text.split("\n\n") if text else ())
+    ]
 
 
 def _sentence(completed: Completed, what: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
@@ -26,6 +28,7 @@ from puller.resources.services.managers import manager_of
 from puller.resources.services.service import Service
 from puller.resources.services.systemd import Systemd
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, parse_last_read
+from puller.system import stability
 from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
 from puller.system.local import LocalSystem
@@ -127,7 +130,7 @@ def test_every_state_converges_in_one_run_or_is_refused(
     if desired.get("enable") == "masked":
         assert found == "masked"
     elif "enable" in desired:
-        assert (found in ("enabled", "enabled-runtime", "static", "indirect")) is desired["enable"]
+        assert (found == "enabled") is desired["enable"]
     machine.ran.clear()
     assert apply(service(name, **desired)) == []
     assert machine.told() == [], "the second run changes nothing"
@@ -426,25 +429,211 @@ def test_a_state_that_passes_is_waited_for(
 def test_a_state_that_does_not_pass_is_not_waited_for_for_ever(
     machine: SimulatedSystemd, service: Make
 ) -> None:
-    """A service that crashes and is restarted, again and again, is never anything but activating."""
     unit = machine.unit("plain")
-    unit.active, unit.sub, unit.loaded = "activating", "auto-restart", True
+    unit.active, unit.sub, unit.loaded = "activating", "start", True
 
-    def crash(unit: SimulatedUnit) -> None:
-        unit.passing = [("activating", "auto-restart")] * 1000
+    def hang(unit: SimulatedUnit) -> None:
+        unit.passing = [("activating", "start")] * 1000
 
-    machine.on_start = crash
-    machine.journal = ["it is broken"]
+    machine.on_start = hang
+    machine.journal = ["it is slow"]
     resource = service("plain")
     assert [str(one) for one in resource.differences(resource.look())] == [
-        "ensure is activating (auto-restart), wanted running"
+        "ensure is activating (start), wanted running"
     ]
     assert machine.pauses == 120
-    machine._start = lambda unit, where: crash(unit)  # type: ignore[method-assign]  # content, and not running
-    with pytest.raises(
-        ResourceError, match=r"plain\.service is activating \(auto-restart\), though .*\nit is broken"
-    ):
+    machine._start = lambda unit, where: hang(unit)  # type: ignore[method-assign]  # content, and not running
+    with pytest.raises(ResourceError, match=r"plain\.service is activating \(start\), though .*\nit is slow"):
         apply(resource)
+
+
+# Crash loops
+
+
+def crash_loop(machine: SimulatedSystemd, *, restarts: int = 3) -> SimulatedUnit:
+    """``plain`` has ended with exit code 3, and waits for its next start."""
+    unit = machine.unit("plain")
+    unit.active, unit.sub, unit.loaded = "activating", "auto-restart", True
+    unit.restarts, unit.ended = restarts, ("1", "3")
+    machine.journal = ["cannot read /etc/app\x1b[31m.conf"]
+    return unit
+
+
+@pytest.mark.parametrize("noop", [True, False])
+def test_unit_that_waits_for_its_restart_fails(machine: SimulatedSystemd, service: Make, noop: bool) -> None:
+    crash_loop(machine)
+    resource = service("plain", noop=noop)
+    with pytest.raises(ResourceError) as failure:
+        resource.differences(resource.look())
+    assert str(failure.value) == (
+        "plain.service does not keep running: its process has ended with exit code 3, and systemd restarts it; "
+        "its journal says:\ncannot read /etc/app\\x1b[31m.conf"
+    )
+    assert machine.told() == []
+    assert machine.pauses <= 12
+
+
+def test_crash_loop_is_restarted_by_what_it_subscribes_to(machine: SimulatedSystemd, service: Make) -> None:
+    crash_loop(machine)
+    assert apply(service("plain"), refresh=True) == ["ensure is activating (auto-restart), wanted running"]
+    assert machine.told() == ["start plain.service"]
+
+
+def test_crash_loop_can_be_stopped(machine: SimulatedSystemd, service: Make) -> None:
+    unit = crash_loop(machine)
+    assert apply(service("plain", ensure="stopped")) != []
+    assert unit.active == "inactive"
+
+
+def test_service_that_recovers_meanwhile_is_in_order(machine: SimulatedSystemd, service: Make) -> None:
+    unit = crash_loop(machine, restarts=1)
+    unit.passing = [("active", "running")]
+    assert apply(service("plain")) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_failure"),
+    [
+        # Each time: how often it was restarted, and for how many seconds its process has been running.
+        ([(0, 99), (1, 9), (1, 99)], [False, False, False]),
+        ([(3, 9), (3, 99)], [False, False]),
+        ([(0, 9), (4, 9), (5, 9), (5, 9), (5, 99)], [False, True, True, True, False]),
+        ([(1, 9), (4, 9), (0, 9)], [False, True, False]),
+    ],
+)
+def test_restarts_since_the_last_run_are_a_crash_loop(
+    machine: SimulatedSystemd,
+    service: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    seen: list[tuple[int, float]],
+    is_failure: list[bool],
+) -> None:
+    bring_into(machine, "running and disabled")
+    start = time.time()
+    for look, ((restarts, age), fails) in enumerate(zip(seen, is_failure, strict=True)):
+        machine.unit("plain").restarts = restarts
+        monkeypatch.setattr(time, "time", lambda now=start + look * 30: now)
+        monkeypatch.setattr(stability, "age", lambda fields, age=age: age)
+        for noop in (True, False):
+            resource = service("plain", new_run=True, noop=noop)
+            actual = resource.look()
+            if fails:
+                with pytest.raises(
+                    ResourceError, match=r"^plain\.service does not keep running: systemd has restarted"
+                ):
+                    resource.differences(actual)
+            else:
+                assert resource.differences(actual) == []
+    assert {*machine.told()} <= {"daemon-reload"}, "nothing is started"
+
+
+def test_rare_restarts_are_in_order(
+    machine: SimulatedSystemd, service: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_into(machine, "running and disabled")
+    unit, week = machine.unit("plain"), 7 * 24 * 3600.0
+    for restarts in (1, 3, 5):
+        monkeypatch.setattr(time, "time", lambda now=restarts * week: now)
+        unit.restarts = restarts
+        assert apply(service("plain", new_run=True)) == []
+
+
+def test_young_process_is_watched_until_it_ends(
+    machine: SimulatedSystemd, service: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_into(machine, "running and disabled")
+
+    def ends(pid: int, seconds: float) -> bool:
+        crash_loop(machine, restarts=1)
+        return True
+
+    monkeypatch.setattr(stability, "age", lambda fields: 1.0)
+    monkeypatch.setattr(stability, "ends_within", ends)
+    resource = service("plain")
+    with pytest.raises(ResourceError, match="its process has ended with exit code 3"):
+        resource.differences(resource.look())
+
+
+def test_process_is_watched_for_a_bounded_time() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert not stability.ends_within(process.pid, 0.05)
+        process.kill()
+        assert stability.ends_within(process.pid, 60)
+    assert stability.ends_within(process.pid, 60)
+
+
+# What starts at boot
+
+
+def test_unit_that_a_started_unit_wants_is_enabled(machine: SimulatedSystemd, service: Make) -> None:
+    machine.unit("static").wanted_by = "multi-user.target"
+    assert apply(service("static", ensure="stopped", enable=True)) == []
+    machine.unit("static").wanted_by = "plain.service"
+    wanted = {"ensure": "stopped", "enable": True, "new_run": True}
+    with pytest.raises(ResourceError, match="no unit that starts at boot wants it"):
+        apply(service("static", **wanted))
+    machine.execute(Command(["systemctl", "enable", "plain"]))
+    assert apply(service("static", **wanted)) == []
+
+
+def test_unit_of_a_target_that_boot_does_not_reach_fails(machine: SimulatedSystemd, service: Make) -> None:
+    machine.files["plain.service"] = simulator.SLEEP + "[Install]\nWantedBy=rescue.target\n"
+    for noop in (True, False):
+        said = predict(service("plain", noop=noop, ensure="stopped", enable=True))
+        assert said == (
+            "failure: plain.service is disabled and would not start at boot: its [Install] section names "
+            "rescue.target, and a boot into multi-user.target does not reach that; add WantedBy= to an [Install] "
+            "section, or leave enable out"
+        )
+    assert machine.told() == ["daemon-reload"]
+
+
+def test_unit_of_a_socket_is_enabled_with_the_socket(machine: SimulatedSystemd, service: Make) -> None:
+    machine.files["activated.service"] = simulator.SLEEP + "[Install]\nAlso=activated.socket\n"
+    machine.files["activated.socket"] = "[Install]\nWantedBy=sockets.target\n"
+
+    def enable(unit: SimulatedUnit, where: str) -> None:
+        unit.triggered_by = "activated.socket"
+        machine.units["activated.socket"] = simulator.SimulatedUnit(
+            "activated.socket", read=simulator.SLEEP, wanted_by="sockets.target"
+        )
+
+    machine._enable = enable  # type: ignore[method-assign]
+    wanted = {"ensure": "stopped", "enable": True}
+    assert predict(service("activated", noop=True, **wanted)) == "Would have enabled"
+    assert apply(service("activated", **wanted)) == ["enable is indirect without effect, wanted enabled"]
+    assert apply(service("activated", **wanted)) == []
+
+
+def test_changed_install_section_is_applied(machine: SimulatedSystemd, service: Make) -> None:
+    bring_into(machine, "stopped and enabled")
+    wanted = {"ensure": "stopped", "enable": True}
+    assert apply(service("plain", **wanted)) == []
+    machine.files["plain.service"] += "Alias=other.service\n"
+    machine.ran.clear()
+    assert predict(service("plain", noop=True, new_run=True, **wanted)) == "Would have enabled"
+    resource = service("plain", new_run=True, **wanted)
+    resource.change(resource.differences(actual := resource.look()), actual)
+    assert machine.told() == ["daemon-reload", "reenable plain.service"]
+
+
+def test_init_script_is_enabled_by_its_links(machine: SimulatedSystemd, service: Make) -> None:
+    unit = machine.unit("odd")
+    unit.generated, unit.source = "generated", "/etc/init.d/odd"
+    assert apply(service("odd", ensure="stopped", enable=False)) == []
+
+    def enable(unit: SimulatedUnit, where: str) -> None:
+        unit.wanted_by = "multi-user.target"
+
+    def disable(unit: SimulatedUnit, where: str) -> None:
+        unit.wanted_by = ""
+
+    machine._enable, machine._disable = enable, disable  # type: ignore[method-assign]
+    for enabled, verb in ((True, "enable"), (False, "disable")):
+        machine.ran.clear()
+        assert apply(service("odd", ensure="stopped", enable=enabled)) != []
+        assert machine.told() == [f"{verb} odd.service", "daemon-reload"]
+        assert apply(service("odd", ensure="stopped", enable=enabled)) == []
 
 
 # What fails
@@ -508,7 +697,12 @@ def test_what_cannot_be_disabled_counts_as_enabled_and_says_why(
     name = {"static": "static", "indirect": "indirect"}.get(state, "odd")
     if name == "odd":
         machine.unit("odd").generated = state
-    assert apply(service(name, ensure="stopped", enable=True)) == []
+    assert apply(service(name, ensure="stopped", enable=False)) == []
+    machine.unit(name).wanted_by = "multi-user.target"
+    machine.execute(Command(["systemctl", "daemon-reload"]))
+    machine.ran.clear()
+    if state != "transient":
+        assert apply(service(name, ensure="stopped", enable=True)) == []
     with pytest.raises(ResourceError) as failure:
         apply(service(name, ensure="running", enable=False))
     assert str(failure.value) == f"{name}.service is {state} and cannot be disabled: {why}"
@@ -642,7 +836,7 @@ def test_options_end_before_a_name(machine: SimulatedSystemd, service: Make) -> 
     apply(service("plain", enable=True))
     apply(service("plain", ensure="stopped", enable=False))
     named = [one for one in machine.ran if not {"daemon-reload", "--timestamp=us+utc"} & set(one)]
-    assert all(one[-2] == "--" for one in named if one[0] == "systemctl")
+    assert all("--" in one[-3:-1] for one in named if one[0] == "systemctl")
 
 
 # Reloads

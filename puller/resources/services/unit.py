@@ -1,0 +1,105 @@
+"""A unit as systemd describes it, in its own words (``org.freedesktop.systemd1(5)``)."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from puller.resources.services.unit_files import UNIT_DIRECTORIES
+from puller.system import stability
+from puller.system.boot import Node
+
+_RUNNING = frozenset({"active", "reloading", "refreshing"})
+_STOPPED = frozenset({"inactive", "failed"})
+_PASSING = frozenset({"activating", "deactivating", "reloading", "refreshing", "maintenance"})
+
+_LINKED = frozenset({"enabled", "enabled-runtime", "alias"})
+"""States of unit files that have links of their own, which ``systemctl disable`` removes."""
+_INIT_SCRIPTS = "/etc/init.d/"
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """One unit of one manager."""
+
+    id: str
+    """The full name; that of the unit itself when it was asked for by an alias."""
+    load: str
+    """``loaded``, ``not-found``, ``masked``, ``bad-setting``, ``error``."""
+    load_error: str
+    active: str
+    sub: str
+    file_state: str
+    """``enabled``, ``disabled``, ``static``, …; empty when there is no unit file."""
+    fragment: str
+    """Path of the unit file."""
+    needs_reload: bool
+    """The unit file on disk is not the one that systemd has read."""
+    can_reload: bool = False
+    """It has a way to read its configuration again while it runs."""
+    dependents: tuple[str, ...] = ()
+    """The units that start it."""
+    source: str = ""
+    """What a generator made the unit from, such as ``/etc/init.d/cron``."""
+    restarts: int = 0
+    """How often systemd has restarted it by itself since it was last started."""
+    fields: Mapping[str, str] = {}
+    """The properties that ``puller.system.stability`` reads."""
+    crash: str = ""
+    """How it crashes again and again. Empty if it keeps running, or does not run."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.active in _RUNNING
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.active in _STOPPED
+
+    @property
+    def is_passing(self) -> bool:
+        return self.active in _PASSING
+
+    @property
+    def has_links(self) -> bool:
+        """Whether ``systemctl disable`` would remove a link."""
+        return self.file_state in _LINKED
+
+    @property
+    def is_init_script(self) -> bool:
+        """Whether it was made from a script of ``/etc/init.d``, which systemctl enables by links in ``/etc/rcN.d``."""
+        return self.file_state == "generated" and self.source.startswith(_INIT_SCRIPTS)
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether its process has ended and systemd is about to start it again."""
+        return stability.is_restarting(self.fields)
+
+    @property
+    def node(self) -> Node:
+        """The unit as a part of what starts at boot."""
+        return Node(self.id, self.load, self.dependents)
+
+    @property
+    def is_masked(self) -> bool:
+        return self.load == "masked" or self.file_state.startswith("masked")
+
+    @property
+    def is_missing(self) -> bool:
+        """Neither a unit file nor anything left of one that was removed while the unit ran."""
+        return self.load == "not-found" and self.is_stopped
+
+    @property
+    def state(self) -> str:
+        """``running``, ``stopped``, or the state that does not pass; with what is odd about it."""
+        word = "running" if self.is_running else "stopped" if self.is_stopped else self.active
+        return word if self.active in ("active", "inactive") else f"{word} ({self.sub})"
+
+    @classmethod
+    def unknown(cls, name: str) -> "Unit":
+        """A unit of which nothing can be known before the real run."""
+        return cls(name, "not-found", "", "inactive", "dead", "", "", needs_reload=False)
+
+    def files(self, directories: Sequence[str] = UNIT_DIRECTORIES) -> list[str]:
+        """Where the unit file may be, also that of the template of an instance."""
+        name, mark, rest = self.id.partition("@")
+        names = [self.id, f"{name}@.{rest.rpartition('.')[2]}"] if mark else [self.id]
+        return [f"{directory}/{one}" for directory in directories for one in names]

@@ -1,0 +1,112 @@
+"""Which units systemd starts at boot, judged by what wants them.
+
+* ``UnitFileState`` describes the links of a unit file, not their effect. A static unit that another unit wants starts
+  at boot. An enabled unit that only ``rescue.target`` wants does not.
+* A unit starts at boot if the default target wants it, directly or by way of other units, or if such a unit triggers
+  it (socket, timer, path). Targets of events, such as ``bluetooth.target`` and ``sleep.target``, count as reached: what
+  they want starts with the event.
+* systemd is asked about the units in between only if a unit is not wanted by a target that every boot reaches.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+DEFAULT = "default.target"
+DEPENDENTS = ("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy")
+"""The properties of a unit that name the units which start it."""
+
+_USUAL = ("multi-user.target", "graphical.target")
+_BASE = frozenset(
+    {"basic.target", "paths.target", "slices.target", "sockets.target", "sysinit.target", "timers.target"}
+)
+"""What each of the usual default targets requires (bootup(7))."""
+_EVENTS = frozenset(
+    f"{name}.target"
+    for name in (
+        "bluetooth", "printer", "smartcard", "sound", "usb-gadget", "time-set",
+        "sleep", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate",
+        "shutdown", "reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "final", "umount",
+        "system-update", "graphical-session", "graphical-session-pre", "xdg-desktop-autostart",
+    )
+)  # fmt: skip
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A unit, and the units that start it."""
+
+    id: str
+    load: str
+    dependents: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, str]) -> "Node":
+        """Return the unit that ``systemctl show`` describes."""
+        dependents = " ".join(fields.get(name, "") for name in DEPENDENTS).split()
+        return cls(fields.get("Id", ""), fields.get("LoadState", ""), tuple(dict.fromkeys(dependents)))
+
+
+class Boot:
+    """The units that one manager starts at boot. Methods raise what ``ask`` raises.
+
+    ``ask`` returns units by name. ``default`` is the unit behind ``default.target``. ``nodes`` are units about which
+    it will be asked, so that all units in between are asked about together.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[str]], Mapping[str, Node]],
+        default: str,
+        nodes: Iterable[Node],
+        *,
+        of_user: bool,
+    ) -> None:
+        self.default = default
+        self._ask = ask
+        is_usual = of_user or default in _USUAL
+        reached = {default, DEFAULT, *(_BASE if is_usual else ())}
+        self._reached = reached | ({"multi-user.target"} if default == "graphical.target" else set())
+        self._nodes = {node.id: node for node in nodes}
+
+    def starts(self, node: Node) -> str:
+        """Return the unit that starts ``node`` at boot or with an event. Empty if no such unit exists."""
+        if direct := self._direct(node):
+            return direct
+        self._nodes[node.id] = node
+        self._ask_for_unknown()
+        return next((name for name in node.dependents if self._is_started(name, {node.id})), "")
+
+    def reaches(self, name: str) -> bool:
+        """Return whether a unit that is started by ``name`` starts at boot or with an event."""
+        return bool(self.starts(Node("", "loaded", (name,))))
+
+    def _direct(self, node: Node) -> str:
+        return next((name for name in node.dependents if self._is_reached(name)), "")
+
+    def _is_reached(self, name: str) -> bool:
+        return name in self._reached or name in _EVENTS or name.endswith(".device")
+
+    def _ask_for_unknown(self) -> None:
+        """Ask about all units by way of which the remembered units may start, a level at a time."""
+        while names := {
+            name
+            for node in self._nodes.values()
+            if not self._direct(node)
+            for name in node.dependents
+            if name not in self._nodes
+        }:
+            answers = self._ask(sorted(names))
+            self._nodes.update({name: answers.get(name, Node(name, "not-found", ())) for name in names})
+
+    def _is_started(self, name: str, seen: set[str]) -> bool:
+        if self._is_reached(name):
+            return True
+        node = self._nodes[name]
+        if name in seen or node.load != "loaded":
+            return False
+        seen.add(name)
+        return any(
+            self._is_started(other, seen)
+            for other in node.dependents
+            if other in self._nodes or self._is_reached(other)
+        )
