@@ -5,10 +5,8 @@
   cannot be read fails, and leaves everything as it was.
 """
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +20,7 @@ from puller.resources.packages.layouts import AptLayout, DnfLayout, Files, Layou
 from puller.resources.packages.openpgp import Key, is_armoured, parse_key
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.repository_properties import RepositoryProperties, check_repository
-from puller.resources.packages.sources import Sources
+from puller.resources.packages.sources import Sources, read_source
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
@@ -158,8 +156,8 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         """apt refuses two sources of one URL and suite with different keys, and each name has a key of its own."""
         for layout in _LAYOUTS.values():
             path = layout.paths(properties.name)[-1]
-            with contextlib.suppress(OSError):  # most are of the other package manager
-                entries = {*layout.entries(path, Path(path).read_text(errors="replace"))}
+            if (content := read_source(path)) is not None:
+                entries = {*layout.entries(path, content[0].decode(errors="replace"))}
                 wanted = (layout.wanted_entries(other) for other in declared if other.ensure != "absent")
                 if not all(entries.isdisjoint(each) for each in wanted):
                     return True

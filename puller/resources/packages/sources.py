@@ -121,16 +121,21 @@ class Sources:
         if self._noop and self._is_planned(path):
             self._listing[path] = _PLANNED
             return
-        try:
-            # A FIFO must not block.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(descriptor, "rb") as stream:
-                content, status = stream.read(), os.fstat(stream.fileno())
-        except OSError:  # costs a warning, not the repository
-            return
-        self._texts[path], self._listing[path] = content, (status.st_ino, status.st_ctime_ns)
+        if (source := read_source(path)) is not None:
+            content, status = source
+            self._texts[path], self._listing[path] = content, (status.st_ino, status.st_ctime_ns)
 
     def _is_planned(self, path: str) -> bool:
         system = self._system
         is_to_go = os.path.lexists(path) and not system.exists(path)
         return path in self._planned or is_to_go or system.will_be_written(path)
+
+
+def read_source(path: str) -> tuple[bytes, os.stat_result] | None:
+    """Return the content and the state of a file. ``None`` if it cannot be read, which the package manager reports."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not block
+        with open(descriptor, "rb") as stream:
+            return stream.read(), os.fstat(stream.fileno())
+    except OSError:
+        return None

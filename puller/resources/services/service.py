@@ -127,6 +127,7 @@ class Service(Resource[ServiceProperties, Unit]):
         return contradictory_links(services, declared)
 
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
+        """Return what differs. Raises ``ResourceError`` for a unit that crashes again and again."""
         ensure = self.properties.ensure
         found = []
         if actual.crash and not refresh:

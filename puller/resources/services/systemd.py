@@ -157,7 +157,7 @@ class Systemd:
 
     @property
     def at_boot(self) -> AtBoot:
-        """What starts at boot, by the answers that are known now."""
+        """The units that start at boot, by the answers that are known now."""
         executed = self._system.executed
         if self._at_boot is None or self._at_boot[0] != executed:
             nodes = [unit.node for known, unit in self._known.values() if known == executed]
