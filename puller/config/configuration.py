@@ -14,6 +14,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
+from bundles.format.identity import parse_name, parse_version
 from bundles.format.site_data import SIGNED, parse_data_name
 from bundles.masking import mask_location, mask_urls
 from hiera.errors import HieraError
@@ -296,6 +297,8 @@ def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
     if reports.most < reports.keep:
         what = f"keeps the newest {reports.keep} and has most: {reports.most}"
         yield "reports", f"{what}, wanted at least as many"
+    if reports.textfile is not None and not os.path.isabs(reports.textfile):
+        yield "reports", f"has textfile: {reports.textfile!r}, wanted an absolute path"
     if reports.most_bytes < 1:
         yield "reports", f"has most_bytes: {reports.most_bytes}, wanted at least 1"
     if reports.eventful_for < reports.quiet_for:
@@ -323,6 +326,16 @@ def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str,
     if not bundles:
         yield "bundles", "names no bundle"
     for choice in bundles:
+        for parse, value in (
+            (parse_name, choice.name),
+            (parse_name, choice.channel),
+            (parse_version, choice.version or "0"),
+        ):
+            try:
+                parse(value)
+            except FormatError as error:
+                key = "channel" if value is choice.channel else error.where
+                yield "bundles", f"has {choice.name!r} with a {key} that {error.what}"
         if (choice.give_up_after or 0) < 0:
             what = f"has {choice.name!r} with give_up_after: {choice.give_up_after}"
             yield "bundles", f"{what}, wanted a number of runs"

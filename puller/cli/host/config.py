@@ -1,11 +1,35 @@
 """``puller config``: the configuration of this host."""
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from bundles.masking import mask_location
 from puller.cli.options import as_user_option, configuration_option
 from puller.cli.output import say
 from puller.config.configuration import load_configuration, sample
+from puller.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from puller.run.readiness import Keys, Unready
+
+
+def _located(path: str, problems: "Sequence[Unready]") -> Iterator[str]:
+    """Yield a line for each problem; a key that is not written has the line of its parent, or none."""
+    from hiera.text import yaml_text
+
+    text = Path(path).read_text(encoding="utf-8")
+    written = yaml_text.load(text.encode(), path, keep=True)
+    for problem in problems:
+        is_written = isinstance(written, dict) and problem.keys[0] in written
+        line = f":{yaml_text.locate(text, problem.keys)[0]}" if is_written else ""
+        yield f"{path}{line}: {_shown(problem.keys)}: {problem.sentence}"
+
+
+def _shown(keys: "Keys") -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
 
 
 @click.group()
@@ -27,12 +51,20 @@ def print_sample(as_user: bool) -> None:
 
 @config.command()
 @configuration_option("The configuration to check.")
-def check(path: str) -> None:
-    """Read the configuration as a run would, and say what it means.
+@click.option(
+    "--file-only", is_flag=True, help="Check the text alone, and not what it names on this machine."
+)
+def check(path: str, *, file_only: bool) -> None:
+    """Read the configuration as a run would, and look at the files, directories and users that it names.
 
-    Exit status: 0 when it is valid, 78 when not; every problem is listed with its line.
+    Nothing is fetched. Exit status: 0 when a run can work with it, 78 when not; every problem is listed with its line.
     """
     configuration = load_configuration(path)
+    if not file_only:
+        from puller.run.readiness import find_unready
+
+        if problems := list(find_unready(configuration)):
+            raise ConfigurationError("\n".join(_located(path, problems)))
     say(f"{path}: valid")
     # A mirror may have a password in its URL.
     say(f"site: {', '.join(map(mask_location, configuration.mirrors))}")

@@ -189,7 +189,7 @@ def test_render_does_not_show_what_is_sensitive(puller: Puller, tmp_path: Path) 
 
 def test_the_sample_configuration_is_valid(puller: Puller, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(puller("config", "sample").stdout)
-    done = puller("config", "check", "--config", "config.yaml")
+    done = puller("config", "check", "--file-only", "--config", "config.yaml")
     assert done.stdout.splitlines()[1:] == [
         "site: https://puller.example.com/",
         "bundle: base, channel stable",
@@ -218,7 +218,9 @@ def test_units_of_a_package_are_left_alone_and_name_the_command_of_every_version
     from puller.cli.commands import run_click
 
     monkeypatch.setattr(sys, "prefix", "/usr/lib/puller/1.0.0")
-    monkeypatch.setattr("puller.cli.host.units.write_file", lambda path, _: pytest.fail(f"{path} is written"))
+    monkeypatch.setattr(
+        "puller.cli.host.units.write_output", lambda path, _: pytest.fail(f"{path} is written")
+    )
     assert run_click(["install-units"]) == 0
     assert capsys.readouterr().out.startswith(
         "the package of Puller has brought the units already\nnext: systemctl"

@@ -89,7 +89,7 @@ def test_the_check_of_the_configuration_shows_how_windows_were_understood(
     tmp_path: Path, execute: Execute
 ) -> None:
     load(tmp_path, "windows: [{days: [fri], from: 22:00, to: 4:00}]\n")
-    status, output = execute("config", "check", "--config", str(tmp_path / "config.yaml"))
+    status, output = execute("config", "check", "--file-only", "--config", str(tmp_path / "config.yaml"))
     assert status == 0
     assert output.endswith("\nwindow: fri, 22:00 to 04:00 UTC\n")
 

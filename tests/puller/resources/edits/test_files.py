@@ -274,6 +274,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(
 ) -> None:
     path = place / "file"
     path.write_text("mine\n")
+
     def require_and_write(*looked_at: Any) -> None:
         """Somebody writes right after it was found to be what was looked at."""
         require_same(*looked_at)

@@ -1,0 +1,185 @@
+"""Whether a run can work with a configuration on this machine: the files, directories, keys and users that it names.
+
+* Each problem is found by the function that the run itself uses, so ``config check`` and ``run`` agree.
+* The machine is only looked at, and nothing is fetched. Whether a server answers is not checked.
+* A file whose absence a run accepts (data, facts, a key in its default place) may be missing.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from bundles.errors import BundleError
+from puller.config.configuration import Configuration
+from puller.config.destinations import DestinationOptions
+from puller.errors import PullerError, file_problem
+from puller.state.places import PRIVATE_KEY
+
+Keys = tuple[str | int, ...]
+
+
+class Unready(msgspec.Struct, frozen=True):
+    """Why a run would fail."""
+
+    keys: Keys
+    """The path of the key in the configuration."""
+    sentence: str
+
+
+def find_unready(configuration: Configuration) -> Iterator[Unready]:
+    """Yield everything that would make a run fail."""
+    yield from _of("trust_anchor", lambda: _check_anchor(configuration))
+    yield from _site(configuration)
+    yield from _of("host_data", lambda: _check_host_data(configuration))
+    yield from _of("facts_directory", lambda: _check_listed(configuration.facts_directory))
+    yield from _of("eyaml_private_key", lambda: _check_private_key(configuration))
+    yield from _of("http", lambda: _check_transport(configuration, None))
+    yield from _of("network_user", lambda: _check_user(configuration.network_user))
+    yield from _of("state_directory", lambda: _check_place(configuration.state_directory))
+    yield from _of("run_directory", lambda: _check_place(configuration.run_directory))
+    if textfile := configuration.reports.textfile:
+        yield from _of(("reports", "textfile"), lambda: _check_textfile(textfile))
+    for index, options in enumerate(configuration.reports.destinations):
+        check = _destination_check(configuration, options)
+        yield from _of(("reports", "to", index), check)
+
+
+def _destination_check(configuration: Configuration, options: DestinationOptions) -> Callable[[], None]:
+    if options.directory is not None:
+        return lambda: _check_directory(str(options.directory))
+    return lambda: _check_transport(configuration, options)
+
+
+def _of(keys: str | Keys, check: Callable[[], None]) -> Iterator[Unready]:
+    path = (keys,) if isinstance(keys, str) else keys
+    try:
+        check()
+    except OSError as error:
+        yield Unready(path, file_problem(error, "cannot be used"))
+    except (PullerError, BundleError, ValueError, LookupError) as error:
+        yield Unready(path, " ".join(str(error).split()))
+
+
+def _check_anchor(configuration: Configuration) -> None:
+    from bundles.client.trust_anchor import Anchor
+    from puller.system.trusted import find_trusted
+
+    Anchor.load(find_trusted(configuration.trust_anchor))
+
+
+def _site(configuration: Configuration) -> Iterator[Unready]:
+    """A missing mirror is no problem while there is another one."""
+    if any(not mirror.startswith("/") or os.path.isdir(mirror) for mirror in configuration.mirrors):
+        return
+    for mirror in configuration.mirrors:
+        yield from _of("site", lambda mirror=mirror: _check_listed(mirror, needed=True))  # type: ignore[misc]
+
+
+def _check_host_data(configuration: Configuration) -> None:
+    """Raise for data of this host, or site data in files, that a run could not read."""
+    from puller.run.host import Host
+    from puller.state.directories import Directories
+    from puller.system.trusted import find_trusted
+
+    directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    # Site data that was never fetched is no problem before the first run.
+    Host.of(configuration).inputs_of_last_run(directories.data, lambda *_: None)
+    for location in configuration.site_data:
+        if location.startswith("/"):
+            with open(find_trusted(location), "rb"):
+                pass
+
+
+def _check_private_key(configuration: Configuration) -> None:
+    path = configuration.eyaml_private_key
+    if not os.path.lexists(path) and (path == PRIVATE_KEY or configuration.as_user):
+        return
+    from puller.system.trusted import find_trusted
+
+    with open(find_trusted(path), "rb"):
+        pass
+
+
+def _check_transport(configuration: Configuration, destination: DestinationOptions | None) -> None:
+    from bundles.transport.settings import require_files
+    from puller.config.transport import settings_for_destination, transport_settings
+
+    if destination is not None and destination.is_store:
+        _check_store()
+    settings = (
+        transport_settings(configuration.http)
+        if destination is None
+        else settings_for_destination(configuration, destination)
+    )
+    require_files(settings)
+    if settings.ca_bundle or settings.client_cert:
+        _check_certificates(settings.ca_bundle, settings.client_cert, settings.client_key)
+
+
+def _check_certificates(ca_bundle: str | None, certificate: str | None, key: str | None) -> None:
+    """Raise ``ValueError`` for files that OpenSSL does not take."""
+    import ssl
+
+    context = ssl.create_default_context()
+    try:
+        if ca_bundle:
+            named = "ca_bundle"
+            context.load_verify_locations(ca_bundle)
+        if certificate:
+            named = "client_certificate"
+            context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise ValueError(f"{named}: {ca_bundle if named == 'ca_bundle' else certificate}: {why}") from None
+
+
+def _check_store() -> None:
+    try:
+        import boto3  # noqa: F401
+    except ImportError:
+        raise ValueError("object stores need boto3: install puller with the extra s3") from None
+
+
+def _check_user(name: str) -> None:
+    import pwd
+
+    if name and not name.isdecimal():
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            raise ValueError(f"there is no user {name}") from None
+
+
+def _check_listed(path: str, *, needed: bool = False) -> None:
+    """Raise for a directory that exists and cannot be read."""
+    from puller.system.trusted import find_trusted
+
+    if needed or os.path.lexists(path):
+        os.listdir(path if needed else find_trusted(path))
+
+
+def _check_place(path: str) -> None:
+    """Raise for a directory that can neither be written nor made."""
+    place = path
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    _check_directory(place)
+
+
+def _check_textfile(path: str) -> None:
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is a directory, wanted a file")
+    _check_directory(os.path.dirname(path))
+
+
+def _check_directory(path: str) -> None:
+    """Raise for a path that is no directory in which this user can write."""
+    from puller.system.safe_paths import open_safely
+
+    with open_safely(path) as directory:
+        if os.fstatvfs(directory).f_flag & os.ST_RDONLY:
+            raise ValueError(f"{path}: is on a read-only file system")
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise ValueError(f"{path}: cannot be written by this user")
