@@ -24,7 +24,11 @@ _FLAGS: dict[str, tuple[str, bool]] = {
     "--as-user": ("as_user", True),
 }
 _RUN_FLAGS = {**_FLAGS, "--offline": ("offline", True)}
-_SINGLE = {"--state-directory": "state_directory", "--private-key": "private_key"}
+_SINGLE = {
+    "--config": "config",
+    "--state-directory": "state_directory",
+    "--private-key": "private_key",
+}
 _LISTS = {
     "--fact": "fact_pairs",
     "--facts": "facts_files",

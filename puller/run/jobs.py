@@ -29,7 +29,7 @@ from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
 from puller.reporting.report import Summary, partial_sentence
 from puller.resources.remote import fetch_url
-from puller.run.inputs import CommandInputs, load_inputs
+from puller.run.inputs import CommandInputs, load_inputs_of_host
 from puller.run.kept_results import kept_of_configuration, kept_results
 from puller.state.directories import Directories
 from puller.state.lock import only_run
@@ -101,6 +101,8 @@ class ApplyOptions(Options, kw_only=True):
     private_key: str = PRIVATE_KEY
     as_user: bool = False
     """For the agent of an ordinary user."""
+    config: str | None = None
+    """The configuration of this host; ``None``: the one in its default place, if there is one."""
     state_directory: str | None = None
 
     @property
@@ -187,7 +189,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         contextlib.ExitStack() as opened,
     ):
         sources = [opened.enter_context(open_source(name)) for name in (*options.before, options.source)]
-        inputs = load_inputs(msgspec.structs.asdict(options))
+        inputs = load_inputs_of_host(msgspec.structs.asdict(options))
         catalog, manifests, owners = _load(sources, inputs)
         if options.only:
             catalog = catalog.limited_to(options.only)

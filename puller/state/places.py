@@ -30,6 +30,12 @@ def users_configuration() -> str:
     return _below("XDG_CONFIG_HOME", ".config")
 
 
+def places_of_data(*, as_user: bool) -> tuple[str, str]:
+    """The file and the directory of a host's own data, unless a configuration names others."""
+    directory = users_configuration() if as_user else os.path.dirname(DEFAULT_CONFIGURATION)
+    return os.path.join(directory, "data.yaml"), os.path.join(directory, "data.d")
+
+
 def users_private_key() -> str:
     """Where the running user's key for encrypted values is."""
     return os.path.join(users_configuration(), "keys/private_key.pkcs7.pem")

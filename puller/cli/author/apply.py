@@ -23,11 +23,20 @@ from puller.cli.options import (
 @no_system_facts_option
 @data_options
 @as_user_option
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="This host's configuration, which names its data.  [default: /etc/puller/config.yaml, if there is one]",
+)
 @click.option("--state-directory", metavar="DIR", help="Keep the lock and pending refreshes in DIR.")
 def apply(**options: Any) -> int:
     """Apply SOURCE to this machine: a manifest, a directory with a manifest.yaml, or a bundle file.
 
     A resource is changed only where it differs; a second run changes nothing.
+
+    The facts and data are those of a run on this host: /etc/puller/facts.d, data.yaml and data.d, and the site data
+    that the last run has kept. Options for facts and data win over them. With --no-system-facts, only the options
+    count.
 
     \b
       puller apply web --noop --diff

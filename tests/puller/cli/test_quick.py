@@ -29,6 +29,7 @@ PLAIN = [
     "apply web --set a.b=1 --set c=[d] --private-key FILE",
     "apply web --facts-dir DIR --state-directory DIR --quiet",
     "apply --diff --no-diff web",
+    "apply --config here.yaml web",
 ]
 
 LOOKUPS = [

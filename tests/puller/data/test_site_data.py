@@ -260,3 +260,36 @@ def test_document_without_a_length_needs_an_end_marker(host: Host, publisher: Pu
             assert host.run().status == status
             assert motd(host).startswith(greeting)
         server.shutdown()
+
+
+@pytest.mark.usefixtures("site")
+def test_apply_after_a_run_changes_nothing(host: Host, web: WebServer, tmp_path: Path) -> None:
+    write(web, "data: {greeting: from the site, list: [site]}")
+    data, directory = tmp_path / "host" / "data.yaml", tmp_path / "host" / "data.d"
+    directory.mkdir()
+    host.configure(host_data_directory=str(directory), host_name="web01.example.com")
+    data.write_text("data: {greeting: mine}")
+    (directory / "a.yaml").write_text("data: {web: {port: 8080}}")
+    assert host.run().status == 0
+    source = tmp_path / "web"
+    source.mkdir()
+    (source / "manifest.yaml").write_text(MANIFEST)
+    write(web, "data: {greeting: unseen}", age=-60)
+    for options in (("--noop",), ()):
+        outcome = host.puller("apply", str(source), "-v", *options)
+        assert outcome.status == 0, outcome
+        assert "2 stable, 0 changed" in outcome.output
+    assert motd(host) == "mine site 8080 no"
+    assert host.puller("apply", str(source), "--set", "greeting=theirs").status == 0
+    assert motd(host) == "theirs site 8080 no"
+
+
+@pytest.mark.usefixtures("site")
+def test_apply_without_the_facts_of_this_host_reads_no_data(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "host" / "data.yaml").write_text("data: {greeting: mine}")
+    source = tmp_path / "web"
+    source.mkdir()
+    (source / "manifest.yaml").write_text(MANIFEST)
+    facts = tmp_path / "host" / "facts.d" / "story.json"
+    assert host.puller("apply", str(source), "--no-system-facts", "--facts", str(facts)).status == 0
+    assert motd(host).startswith("from the bundle ")
