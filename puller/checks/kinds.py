@@ -116,7 +116,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     active: bool = True
     """Whether it must be active; one that is on its way there is not."""
     enabled: bool | None = None
-    """Whether it must be enabled; not looked at when not given."""
+    """Whether it must start at boot; not looked at when not given."""
     scope: Literal["system", "user"] = "system"
     """Whose systemd is asked: that of the ``system``, or that of the ``user`` whom Puller runs as."""
 

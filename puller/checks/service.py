@@ -1,43 +1,81 @@
-"""Whether a unit of systemd is active, and enabled."""
+"""Whether a unit of systemd is active and keeps running, and whether it starts at boot."""
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from bundles.deadline import Deadline
 from puller.checks.answers import Answer, NotCarriedOut
 from puller.checks.kinds import Service
+from puller.system import stability
+from puller.system.boot import DEFAULT, DEPENDENTS, Boot, Node, is_started_by_bus
 from puller.system.commands import Command
 from puller.system.protocol import System
 
-_ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "transient"})
-_NOT_ENABLED = frozenset({"disabled", "masked", "masked-runtime", "linked", "linked-runtime", ""})
-_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState")
+_HAVE_LINKS = frozenset({"enabled", "alias"})
+_WITHOUT_LINKS = frozenset({"static", "indirect", "generated"})
+_NOT_ENABLED = frozenset(
+    {"disabled", "enabled-runtime", "transient", "masked", "masked-runtime", "linked", "linked-runtime", ""}
+)
+_PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "UnitFileState",
+    "FragmentPath",
+    "Id",
+    *DEPENDENTS,
+    *stability.PROPERTIES,
+)
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A unit in the words of systemd."""
+    """A unit in the words of systemd, and whether it starts at boot."""
 
     name: str
-    load: str
-    active: str
-    sub: str
-    file_state: str
+    fields: Mapping[str, str]
+    boot: Callable[[], Boot]
+    crash: str = ""
+    """How its process ended while it was watched. Empty if it keeps running, or does not run."""
+
+    @property
+    def load(self) -> str:
+        return self.fields.get("LoadState", "")
+
+    @property
+    def active(self) -> str:
+        return self.fields.get("ActiveState", "")
+
+    @property
+    def file_state(self) -> str:
+        return self.fields.get("UnitFileState", "")
 
     def __str__(self) -> str:
-        return "not there" if self.load == "not-found" else f"{self.active} ({self.sub})"
+        state = f"{self.active} ({self.fields.get('SubState', '')})"
+        return "not there" if self.load == "not-found" else state + (f", {self.crash}" if self.crash else "")
 
     @property
     def is_active(self) -> bool:
-        """Whether it is; one on its way is not."""
-        return self.active in ("active", "reloading")
+        """Whether it runs and keeps running. A unit that is about to start does not run."""
+        return self.active in ("active", "reloading", "refreshing") and not self.crash
 
     @property
     def is_enabled(self) -> bool:
-        """Whether it is; raises ``NotCarriedOut`` for a word of systemd that is not known."""
-        if self.file_state not in _ENABLED | _NOT_ENABLED:
+        """Whether it starts at boot. Raises ``NotCarriedOut`` for an unknown state of its file, and ``OSError``."""
+        if self.file_state not in _HAVE_LINKS | _WITHOUT_LINKS | _NOT_ENABLED:
             raise NotCarriedOut(f"{self.name}: what {self.file_state!r} means is not known")
-        return self.file_state in _ENABLED
+        if self.file_state in _NOT_ENABLED:
+            return False
+        if self.boot().starts(Node.parse(self.fields)):
+            return True
+        return is_started_by_bus(self.fields.get("Id", ""), self.fields.get("FragmentPath", ""))
+
+    @property
+    def is_disabled(self) -> bool:
+        """Whether it has no links of its own, and does not start at boot where it needs none."""
+        if self.file_state in _WITHOUT_LINKS:
+            return not self.is_enabled
+        return self.file_state in _NOT_ENABLED - {"enabled-runtime"}
 
 
 def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
@@ -49,22 +87,59 @@ def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
     is_so = unit.is_active if wanted.active else unit.active in ("inactive", "failed")
     if not is_so:
         wrong.append(f"{wanted.unit} is {unit}, wanted {'active' if wanted.active else 'inactive'}")
-    if wanted.enabled is not None and unit.is_enabled is not wanted.enabled:
+    if wanted.enabled is not None and not (unit.is_enabled if wanted.enabled else unit.is_disabled):
         word = "enabled" if wanted.enabled else "disabled"
-        wrong.append(f"{wanted.unit} is {unit.file_state or 'without a unit file'}, wanted {word}")
+        state = unit.file_state or "without a unit file"
+        effect = (
+            " and does not start at boot" if wanted.enabled and unit.file_state not in _NOT_ENABLED else ""
+        )
+        wrong.append(f"{wanted.unit} is {state}{effect}, wanted {word}")
     return Answer(wrong, f"{wanted.unit} is {unit}")
 
 
 def look(name: str, deadline: Deadline, system: System, scope: str = "system") -> Unit:
-    """The unit as systemd knows it; raises ``NotCarriedOut`` and ``OSError``."""
-    options = [f"--property={','.join(_PROPERTIES)}", "--", name]
+    """Return the unit as systemd knows it. A young process is watched until it is old enough, or ends.
+
+    Raises ``NotCarriedOut`` and ``OSError``.
+    """
+
+    def show(properties: Sequence[str], *names: str) -> list[dict[str, str]]:
+        return _show(properties, names, deadline, system, scope)
+
+    def boot() -> Boot:
+        (default,) = show(("Id",), DEFAULT)
+        return Boot(ask_nodes, default.get("Id", ""), (), of_user=scope == "user")
+
+    def ask_nodes(names: Sequence[str]) -> dict[str, Node]:
+        shown = show(("Id", "LoadState", *DEPENDENTS), *names)
+        return {name: Node.parse(fields) for name, fields in zip(names, shown, strict=True)}
+
+    # default.target first: it is loaded with all units that it wants, which a unit then names.
+    *_, fields = show(_PROPERTIES, DEFAULT, name)
+    # Half of the time is left for the answer.
+    is_crashing = stability.ends_early(fields, at_most=deadline.at_most(deadline.seconds) / 2)
+    if is_crashing:
+        *_, fields = show(_PROPERTIES, DEFAULT, name)
+    crash = ""
+    if is_crashing or stability.is_restarting(fields):
+        how = stability.last_exit(fields)
+        crash = f"its process has ended{f' with {how}' if how else ''}"
+    return Unit(name, fields, boot, crash)
+
+
+def _show(
+    properties: Sequence[str], names: Sequence[str], deadline: Deadline, system: System, scope: str
+) -> list[dict[str, str]]:
+    """Return the properties of each unit. Raises ``NotCarriedOut`` and ``OSError``."""
+    options = [f"--property={','.join(properties)}", "--", *names]
     limit = deadline.at_most(deadline.seconds)
     words = ["systemctl", f"--{scope}", "show", "--no-pager", *options]
     place = {"XDG_RUNTIME_DIR": f"/run/user/{os.geteuid()}"} if scope == "user" else {}
     completed = system.query(Command(words, place, timeout=limit))
     if completed.exit_code != 0:
         raise NotCarriedOut(f"systemctl show: {completed.outcome}: {completed.tail(2) or 'no output'}")
-    found = dict(line.partition("=")[::2] for line in completed.stdout.splitlines())
-    if not found.get("ActiveState") or "LoadState" not in found:
-        raise NotCarriedOut(f"systemctl show says nothing of {name}")
-    return Unit(name, *(found.get(key, "") for key in _PROPERTIES))
+    blocks = completed.stdout.strip("\n").split("\n\n")
+    shown = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
+    if len(shown) != len(names) or "Id" not in shown[-1]:
+        raise NotCarriedOut(f"systemctl show says nothing of {names[-1]}")
+    return shown

@@ -8,7 +8,9 @@
 * systemd is asked about the units in between only if a unit is not wanted by a target that every boot reaches.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,6 +18,12 @@ DEFAULT = "default.target"
 DEPENDENTS = ("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy")
 """The properties of a unit that name the units which start it."""
 
+_BUS = (
+    "/etc/dbus-1/system-services",
+    "/usr/local/share/dbus-1/system-services",
+    "/usr/share/dbus-1/system-services",
+)
+"""Where it is declared which units D-Bus starts."""
 _USUAL = ("multi-user.target", "graphical.target")
 _BASE = frozenset(
     {"basic.target", "paths.target", "slices.target", "sockets.target", "sysinit.target", "timers.target"}
@@ -110,3 +118,28 @@ class Boot:
             for other in node.dependents
             if other in self._nodes or self._is_reached(other)
         )
+
+
+def is_started_by_bus(unit: str, fragment: str, aliases: Iterable[str] = ()) -> bool:
+    """Return whether D-Bus starts a unit when a program asks for its name.
+
+    ``fragment`` is the unit file. ``aliases`` are further names of the unit, beside those that links give it.
+    """
+    names = {unit, *aliases}
+    directories = {os.path.dirname(fragment), "/etc/systemd/system"}
+    return any(
+        name in names
+        or any(os.path.basename(os.path.realpath(f"{one}/{name}")) == unit for one in directories)
+        for name in _started_by_bus()
+    )
+
+
+def _started_by_bus() -> Iterator[str]:
+    for directory in _BUS:
+        for path in glob.iglob(f"{directory}/*.service"):
+            try:
+                with open(path, errors="replace") as stream:
+                    settings = [line.partition("=") for line in stream]
+            except OSError:  # such as a link to nothing
+                continue
+            yield from (value.strip() for name, _, value in settings if name.strip() == "SystemdService")

@@ -1,20 +1,8 @@
 """Whether units start at boot, and why enabling one would not let it start (``puller.system.boot``)."""
 
-import contextlib
-from collections.abc import Iterator
-
-from puller.errors import ResourceError
 from puller.resources.services.install_section import Install, InstallSections
 from puller.resources.services.unit import Unit
-from puller.system.boot import Boot
-from puller.system.protocol import System
-
-_BUS = (
-    "/etc/dbus-1/system-services",
-    "/usr/local/share/dbus-1/system-services",
-    "/usr/share/dbus-1/system-services",
-)
-"""Where it is declared which units D-Bus starts when a program asks for them."""
+from puller.system.boot import Boot, is_started_by_bus
 
 _TRIGGERS = (".socket", ".timer", ".path", ".automount")
 
@@ -25,8 +13,7 @@ class AtBoot:
     ``is_behind``: in a dry run, systemd has not read its files as they are, so the files decide.
     """
 
-    def __init__(self, system: System, sections: InstallSections, boot: Boot, *, is_behind: bool) -> None:
-        self._system = system
+    def __init__(self, sections: InstallSections, boot: Boot, *, is_behind: bool) -> None:
         self._sections = sections
         self._boot = boot
         self._is_behind = is_behind
@@ -81,18 +68,4 @@ class AtBoot:
         return Install(tuple(wants), sections[unit.id].aliases)
 
     def _is_started_by_bus(self, unit: Unit) -> bool:
-        aliases = self._sections.of(unit.id, unit.fragment).aliases
-        return any(
-            name == unit.id or name in aliases or self._sections.is_alias(name, unit.id)
-            for name in self._started_by_bus()
-        )
-
-    def _started_by_bus(self) -> Iterator[str]:
-        for directory in _BUS:
-            with contextlib.suppress(OSError, ResourceError):
-                for name, _ in self._system.children(directory):
-                    text = self._system.read(f"{directory}/{name}").decode(errors="replace")
-                    settings = (line.partition("=") for line in text.splitlines())
-                    yield from (
-                        value.strip() for key, _, value in settings if key.strip() == "SystemdService"
-                    )
+        return is_started_by_bus(unit.id, unit.fragment, self._sections.of(unit.id, unit.fragment).aliases)

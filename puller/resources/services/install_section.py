@@ -59,13 +59,6 @@ class InstallSections:
             if not any(self._system.lstat(f"{directory}/{link}") for directory in self._directories)
         ]
 
-    def is_alias(self, name: str, unit: str) -> bool:
-        """Return whether a link in a directory of units gives a unit this name."""
-        return any(
-            os.path.basename(os.path.realpath(f"{directory}/{name}")) == unit
-            for directory in self._directories
-        )
-
     def _texts(self, unit: str, fragment: str) -> Iterator[str]:
         names = [unit]
         if "@" in unit:

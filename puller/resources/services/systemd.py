@@ -163,7 +163,7 @@ class Systemd:
             nodes = [unit.node for known, unit in self._known.values() if known == executed]
             of_user = self._manager.identity is not None
             boot = Boot(self._ask_nodes, self._default, nodes, of_user=of_user)
-            self._at_boot = (executed, AtBoot(self._system, self._sections, boot, is_behind=self._is_behind))
+            self._at_boot = (executed, AtBoot(self._sections, boot, is_behind=self._is_behind))
         return self._at_boot[1]
 
     def _ask_nodes(self, names: Sequence[str]) -> dict[str, Node]:

@@ -14,6 +14,7 @@ from puller.checks import kinds
 from puller.checks.kinds import Disk, File, HealthCheck, Process
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
+from puller.system import stability
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from puller.values.convert import parse_value
@@ -197,7 +198,7 @@ def test_the_systemd_is_asked_that_is_meant(
 
     def answer(self: LocalSystem, command: Command) -> Completed:
         asked_for.append(command)
-        shown = "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\n"
+        shown = "Id=multi-user.target\n\nId=greeter.service\nLoadState=loaded\nActiveState=active\nSubState=running\n"
         return Completed(0, None, False, shown, "", 0.0)
 
     monkeypatch.setattr(LocalSystem, "query", answer)
@@ -205,3 +206,71 @@ def test_the_systemd_is_asked_that_is_meant(
     (command,) = asked_for
     assert command.arguments[:3] == ["systemctl", f"--{scope}", "show"]
     assert command.environment.get("XDG_RUNTIME_DIR") == runtime
+
+
+UNIT = {
+    "Id": "app.service", "LoadState": "loaded", "ActiveState": "active", "SubState": "running",
+    "UnitFileState": "enabled", "WantedBy": "multi-user.target",
+}  # fmt: skip
+
+
+def systemd_with(monkeypatch: pytest.MonkeyPatch, *answers: dict[str, str]) -> None:
+    """``systemctl show`` describes ``app`` by each answer in turn, and all other units by their names."""
+    pending = [{**UNIT, **answer} for answer in answers]
+
+    def answer(self: LocalSystem, command: Command) -> Completed:
+        names = command.arguments[command.arguments.index("--") + 1 :]
+        shown = []
+        for name in names:
+            if name == "app":
+                shown.append(pending.pop(0) if len(pending) > 1 else pending[0])
+            else:
+                load = "loaded" if name in ("default.target", "other.service") else "not-found"
+                shown.append({"Id": name.replace("default", "multi-user"), "LoadState": load})
+        text = "\n\n".join("\n".join(f"{key}={value}" for key, value in fields.items()) for fields in shown)
+        return Completed(0, None, False, f"{text}\n", "", 0.0)
+
+    monkeypatch.setattr(LocalSystem, "query", answer)
+
+
+@pytest.mark.parametrize(
+    ("unit", "enabled", "disabled"),
+    [
+        ({}, True, False),
+        ({"WantedBy": "rescue.target"}, False, False),
+        ({"WantedBy": "other.service"}, False, False),
+        ({"UnitFileState": "enabled-runtime"}, False, False),
+        ({"UnitFileState": "disabled", "WantedBy": ""}, False, True),
+        ({"UnitFileState": "static", "WantedBy": ""}, False, True),
+        ({"UnitFileState": "static"}, True, False),
+        ({"UnitFileState": "indirect", "WantedBy": "", "TriggeredBy": "app.socket"}, False, True),
+        ({"UnitFileState": "generated", "WantedBy": ""}, False, True),
+    ],
+)
+def test_unit_is_enabled_if_it_starts_at_boot(
+    monkeypatch: pytest.MonkeyPatch, unit: dict[str, str], enabled: bool, disabled: bool
+) -> None:
+    systemd_with(monkeypatch, unit)
+    for wanted, is_so in ((True, enabled), (False, disabled)):
+        answer = asked(service=kinds.Service(unit="app", enabled=wanted))
+        assert (answer.status is Health.OK) is is_so, answer
+
+
+def test_unit_that_is_restarted_is_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = {
+        "ActiveState": "activating",
+        "SubState": "auto-restart",
+        "ExecMainCode": "1",
+        "ExecMainStatus": "3",
+    }
+    systemd_with(monkeypatch, loop)
+    answer = asked(service=kinds.Service(unit="app"))
+    assert answer.status is Health.CRITICAL
+    assert "app is activating (auto-restart), its process has ended with exit code 3" in answer.output
+
+
+def test_unit_whose_young_process_ends_is_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    systemd_with(monkeypatch, {}, {"NRestarts": "1"})
+    ended = iter([True])
+    monkeypatch.setattr(stability, "ends_early", lambda fields, at_most: next(ended))
+    assert asked(service=kinds.Service(unit="app")).status is Health.CRITICAL
