@@ -1,8 +1,9 @@
 """Packages that come as a file: one of the bundle, one of this machine, or one of a server.
 
-* What a file is, its package manager says; each is asked about once a run.
-* One of a server is fetched when it is not known yet which version it is, and when it is installed: what a checksum
-  stands for never changes, so it is remembered.
+* The package manager reads which package a file is.
+* With a checksum, it reads a private copy of bytes that have this checksum, when the version is unknown and when the
+  package is installed. The content behind a checksum never changes, so the version is remembered.
+* Without a checksum, a file of this machine must be one that only root can change.
 """
 
 import contextlib
@@ -36,12 +37,14 @@ class PackageFile:
 
     def record(self, manager: "Manager", job: "Job") -> "Record | None":
         """The package in it, which must be the one named; ``None`` in noop where an earlier resource would bring it."""
-        if is_url(self._source):
-            record = self._remembered(manager, job)
-        elif self._is_to_come():
+        if not is_url(self._source) and self._is_to_come():
             return None
-        else:
+        if self._wanted is None:
             record = manager.read_package(job, self._path())
+        else:
+            if not is_url(self._source):
+                self._path()  # raises for a file that is missing, also if it is known what was in it
+            record = self._remembered(manager, job)
         if not manager.is_named(job, record, self._name):
             found = f"{record.name} ({record.architecture})"
             raise ResourceError(f"source {self._source} is the package {found}, wanted {self._name}")
@@ -104,7 +107,8 @@ class PackageFile:
             raise ResourceError(f"source {self._source} has sha256 {digest}, wanted {self._wanted}")
         return data
 
-    # One of a server: it is asked of its bytes once what it is.
+    # A file with a checksum: the package manager reads its bytes once, after they were compared with the checksum. A
+    # user who may write the file must not give root's parser anything else.
 
     def _remembered(self, manager: "Manager", job: "Job") -> "Record":
         from puller.resources.packages.manager import Record
@@ -112,6 +116,8 @@ class PackageFile:
         file, noop, wanted = self._file(), self._context.noop, self._wanted or ""
         known = (file.load(self._context.log, noop=noop) or {}) if file else {}
         if wanted in known:
+            if noop and not is_url(self._source):
+                self._content()  # raises for a file that the real run would not install
             return Record(*known[wanted])
         record = self._read(manager, job)
         if file and not noop:

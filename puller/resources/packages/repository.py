@@ -202,6 +202,8 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         if self._is_to_come(path):
             return _PENDING
         try:
+            if os.path.isabs(key):
+                path = _require_ours(key, path)
             return parse_key(system.read(path))
         except OSError as error:
             raise ResourceError(f"key {key} cannot be read: {reason(error)}") from error
@@ -326,6 +328,21 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     @classmethod
     def places(cls, properties: RepositoryProperties) -> Iterable[str]:
         return [path for layout in _LAYOUTS.values() for path in layout.paths(properties.name)]
+
+
+def _require_ours(key: str, path: str) -> str:
+    """Return the path of a key without links. Raises ``ResourceError`` for a key that others can exchange.
+
+    Whoever owns the key decides what the package manager installs as root.
+    """
+    from puller.system.trusted import judge  # for the few keys of this machine
+
+    if os.geteuid() != 0:
+        return path
+    judged = judge(path)
+    if judged.reason:
+        raise ResourceError(f"key {key} may be changed by others: {judged.reason}; put it into the bundle")
+    return judged.path
 
 
 def _differences(path: str, seen: Seen, wanted: bytes) -> list[Difference]:

@@ -502,17 +502,54 @@ def test_another_content_than_the_checksum_says_is_never_given_to_the_package_ma
     package: MakePackage, tmp_path: Path
 ) -> None:
     machine = a_debian()
+    machine.dpkg_deb = None  # type: ignore[method-assign, assignment]  # nothing is parsed
     source = a_file(tmp_path, "Debian")
-    resource = package(machine, source=source, checksum="0" * 64)
-    actual = resource.look()
-    with pytest.raises(ResourceError, match=f"source {source} has sha256 [0-9a-f]{{64}}, wanted 0000"):
-        resource.change(resource.differences(actual), actual)
+    for noop in (True, False):
+        with pytest.raises(ResourceError, match=f"source {source} has sha256 [0-9a-f]{{64}}, wanted 0000"):
+            package(machine, source=source, checksum="0" * 64, noop=noop).look()
     served = package(
         machine, source="http://x/tool.deb", checksum="0" * 64, context={"fetch": lambda url: b"tool 1 all"}
     )
     with pytest.raises(ResourceError, match=r"source http://x/tool\.deb has sha256"):
         served.look()
     assert machine.changed == []
+
+
+@pytest.mark.attack("packages.parser")
+def test_package_manager_parses_only_bytes_that_were_checked(
+    package: MakePackage, converge: Converge, tmp_path: Path
+) -> None:
+    """The file is exchanged after it was compared, and before it is parsed and installed."""
+    machine = a_debian()
+    path = tmp_path / a_file(tmp_path, "Debian")
+    content, parsed, parse = path.read_bytes(), [], machine.dpkg_deb
+
+    def exchange(arguments: list[str]) -> Any:
+        path.write_bytes(b"something else")
+        parsed.append(Path(arguments[-1]).read_bytes())
+        return parse(arguments)
+
+    machine.dpkg_deb = exchange  # type: ignore[method-assign]
+    checksum = hashlib.sha256(content).hexdigest()
+    properties = {
+        "source": path.name,
+        "checksum": checksum,
+        "context": {"state_directory": tmp_path / "state"},
+    }
+    resource = package(machine, **properties)
+    actual = resource.look()
+    assert parsed == [content]
+    with pytest.raises(ResourceError, match="has sha256"):
+        resource.change(resource.differences(actual), actual)
+    assert machine.changed == []
+    path.write_bytes(content)
+    assert converge(package(machine, **properties)) != []
+    path.write_bytes(b"something else")
+    with pytest.raises(ResourceError, match="has sha256"):
+        package(a_debian(), noop=True, **properties).look()
+    path.unlink()
+    with pytest.raises(ResourceError, match="is missing"):
+        package(machine, **properties).look()
 
 
 @pytest.mark.attack("data-names.package")

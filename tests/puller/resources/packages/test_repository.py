@@ -576,9 +576,10 @@ def test_sources_that_go_come_before_those_that_replace_them(make: Make) -> None
     )
     files = [make(File, {"name": f"/etc/apt/sources.list.d/{name}", **rest}) for name, rest in FILES.items()]
     by_type = {"repository": [new.properties, old.properties], "file": [file.properties for file in files]}
-    references = [str(one) for one in Repository.follows(new.properties, by_type.__getitem__)]
+    declared: Any = by_type.__getitem__  # without the spellings, for which nobody asks
+    references = [str(one) for one in Repository.follows(new.properties, declared)]
     assert references == ["repository#old", "file#/etc/apt/sources.list.d/gone.list"]
-    assert list(Repository.follows(old.properties, by_type.__getitem__)) == []
+    assert list(Repository.follows(old.properties, declared)) == []
 
 
 FILES = {
@@ -634,6 +635,30 @@ def test_what_is_no_public_key_is_never_trusted(
         resource.differences(actual)
     assert sentence in str(failure.value)
     assert etc.source.read_text() == "old\n"
+
+
+@pytest.mark.attack("packages.key-of-user")
+@pytest.mark.parametrize("what", ["file", "directory", "link"])
+def test_key_that_others_can_exchange_is_refused(
+    repository: MakeRepository, etc: Directories, tmp_path: Path, what: str
+) -> None:
+    path = tmp_path / "theirs/web.asc"
+    path.parent.mkdir()
+    path.write_text(KEY)
+    os.chown(path if what == "file" else path.parent, 65534, 65534)
+    key = path
+    if what == "link":
+        key = tmp_path / "link.asc"
+        key.symlink_to(path)
+    for noop in (True, False):
+        resource = repository(**{**WEB, "key": str(key)}, noop=noop)
+        etc.source.write_text("old\n")
+        actual = resource.look()
+        with pytest.raises(
+            ResourceError, match=r"^key .* may be changed by others: .* belongs to user 65534"
+        ):
+            resource.differences(actual)
+    assert etc.files() == {"web.sources": b"old\n"}
 
 
 def test_a_key_that_is_missing_is_a_failure(repository: MakeRepository, etc: Directories) -> None:
