@@ -35,6 +35,7 @@ from puller.state.directories import Directories
 from puller.state.lock import only_run
 from puller.state.places import PRIVATE_KEY, users_facts, users_private_key
 from puller.system.signals import Stopped, StopRequests
+from puller.system.trusted import require_trusted_directory
 from puller.values.visible import visible
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
     log = options.log()
     stops = StopRequests(log.at_once)
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    for directory in (directories.state, directories.run):
+        require_trusted_directory(directory)
     with (
         stops.handled(),
         watched_by(Fetching(log, None if options.noop else directories)),
@@ -183,6 +186,8 @@ def apply(options: ApplyOptions) -> int:
 def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
     started = time.perf_counter()
     directories = options.directories
+    for directory in (directories.state, directories.run):
+        require_trusted_directory(directory)
     with (
         _lock(directories, noop=options.noop),
         kept_results(directories.kept, noop=options.noop),

@@ -18,9 +18,9 @@ READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
-    """The content of a file of so many bytes: who has judged its size does not get more of it.
+    """Return the content of a file of ``size`` bytes.
 
-    Raises ``ChangedMeanwhile`` when somebody writes to it.
+    Raises ``ChangedMeanwhile`` if the file is shorter or longer: its size was judged before.
     """
     pieces, left = [], size + 1
     while left and (piece := stream.read(left)):
@@ -32,12 +32,15 @@ def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
 
 
 def open_regular(path: str) -> int:
-    """Open for reading what is a regular file now; never blocks on a FIFO, never follows a link."""
+    """Return a descriptor of a regular file. Raises ``ChangedMeanwhile`` for anything else, and ``OSError``."""
     return open_and_measure(path)[0]
 
 
 def open_and_measure(path: str) -> tuple[int, int]:
-    """As ``_open_regular``, with the size that the system tells, which is none for files of the kernel."""
+    """Return a descriptor as ``open_regular``, and the size, which is 0 for files of the kernel.
+
+    Raises ``ChangedMeanwhile`` for anything but a regular file, and ``OSError``.
+    """
     descriptor = os.open(path, READING)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
@@ -47,9 +50,9 @@ def open_and_measure(path: str) -> tuple[int, int]:
 
 
 def read_all(descriptor: int, size: int) -> bytes:
-    """All that can be read, and the descriptor closed: a file object asks the system for half a dozen things more.
+    """Return the whole content, and close the descriptor. A file object makes more system calls.
 
-    What has as many bytes as ``size``, and no more when one more is asked for, is at its end.
+    If the file has ``size`` bytes and one more cannot be read, it is complete.
     """
     pieces = []
     try:
@@ -65,7 +68,7 @@ def read_all(descriptor: int, size: int) -> bytes:
 
 
 def begins_with(descriptor: int, content: bytes) -> bool:
-    """Whether the next bytes that can be read are these."""
+    """Return whether the next bytes of a descriptor are ``content``."""
     rest = memoryview(content)
     while rest:
         piece = os.read(descriptor, min(len(rest), PIECE))
@@ -89,10 +92,11 @@ def copied(path: str, looked_at: os.stat_result) -> Iterator[bytes]:
 
 
 def identity(found: os.stat_result) -> tuple[int, ...]:
-    """Inode numbers are used again at once, so the time of the last change belongs to it."""
+    """Return the identity of a file. Inode numbers are used again, so the time of the last change is a part of it."""
     return found.st_dev, found.st_ino, found.st_mode, found.st_ctime_ns
 
 
 def require_same(path: str, looked_at: os.stat_result, found: os.stat_result) -> None:
+    """Raise ``ChangedMeanwhile`` if two ``stat`` results are not of one file in one state."""
     if identity(looked_at) != identity(found):
         raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")

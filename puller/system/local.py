@@ -22,7 +22,7 @@ from bundles.filesystem.atomic import (
     replace_file,
     temporary_name,
 )
-from puller.errors import ChangedMeanwhile
+from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system.file_content import (
     PIECE,
     READING,
@@ -127,7 +127,10 @@ class LocalSystem:
         finally:
             os.close(descriptor)
 
-    def read_chunks(self, path: str) -> Iterator[bytes]:
+    def read_chunks(self, path: str, looked_at: os.stat_result | None = None) -> Iterator[bytes]:
+        if looked_at is not None:
+            yield from copied(path, looked_at)
+            return
         with open(open_regular(path), "rb", buffering=0) as stream:
             while chunk := stream.read(1 << 20):
                 yield chunk
@@ -424,9 +427,16 @@ class LocalSystem:
 def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:
     """``verify`` for a copy in the open directory ``parent``, and whether the copy is still what it was.
 
-    Raises ``ResourceError`` where others could give it something else to verify.
+    Raises ``ResourceError`` where others could give it something else to verify: in the directory, or by another
+    directory in the place of one above it.
     """
+    from puller.system.trusted import judge  # for the few files that are verified
+
     require_ours(path, parent)
+    if reason := judge(os.path.dirname(path), private_group=True).way:
+        raise ResourceError(
+            f"{path}: {reason}, because others could exchange the new file while it is verified"
+        )
 
     def ask(name: str, descriptor: int) -> None:
         before = _fingerprint(descriptor)

@@ -61,10 +61,10 @@ class NoopSystem(LocalSystem):
         known = self._contents.get(path)
         return super().holds(path, content) if known is None else known[1] == content
 
-    def read_chunks(self, path: str) -> Iterator[bytes]:
+    def read_chunks(self, path: str, looked_at: os.stat_result | None = None) -> Iterator[bytes]:
         path = self._at(path)
         known = self._contents.get(path)
-        return super().read_chunks(path) if known is None else iter([known[1]])
+        return super().read_chunks(path, looked_at) if known is None else iter([known[1]])
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         path = self._at(path)

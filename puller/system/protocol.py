@@ -74,8 +74,11 @@ class System(Protocol):
     def holds(self, path: str, content: bytes) -> bool:
         """Whether what was just looked at, and was a regular file, has this content and no more."""
 
-    def read_chunks(self, path: str) -> Iterator[bytes]:
-        """The content of a regular file, piece by piece."""
+    def read_chunks(self, path: str, looked_at: os.stat_result | None = None) -> Iterator[bytes]:
+        """Yield the content of a regular file, piece by piece.
+
+        With ``looked_at``, a file that is another one by now, or is written to meanwhile, is an error.
+        """
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         """The entries of a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""

@@ -25,6 +25,8 @@ class Judged(msgspec.Struct, frozen=True):
     found: os.stat_result
     reason: str
     """Why it must not be read or run; empty when it may."""
+    way: str = ""
+    """Why another one can be put in its place; empty when only root can do so."""
 
 
 def judge(path: str, *, private_group: bool = False) -> Judged:
@@ -38,7 +40,8 @@ def judge(path: str, *, private_group: bool = False) -> Judged:
     try:
         walk.go()
         found = os.fstat(walk.here)
-        return Judged(walk.real, found, walk.reason or _distrust(walk.real, found, walk.group))
+        reason = walk.reason or _distrust(walk.real, found, walk.group)
+        return Judged(walk.real, found, reason, walk.reason)
     finally:
         os.close(walk.here)
 
@@ -71,6 +74,27 @@ def trusted(path: Path) -> Path:
     if judged.reason:
         raise ConfigurationError(f"{path}: is not read: {judged.reason}")
     return Path(judged.path)
+
+
+def require_trusted_directory(path: Path) -> None:
+    """Raise ``ConfigurationError`` if another user can write to a directory of Puller, or put another in its place.
+
+    A directory that does not exist yet is judged by the directories above it. Only root requires this.
+    """
+    if os.geteuid() != 0:
+        return
+    existing = path
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    try:
+        judged = judge(os.fspath(existing))
+    except OSError:  # who opens it reports it
+        return
+    reason = judged.reason
+    if existing != path and judged.found.st_mode & stat.S_ISVTX:
+        reason = _distrust_of_owner(judged.path, judged.found)  # such as /tmp, in which nobody can replace it
+    if reason:
+        raise ConfigurationError(f"{path}: is not used: {reason}")
 
 
 def find_trusted(path: str) -> Path:

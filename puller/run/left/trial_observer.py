@@ -193,7 +193,9 @@ class TrialObserver:
                 self._warn(f"{path}: {lost}, so it cannot be restored if {self._began.version} is given up")
             return msgspec.structs.replace(line, lost=lost)
         self._begin()
-        copy = self._copies.copy(system.read_chunks(path))
+        # A parameter of the kernel has no size, and nobody can replace it.
+        looked_at = None if is_parameter(path) else found
+        copy = self._copies.copy(system.read_chunks(path, looked_at))
         return msgspec.structs.replace(line, copy=copy, size=found.st_size)
 
     def _keep_edits_of_others(

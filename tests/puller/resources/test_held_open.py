@@ -404,3 +404,40 @@ def test_the_attributes_of_an_unknown_owner_are_refused(place: Place) -> None:
     assert found is not None
     with pytest.raises(ResourceError, match="has 2 names"):
         system.set_attributes(path, Attributes(0, 0, 0o644), found)
+
+
+# Names that a user can exchange
+
+
+@pytest.mark.attack("races.swap")
+def test_a_copy_below_a_home_is_not_validated(place: Place) -> None:
+    """The directory is root's, and a user can put another one in its place."""
+    os.chown(place.path.parent, 0, 0)
+    resource = file(content=CONTENT.decode(), validate="true {}")(place, "0644")
+    code, output = place.apply(resource)
+    assert code != 0
+    assert "because others could exchange the new file while it is verified" in output
+    assert not place.path.exists()
+
+
+@pytest.mark.attack("state.planted")
+@pytest.mark.parametrize("name", ["", "new/deep"])
+def test_a_state_directory_of_a_user_is_not_used(name: str, place: Place) -> None:
+    state = place.home / name if name else place.home
+    resource = file(content="x")(place, "0644")
+    code, output = place.apply(resource, "--state-directory", str(state))
+    assert (code, "is not used" in output) == (78, True)
+    assert not place.path.exists()
+
+
+@pytest.mark.attack("races.swap")
+def test_a_file_that_is_exchanged_is_not_kept_for_a_trial(place: Place) -> None:
+    """A user moves a secret of root to a managed path, and would get it back as an own file."""
+    place.put(JOE, JOE, 0o644)
+    system, path = LocalSystem(), str(place.path)
+    found = system.lstat(path)
+    secret = place.path.with_name("secret")
+    secret.write_bytes(EVIL)
+    os.replace(secret, place.path)
+    with pytest.raises(ChangedMeanwhile):
+        b"".join(system.read_chunks(path, found))
