@@ -9,8 +9,11 @@
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration
 from puller.manifest.implied_order import has_own
+from puller.resources.base import Properties
+from puller.resources.registry import find_type
 from puller.resources.spellings import Spellings
 
 Key = tuple[str, Hashable]
@@ -56,6 +59,24 @@ def objects_of(declarations: Sequence[Declaration], spellings: Spellings) -> dic
             if identity != properties.name:
                 objects[id(declaration)] = kind.type_name, identity
     return objects
+
+
+def identity_of(reference: str, spellings: Spellings) -> Key | None:
+    """Return the object that a reference of an earlier run means; ``None`` if its type is unknown now."""
+    type_name, _, name = reference.partition("#")
+    try:
+        kind = find_type(type_name)
+    except ConfigurationError:  # a type of another distribution that cannot be used now
+        return None
+    if kind is None:
+        return None
+    properties: Properties = Properties(name=name)
+    if has_own(kind, "identity"):
+        try:
+            properties = kind.properties_type(name=name)
+        except TypeError:  # its name does not identify it alone
+            return None
+    return type_name, kind.identity(properties, spellings)
 
 
 def key_of(declaration: Declaration) -> Key:

@@ -9,6 +9,8 @@ import msgspec
 
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.identities import Key, identity_of, key_of, objects_of, spellings_of
+from puller.resources.spellings import Spellings
 from puller.resources.tree_paths import parents
 from puller.values.removed import ABSENT
 
@@ -76,21 +78,24 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _places(self) -> list[str]:
-        return sorted(place for one in self._all() for place in one.type.places(one.properties))
+        real = self._real
+        return sorted(real.of(place) for one in self._all() for place in one.type.places(one.properties))
 
     @cached_property
     def _filled(self) -> frozenset[str]:
-        return frozenset(directory for one in self._all() for directory in one.type.fills(one.properties))
+        real = self._real
+        return frozenset(real.of(path) for one in self._all() for path in one.type.fills(one.properties))
 
     @cached_property
     def _purged(self) -> frozenset[str]:
         purging = (one for one in self._all() if getattr(one.properties, "purge", False))
-        return frozenset(place for one in purging for place in one.type.places(one.properties))
+        return frozenset(self._real.of(place) for one in purging for place in one.type.places(one.properties))
 
     def part_in(self, path: str) -> "Part":
         """The part that declared resources have in a path."""
         from puller.run.left.decisions import Declared as Part
 
+        path = self._real.of(path)
         if path in self._whole:
             return Part.WHOLE
         if self.has_place(path) or self.has_below(path):
@@ -106,22 +111,25 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def has_place(self, path: str) -> bool:
         """Whether a resource is declared at a path."""
+        path = self._real.of(path)
         return any(place == path for place in self._places_from(path))
 
     @cached_property
     def _whole(self) -> frozenset[str]:
-        return whole_paths(self._all())
+        return frozenset(map(self._real.of, whole_paths(self._all())))
 
     def has_below(self, path: str) -> bool:
         """Whether a resource is declared below a directory."""
+        path = self._real.of(path)
         return any(place.startswith(f"{path}/") for place in self._places_from(f"{path}/"))
 
     def fills(self, path: str) -> bool:
         """Whether a path is below a directory that a resource fills with its own files."""
-        return _is_below(path, self._filled)
+        return _is_below(self._real.of(path), self._filled)
 
     def fills_at(self, path: str) -> bool:
         """Whether a resource fills a path, a directory above it, or one below it."""
+        path = self._real.of(path)
         below = f"{path}/"
         return (
             path in self._filled or self.fills(path) or any(each.startswith(below) for each in self._filled)
@@ -129,12 +137,42 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def replaces_parent(self, path: str) -> bool:
         """Whether a file or link is declared where a path has a parent directory."""
-        return _is_below(path, self._plain)
+        return _is_below(self._real.of(path), self._plain)
 
     @cached_property
     def _plain(self) -> frozenset[str]:
         plain = (one for one in self._all() if one.type.type_name in ("file", "link") and can_be_left(one))
-        return frozenset(one.properties.name for one in plain if one.properties.ensure != "directory")
+        names = (one.properties.name for one in plain if one.properties.ensure != "directory")
+        return frozenset(map(self._real.of, names))
+
+    @cached_property
+    def _real(self) -> Spellings:
+        """Canonical paths: a leftover may be declared now with another spelling of its path."""
+        return self._spellings
+
+    @cached_property
+    def _spellings(self) -> Spellings:
+        declarations = [*self._all()]
+        facts = declarations[0].home.scope.facts if declarations else {}
+        return spellings_of(declarations, facts)
+
+    def find_successor(self, reference: str) -> str | None:
+        """Return the declared resource that manages the object of a reference under another name."""
+        if not any(reference.startswith(f"{type_name}#") for type_name in self._types):
+            return None
+        managed = identity_of(reference, self._spellings)
+        return self._objects.get(managed) if managed is not None else None
+
+    @cached_property
+    def _types(self) -> frozenset[str]:
+        return frozenset(one.type.type_name for one in self._all())
+
+    @cached_property
+    def _objects(self) -> Mapping[Key, str]:
+        """The references of declared resources, by their objects."""
+        declarations = [one for one in self._all() if can_be_left(one)]
+        objects = objects_of(declarations, self._spellings)
+        return {objects.get(id(one), key_of(one)): str(one.reference) for one in declarations}
 
     def of_type(self, type_name: str) -> Sequence[Any]:
         """The properties of all resources of a type."""

@@ -96,6 +96,8 @@ class Managed:
         self._noop = noop
         self._bundles = (self._file.load(warn, noop=noop) or _Document()).bundles
         self._makings = directories.makings
+        self._renamed: dict[str, str] = {}
+        """The earlier references of objects that are declared with another name now."""
         self._is_changed = self._makings.exists() and self._take_over()
 
     def journal(self) -> "MakingsJournal":
@@ -164,9 +166,17 @@ class Managed:
                 continue
             names = declared.names | self._declared_elsewhere(declared)
             new = () if bundle in declared.incomplete else self._leave(resources, names)
-            if left := [*new, *(one for one in resources.left if one.reference not in names)]:
+            left = [*new, *(one for one in resources.left if one.reference not in names)]
+            if left := [one for one in left if not self._is_renamed(one.reference, declared)]:
                 found[bundle] = left
         return found
+
+    def _is_renamed(self, reference: str, declared: Declared) -> bool:
+        """Whether a declared resource manages the object under another name. Note where the object came from."""
+        successor = declared.find_successor(reference)
+        if successor is not None:
+            self._renamed[successor] = reference
+        return successor is not None
 
     def _leave(self, resources: Resources, names: Collection[str]) -> Iterator[Left]:
         since = written(datetime.now(UTC))
@@ -247,7 +257,8 @@ class Managed:
         return Resources(names, removed, origins, subscribers, left, paths)
 
     def _origin(self, reference: str, seen: Collection[str], made: Collection[str]) -> str:
-        if (known := self._origins.get(reference)) is not None:
+        known = self._origins.get(reference) or self._origins.get(self._renamed.get(reference, ""))
+        if known is not None:
             return known
         if reference in made:
             return _MADE

@@ -153,7 +153,7 @@ class Planner:
 
     def _resource(self, undo: Undo, line: Made | Was | Done) -> tuple[Action, Step | None]:
         before = {Made: Before.ABSENT, Was: Before.PRESENT, Done: Before.UNKNOWN}[type(line)]
-        is_declared = line.reference in self._declared.names
+        is_declared = line.reference in self._declared.names or self._declared.find_successor(line.reference)
         part = decisions.Declared.WHOLE if is_declared else decisions.Declared.NOTHING
         action = decisions.decide(undo.ending, before, Now.AS_TRIAL, part)
         if isinstance(line, Was):
