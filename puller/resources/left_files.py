@@ -14,6 +14,7 @@ import msgspec
 from puller.resources.base import Difference, Properties, Resource
 from puller.resources.receipts import Receipt, Receipts, own_file
 from puller.resources.tree_paths import parents, printable
+from puller.system.real_paths import RealPaths
 
 
 class LeftState(msgspec.Struct, frozen=True):
@@ -39,10 +40,11 @@ class LeftFiles(Resource[Properties, LeftState]):
         receipt, system = self._receipts.load(), self.context.system
         if not receipt.root:
             return LeftState(receipt, system.lstat(self.properties.name) is not None)
-        declared = {*self.context.declared("file")}
+        real = RealPaths()
+        declared = {real.of(name) for name in self.context.declared("file")}
         files = {}
         for path in receipt.files:
-            if self._path(receipt, path) not in declared and (
+            if real.of(self._path(receipt, path)) not in declared and (
                 found := own_file(system, receipt.root, path, receipt)
             ):
                 files[path] = found
@@ -56,12 +58,13 @@ class LeftFiles(Resource[Properties, LeftState]):
     ) -> dict[str, os.stat_result]:
         """The directories in which nothing else is than what goes."""
         kept = {above for path in declared for above in parents(path)} | declared
+        real = RealPaths()
         going = {self._path(receipt, path) for path in files}
         emptied = {}
         for path in sorted(receipt.directories, reverse=True):
             place, system = self._path(receipt, path), self.context.system
             found = system.lstat(place)
-            if found is None or not stat.S_ISDIR(found.st_mode) or place in kept:
+            if found is None or not stat.S_ISDIR(found.st_mode) or real.of(place) in kept:
                 continue
             if all(f"{place}/{name}" in going for name, _ in system.children(place)):
                 emptied[path] = found

@@ -17,6 +17,7 @@ from puller.resources.archives.properties import ArchiveProperties
 from puller.resources.archives.receipts import Filling, Place, Receipts
 from puller.resources.archives.steps import ArchiveState
 from puller.resources.base import Difference
+from puller.system.real_paths import RealPaths
 from puller.system.safe_paths import open_safely
 
 
@@ -62,8 +63,9 @@ class LeftArchive(Archive):
         """The paths below a directory that another archive has brought, or a file resource takes care of."""
         others = (other for other in place.fillings if other.archive != self.properties.name)
         wanted = {path for other in others for path in self._receipts.members(place, other) or ()}
-        above = f"{place.directory.rstrip('/')}/"
-        managed = (name for name in self.context.declared("file") if name.startswith(above))
+        real = RealPaths()
+        above = f"{real.directory(place.directory).rstrip('/')}/"
+        managed = (path for path in map(real.of, self.context.declared("file")) if path.startswith(above))
         return wanted | {name.removeprefix(above) for name in managed}
 
     def differences(self, actual: ArchiveState, *, refresh: bool = False) -> Sequence[Difference]:
