@@ -24,13 +24,14 @@ _LARGEST_JOURNAL = 64 * 1024 * 1024  # bytes
 _LOSS = "what the bundle on trial has changed before cannot be undone"
 
 
-class Began(msgspec.Struct, frozen=True, tag="began", omit_defaults=True):
+class Began(msgspec.Struct, frozen=True, tag="began"):
     """A bundle on trial changes things from here on."""
 
     version: str
     sha256: str
     back: str = ""
     """The SHA-256 of the bundle to roll back to; empty for the first bundle on a host."""
+    format: int = 2
 
 
 class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):

@@ -1,0 +1,344 @@
+"""Each type through the endings of a trial, with other bundles and people in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from puller.resources.kernel import module_files
+from puller.resources.services import cron
+from puller.system.protocol import Attributes
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher, WebServer
+
+writer: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/archivewriter.py")))
+MACHINE = "{{ facts.machine }}"
+OWNED = {"owner": os.geteuid(), "group": os.getegid()}
+FAILS = {"exec": [{"fails": {"command": "false"}}]}
+BAD = {"exec": [{"true": {"health_checks": [{"command": "sh -c 'exit 2'"}]}}]}
+TREE = {"tree/b": b"1\n", "tree/sub/d": b"1\n"}
+SHARED = "# by hand\n[one]\n"
+
+
+def file(name: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"file": [{f"{MACHINE}/{name}": {**OWNED, "mode": "0644", "content": content, **more}}]}
+
+
+def tree(**more: Any) -> dict[str, Any]:
+    said = {**OWNED, "mode": "0644", "ensure": "directory", "source": "tree", "recurse": True, **more}
+    return {"file": [{f"{MACHINE}/T": said}]}
+
+
+def setting(key: str, value: str, path: str = "shared.ini", **more: Any) -> dict[str, Any]:
+    said = {
+        "path": f"{MACHINE}/{path}",
+        "format": "ini",
+        "section": "one",
+        "key": key,
+        "value": value,
+        **more,
+    }
+    return {"setting": [{key: said}]}
+
+
+OBJECTS: dict[str, dict[str, Any]] = {
+    "file": file("T", "1\n"),
+    "directory": {"file": [{f"{MACHINE}/T": {**OWNED, "mode": "0755", "ensure": "directory"}}]},
+    "link": {"link": [{f"{MACHINE}/T": {"target": "z"}}]},
+    "tree": tree(),
+    "tree that purges": tree(purge=True, force=True),
+    "scaffold": {
+        "scaffold": [{f"{MACHINE}/T": {"source": "tree", "engine": "jinja", "mode": "0644", **OWNED}}]
+    },
+    "line": {"line": [{"l": {"path": f"{MACHINE}/shared.ini", "line": "# mine"}}]},
+    "line of a new file": {"line": [{"l": {"path": f"{MACHINE}/T", "line": "# mine", "create": True}}]},
+    "block": {"block": [{"b": {"path": f"{MACHINE}/shared.ini", "content": "# x\n# y\n"}}]},
+    "setting": setting("mine", "1"),
+    "cron": {"cron": [{"job": {"schedule": "@hourly", "command": "true"}}]},
+    "kernel module": {"kernel_module": [{"foo": {"options": ["a=1"]}}]},
+    "sysctl": {"sysctl": [{"vm.swappiness": {"value": 10, "path": f"{MACHINE}/sysctl.conf"}}]},
+}
+KINDS = [*OBJECTS]
+
+
+class Story:
+    """A host, its machine, and the versions that are published for it."""
+
+    def __init__(self, host: Host, publisher: Publisher) -> None:
+        self.host, self.publisher, self.machine = host, publisher, host.machine
+        host.machine.mkdir()
+        (host.machine / "cron.d").mkdir()
+        (host.machine / "shared.ini").write_text(SHARED)
+        (host.machine / "sysctl.conf").write_text("# by hand\n")
+
+    def publish(self, version: str, *resources: dict[str, Any], name: str = "web", **more: Any) -> None:
+        manifest = {"removed": "absent", "resources": [file(f"z-{name}", "z"), *resources], **more}
+        self.publisher.publish(f"{version}.0.0", json.dumps(manifest), name=name, files=TREE)
+
+    def run(self, *expected: int) -> str:
+        outcome = self.host.run()
+        assert outcome.status in (expected or (0,)), outcome.output
+        return str(outcome.output)
+
+    def settle(self, *expected: int) -> dict[str, object]:
+        """The machine after a dry run, a run, and one more that has nothing to do."""
+        predicted = self.host.run("--noop").output.count(" would change ensure=")
+        output = self.run(*expected)
+        changed = output.count(" changed ensure=")
+        assert changed == predicted, output
+        found = self.picture()
+        again = self.host.run("--detailed-exitcodes")
+        assert again.status in (0, 20), again.output
+        assert self.picture() == found
+        return found
+
+    def picture(self) -> dict[str, object]:
+        """Kinds, modes and contents; empty directories of the kernel's configuration stay by design."""
+        found: dict[str, object] = {}
+        for path in sorted(self.machine.rglob("*")):
+            mode = path.lstat().st_mode
+            content = os.readlink(path) if stat.S_ISLNK(mode) else path.read_text() if path.is_file() else ""
+            found[str(path.relative_to(self.machine))] = (stat.S_IFMT(mode), content)
+        return {
+            name: value for name, value in found.items() if not name.startswith(("etc", "proc")) or value[1]
+        }  # type: ignore[index]
+
+    def left(self) -> list[str]:
+        left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
+        return [one["reference"] for one in left]
+
+
+@pytest.fixture
+def story(host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> Story:
+    monkeypatch.setattr(module_files, "ROOT", str(host.machine))
+    monkeypatch.setattr(cron, "DIRECTORY", str(host.machine / "cron.d"))
+    monkeypatch.setattr(cron, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
+    monkeypatch.setattr("puller.system.kernel_files.PROC_SYS", str(host.machine / "proc"))
+    (host.machine / "proc/vm").mkdir(parents=True)
+    (host.machine / "proc/vm/swappiness").write_text("60\n")
+    for path in sorted((host.machine).rglob("*")):
+        assert path.exists()
+    os.rename(host.machine, f"{host.machine}.made")
+    found = Story(host, publisher)
+    os.rename(f"{host.machine}.made/proc", host.machine / "proc")
+    os.rmdir(f"{host.machine}.made")
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kind: str) -> None:
+    story.publish("1")
+    story.run()
+    story.publish("2", OBJECTS[kind], FAILS)
+    story.run(6)
+    on_trial = story.picture()
+    story.publish("3", OBJECTS[kind])
+    assert story.settle() == on_trial
+    assert story.left() == []
+    story.publish("4")
+    after = story.settle()
+    story.publish("5", OBJECTS[kind])
+    assert story.settle() == on_trial
+    story.publish("6")
+    assert story.settle() == after
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_of_a_trial_goes_with_the_next_version(story: Story, kind: str) -> None:
+    story.publish("1")
+    story.run()
+    before = story.picture()
+    story.publish("2", OBJECTS[kind], FAILS)
+    story.run(6)
+    story.publish("3")
+    after = story.settle()
+    assert {name: value for name, value in after.items() if "proc/" not in name} == {
+        name: value for name, value in before.items() if "proc/" not in name
+    }
+    assert story.left() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", ["given up", "rolled back"])
+def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: str) -> None:
+    story.publish("1")
+    story.run()
+    before = story.picture()
+    story.publish("2", OBJECTS[kind], BAD if ending == "given up" else FAILS)
+    story.run(7 if ending == "given up" else 6)
+    if ending == "rolled back":
+        story.host.puller("rollback", "web")
+    assert story.picture() == before
+    assert story.settle(20) == before
+    assert story.left() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> None:
+    story.publish("1", OBJECTS[kind])
+    story.run()
+    for version in ("2", "3"):
+        story.publish(version, FAILS)
+        story.run(4)
+        story.run(4)
+    story.publish("4")
+    gone = story.settle()
+    assert not any(
+        name == "T" or name.startswith(("T/", "cron.d/")) for name in gone if kind != "line of a new file"
+    )
+    assert story.left() == []
+    story.publish("5", file("more", "x"))
+    assert {name: each for name, each in story.settle().items() if name != "more"} == gone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", ["given up", "rolled back"])
+def test_a_leftover_of_a_trial_is_back_after_a_rollback(story: Story, kind: str, ending: str) -> None:
+    story.publish("1", OBJECTS[kind])
+    story.run()
+    before = story.picture()
+    story.publish("2", BAD if ending == "given up" else FAILS)
+    story.run(7 if ending == "given up" else 4)
+    if ending == "rolled back":
+        story.host.puller("rollback", "web")
+    assert story.picture() == before
+    assert story.settle(20) == before
+    story.publish("3")
+    story.settle()
+    assert story.left() == []
+
+
+SHARED_KINDS = ["line", "block", "setting"]
+
+
+@pytest.mark.parametrize("kind", SHARED_KINDS)
+@pytest.mark.parametrize("ending", ["replaced", "rolled back"])
+@pytest.mark.parametrize("hand", ["a person", "another bundle"])
+def test_edits_of_others_during_a_trial_stay(story: Story, kind: str, ending: str, hand: str) -> None:
+    story.host.configure(bundles=[{"name": "web"}, {"name": "base"}])
+    story.publish("1", name="web")
+    story.publish("1", setting("gone", "1"), setting("kept", "1"), name="base")
+    story.run()
+    story.publish("2", OBJECTS[kind], FAILS)
+    story.run(6)
+    shared = story.machine / "shared.ini"
+    if hand == "a person":
+        shared.write_text(shared.read_text().replace("# by hand", "# by hand\n# a person"))
+    else:
+        story.publish("2", setting("kept", "2"), setting("new", "1"), name="base")
+        story.run(6)
+    if ending == "rolled back":
+        story.host.puller("rollback", "web")
+    else:
+        story.publish("3")
+    story.settle(0, 20)
+    text = shared.read_text()
+    expected = ["kept = 1", "gone = 1"] if hand == "a person" else ["kept = 2", "new = 1"]
+    extra = ["# a person"] if hand == "a person" else []
+    assert sorted(text.splitlines()) == sorted(["# by hand", *extra, "[one]", *expected])
+
+
+def test_a_path_that_somebody_replaced_stays_and_fails_no_run(story: Story) -> None:
+    story.publish("1")
+    story.run()
+    (story.machine / "T").write_text("before\n")
+    story.publish("2", OBJECTS["file"], FAILS)
+    story.run(6)
+    (story.machine / "T").unlink()
+    (story.machine / "T").mkdir()
+    (story.machine / "T/precious").touch()
+    outcome = story.host.puller("rollback", "web")
+    assert "somebody else has changed it since" in outcome.output
+    story.settle(20)
+    assert (story.machine / "T/precious").exists()
+
+
+def test_what_took_the_place_of_a_leftover_stays(story: Story) -> None:
+    """A file that had to go, and a link at its path that was declared last with ``keep``."""
+    story.publish("1", OBJECTS["file"])
+    story.run()
+    story.publish("2", {"link": [{f"{MACHINE}/T": {"target": "z", "removed": "keep", "force": True}}]})
+    story.settle()
+    story.publish("3")
+    story.settle()
+    assert os.readlink(story.machine / "T") == "z"
+    assert [reference.partition("#")[0] for reference in story.left()] == ["link"]
+
+
+def test_a_first_version_on_trial_is_undone_by_the_next(story: Story) -> None:
+    before = story.picture()
+    story.publish("1", *(OBJECTS[kind] for kind in ("file", "line", "setting")), FAILS)
+    story.run(6)
+    story.publish("2")
+    after = story.settle()
+    assert {name: each for name, each in after.items() if name != "z-web"} == before
+    assert story.left() == []
+
+
+def archive(web: WebServer, version: int, digest: str) -> dict[str, Any]:
+    said = {
+        "url": f"{web.url}/archives/{version}.tar.gz",
+        "checksum": digest,
+        "extract_parent": f"{MACHINE}/app",
+    }
+    return {
+        "archive": [{f"{MACHINE}/app-{version}.tar.gz": {**OWNED, **said, "creates": f"{MACHINE}/app/bin"}}]
+    }
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("on_trial", [True, False])
+def test_an_application_stays_until_its_successor_is_there(
+    story: Story, web: WebServer, is_there: bool, on_trial: bool
+) -> None:
+    """``on_trial``: the version that brought it has not passed."""
+    import hashlib
+
+    story.publish("1")
+    story.run()
+    data = {
+        number: writer.gzip(writer.tar(writer.Member("bin", f"{number}\n".encode()))) for number in (1, 2)
+    }
+    digests = {number: hashlib.sha256(each).hexdigest() for number, each in data.items()}
+    story.publish("2", archive(web, 1, digests[1]), *([FAILS] if on_trial else []))
+    (web.root / "archives").mkdir(exist_ok=True)
+    (web.root / "archives/1.tar.gz").write_bytes(data[1])
+    story.run(6 if on_trial else 0)
+    story.publish("3", archive(web, 2, digests[2]))
+    if is_there:
+        (web.root / "archives").mkdir(exist_ok=True)
+        (web.root / "archives/2.tar.gz").write_bytes(data[2])
+    story.run(0 if is_there else 4)
+    assert (story.machine / "app/bin").read_text() == ("2\n" if is_there else "1\n")
+    assert (story.machine / "app-1.tar.gz").exists() is not is_there
+    assert bool(story.left()) is not is_there
+
+
+def test_exit_status_of_several_bundles_counts_all_changes(story: Story) -> None:
+    story.host.configure(bundles=[{"name": "web"}, {"name": "base"}])
+    story.publish("1", FAILS)
+    story.publish("1", name="base")
+    story.run(6)
+    story.publish("2", file("more", "x"), name="base")
+    story.run(6)
+    story.run(4)
+
+
+def test_reversals_are_counted_beside_resources(story: Story) -> None:
+    story.publish("1", OBJECTS["tree"], OBJECTS["line"])
+    story.run()
+    story.publish("2")
+    output = story.run()
+    assert "web 2.0.0: 1 resources, 1 stable, 0 changed, 2 taken back in" in output
+    assert str(story.host.state) not in json.dumps(story.host.report()["bundles"])
+    assert {
+        event["reversal"] for event in story.host.report()["bundles"][0]["events"] if "reversal" in event
+    } == {True}
