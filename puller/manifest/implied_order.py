@@ -4,7 +4,7 @@ It holds where the manifest says nothing else: of a cycle that it is a part of, 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from puller.manifest.declaration import Declaration
@@ -36,6 +36,7 @@ def _implied(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
     waiting = {one for one in types if has_own(one, "follows")}
     if not waiting:
         return {}
+    covering = {one for one in types if has_own(one, "covers")}
     index_of = {declaration.reference: index for index, declaration in enumerate(declarations)}
     declared = DeclaredResources(declarations, Spellings({}))
     found: dict[int, list[int]] = {}
@@ -45,7 +46,40 @@ def _implied(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
             others = [index_of[name] for name in names if name in index_of]
             if others := [other for other in others if other != index]:
                 found[index] = others
+    if covering:
+        _add_covered(declarations, covering, found)
     return found
+
+
+def _add_covered(
+    declarations: Sequence[Declaration], covering: Collection[ResourceType], edges: dict[int, list[int]]
+) -> None:
+    """Add that resources come after the mount that covers their path, and before the mount that needs it."""
+    covers: dict[str, list[int]] = {}
+    needs: dict[str, list[int]] = {}
+    for index, declaration in enumerate(declarations):
+        if declaration.type in covering and declaration.loop is None:
+            for path in declaration.type.covers(declaration.properties):
+                covers.setdefault(path, []).append(index)
+            for needed in declaration.type.needs(declaration.properties):
+                for path in _at_and_above(needed):
+                    needs.setdefault(path, []).append(index)
+    for index, declaration in enumerate(declarations):
+        if declaration.type in covering or declaration.loop is not None:
+            continue
+        for place in declaration.type.places(declaration.properties):
+            above = [other for path in _at_and_above(place) for other in covers.get(path, ())]
+            if above:
+                edges.setdefault(index, []).extend(above)
+            for mount in needs.get(place, ()):
+                if mount not in above:
+                    edges.setdefault(mount, []).append(index)
+
+
+def _at_and_above(path: str) -> Iterator[str]:
+    while len(path) > 1:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def properties_by_type(declarations: Sequence[Declaration]) -> dict[str, list[Any]]:

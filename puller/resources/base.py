@@ -390,6 +390,21 @@ class Resource(ABC, Generic[P, S]):
         return ()
 
     @classmethod
+    def covers(cls, properties: Any) -> Iterable[str]:
+        """Return the directories whose files appear with the resource, such as a mount point.
+
+        Resources at or below them come after it, where the manifest says nothing else.
+        """
+        del properties
+        return ()
+
+    @classmethod
+    def needs(cls, properties: Any) -> Iterable[str]:
+        """Return the paths that the resource uses: resources at or above them come before it, unless it covers them."""
+        del properties
+        return ()
+
+    @classmethod
     def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
         """Resources that cannot both be as they want: their properties, and a sentence for the second.
 

@@ -56,8 +56,6 @@ class Command(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     """Added to ``base_environment``; ``PATH`` in it is also where the program is searched."""
     directory: str = "/"
-    directory_owner: int | None = None
-    """The uid that must own the directory when the command starts; ``None`` accepts every owner."""
     timeout: float = 300.0
     output_limit: int = 256 * 1024
     """Of each of stdout and stderr the last so many bytes are kept."""
@@ -65,6 +63,8 @@ class Command(msgspec.Struct, frozen=True):
     """The whole of its standard input, which may be secret; nothing is like ``/dev/null``."""
     identity: Identity | None = None
     """The user that it runs as, with their groups, home and shell; the one that Puller runs as when not given."""
+    directory_owner: int | None = None
+    """The uid that must own the directory when the command starts; ``None`` accepts every owner."""
 
     def __repr__(self) -> str:
         """The words of it, and nothing that may be secret."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from puller.system.commands import Command, Completed
     from puller.system.identity import Identity
 
+EMPTY_DIRECTORY = "empty directory"
+"""The kind of a directory in which an empty file system would have been mounted."""
 _MOST_LINKS = 40  # as many as the kernel follows
 
 
@@ -39,12 +41,12 @@ class NoopSystem(LocalSystem):
         if path in self._contents:
             known = self._contents[path]
             return known and known[0]
-        return super().lstat(path)
+        return None if self._is_hidden(path) else super().lstat(path)
 
     def is_directory(self, path: str) -> bool:
         path = self._through(path)
         expected = self._expectation(path)
-        return super().is_directory(path) if expected is None else expected == "directory"
+        return super().is_directory(path) if expected is None else expected in ("directory", EMPTY_DIRECTORY)
 
     def exists(self, path: str) -> bool:
         path = self._through(path)
@@ -68,7 +70,8 @@ class NoopSystem(LocalSystem):
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         path = self._at(path)
-        found = super().children(path)
+        is_empty = self._expected.get(path) == EMPTY_DIRECTORY or self._is_hidden(path)
+        found = [] if is_empty else super().children(path)
         if not self._contents:
             return found
         prefix = f"{path}/"
@@ -134,8 +137,18 @@ class NoopSystem(LocalSystem):
         while path != "/":
             path = os.path.dirname(path)
             if above := self._expected.get(path):
-                return "absent" if above == "absent" else None
+                return "absent" if above in ("absent", EMPTY_DIRECTORY) else None
         return None
+
+    def _is_hidden(self, path: str) -> bool:
+        """Whether a new file system would hide the file that is at a path now."""
+        if EMPTY_DIRECTORY not in self._expected.values():
+            return False
+        while path != "/":
+            path = os.path.dirname(path)
+            if self._expected.get(path) == EMPTY_DIRECTORY:
+                return True
+        return False
 
     def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
         self._accounts[kind][name] = number

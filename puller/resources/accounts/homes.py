@@ -52,9 +52,22 @@ def clear_for_new(home: str, uid: int | None, context: Context) -> None:
         context.system.remove(home, found)
 
 
+def is_own_already(user: User, new: str, known: Known, context: Context) -> bool:
+    """Return whether another directory is the user's alone, so that it can become the home without a move.
+
+    It is a home from earlier, for example. The present home must be missing or empty, as two homes are not merged.
+    """
+    present = find_home(user.home, context)
+    if present is not None and (not stat.S_ISDIR(present.st_mode) or context.system.children(user.home)):
+        return False
+    return find_home(new, context) is not None and not _why_not_own(user, new, known, context)
+
+
 def require_movable(user: User, new: str, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` where the home of a user cannot be moved, or is not theirs alone."""
     require_parent(new, context)
+    if is_own_already(user, new, known, context):
+        return
     if context.system.exists(new):
         raise ResourceError(f"home {new} exists, so that of {user.name} is not moved there")
     if find_home(user.home, context) is not None:
@@ -68,16 +81,16 @@ def require_removable(user: User, known: Known, context: Context) -> None:
 
 
 def _require_own(user: User, what: str, known: Known, context: Context) -> None:
-    if why := _why_not_own(user, known, context):
+    if why := _why_not_own(user, user.home, known, context):
         raise ResourceError(f"home {user.home} of {user.name} {why}, so it is not {what}")
     from puller.system.mounts import refuse_mounted  # for the few homes that go
 
     refuse_mounted(user.home, what)
 
 
-def _why_not_own(user: User, known: Known, context: Context) -> str:
-    """What is wrong with a home that is there; empty when it is the user's alone, in a directory of root's."""
-    home, found = user.home, find_home(user.home, context)
+def _why_not_own(user: User, home: str, known: Known, context: Context) -> str:
+    """Return why an existing home is not the user's alone, in a directory of root; empty if it is."""
+    found = find_home(home, context)
     above = context.system.lstat(os.path.dirname(home))
     if home == "/" or not os.path.isabs(home) or os.path.normpath(home) != home:
         return "is not a plain path of its own"

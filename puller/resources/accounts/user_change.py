@@ -110,11 +110,17 @@ class UserChange:
             elif name == "groups":
                 yield from self._group_options()
             elif name == "home" and difference.actual != "missing":
-                yield from ("-d", str(wanted), *(["-m"] if manages_home(self._properties) else []))
+                yield from ("-d", str(wanted), *(["-m"] if self._moves_home_to(str(wanted)) else []))
             elif name == "expires":
                 yield from ("-e", _day(str(wanted)))
             elif name == "locked" and not has_password:
                 yield "-L" if wanted else "-U"
+
+    def _moves_home_to(self, home: str) -> bool:
+        user = self._actual.found
+        if user is None or not manages_home(self._properties):
+            return False
+        return not homes.is_own_already(user, home, Known(self._context), self._context)
 
     def _group_options(self) -> Iterator[str]:
         groups = dict.fromkeys(self._properties.groups or ())

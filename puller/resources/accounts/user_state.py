@@ -58,8 +58,14 @@ def look_at(properties: UserProperties, context: Context) -> UserState:
     )
 
 
+NO_HOME = "/nonexistent"
+"""The home of users without a home. Distributions rely on it being missing (Debian policy 9.2.3)."""
+
+
 def manages_home(properties: UserProperties) -> bool:
     """Whether the home is made and moved."""
+    if properties.home == NO_HOME:
+        return False
     return not properties.system if properties.manage_home is None else properties.manage_home
 
 

@@ -135,6 +135,10 @@ class Mount(Resource[MountProperties, MountState]):
             return "unmounted"
         return "absent" if actual.entry is None else "present"
 
+    def reach(self) -> str:
+        # The files of a file system that is not mounted yet are unknown.
+        return self.properties.name if self.properties.ensure == "mounted" else ""
+
     def is_there(self, actual: MountState) -> bool:
         return actual.mounted is not None or actual.entry is not None
 
@@ -206,9 +210,7 @@ class Mount(Resource[MountProperties, MountState]):
 
     @property
     def _wanted(self) -> Fields:
-        wanted = self.properties
-        device, kind = wanted.device or "", wanted.type or ""
-        return Fields(device, wanted.name, kind, wanted.options, wanted.dump, wanted.pass_)
+        return _fields(self.properties)
 
     def _change(self, actual: MountState) -> Change:
         notes = self.context.shared.setdefault(Mount, {}).setdefault(self.properties.name, [])
@@ -271,6 +273,19 @@ class Mount(Resource[MountProperties, MountState]):
         )
 
     @classmethod
+    def covers(cls, properties: MountProperties) -> Sequence[str]:
+        # A directory that is bound over itself has the same files before.
+        is_mounted = properties.ensure == "mounted" and properties.device != properties.name
+        return (properties.name,) if is_mounted else ()
+
+    @classmethod
+    def needs(cls, properties: MountProperties) -> Iterator[str]:
+        from puller.resources.kernel.mount_paths import paths_of
+
+        if properties.ensure == "mounted":
+            yield from (path for name, path in paths_of(_fields(properties)) if name != "mount point")
+
+    @classmethod
     def check(cls, properties: MountProperties) -> Iterator[PropertyError]:
         ensure, name = properties.ensure, properties.name
         yield from check_path("name", name)
@@ -292,6 +307,12 @@ class Mount(Resource[MountProperties, MountState]):
     def is_whole(cls, properties: MountProperties) -> bool:
         del properties
         return False
+
+
+def _fields(properties: MountProperties) -> Fields:
+    """Return the entry in fstab that the properties describe."""
+    device, kind = properties.device or "", properties.type or ""
+    return Fields(device, properties.name, kind, properties.options, properties.dump, properties.pass_)
 
 
 def _is_path(device: str | None) -> bool:

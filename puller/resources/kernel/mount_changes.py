@@ -10,6 +10,7 @@ from functools import partial
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel import fstab, mounting
+from puller.resources.kernel.fstab import Fields
 from puller.resources.kernel.mount_options import is_bind, not_in_force
 from puller.resources.kernel.mount_paths import refuse_paths_of_users
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, fstab_file
@@ -17,7 +18,7 @@ from puller.resources.kernel.mount_sources import is_device_missing
 from puller.resources.kernel.mount_table import Mounts
 from puller.resources.kernel.processes import Processes, some
 from puller.resources.paths import PathState
-from puller.system.protocol import Attributes
+from puller.system.protocol import Attributes, System
 
 _MOST_LAYERS = 8
 
@@ -111,7 +112,17 @@ def foretell(context: Context, change: Change) -> None:
     refuse_what_cannot_be(context, change, foreseen)
     foreseen.add(change)
     if "mounted" in change.plan.then:
-        context.system.expect(change.wanted.point, "directory")
+        _expect_content(context.system, change.wanted)
+
+
+def _expect_content(system: System, wanted: Fields) -> None:
+    """In noop: let resources below a mount point see the file system that would be mounted there."""
+    if wanted.type in ("tmpfs", "ramfs"):
+        system.expect(wanted.point, "empty directory")
+        return
+    system.expect(wanted.point, "directory")
+    if is_bind(wanted.options) and wanted.device != wanted.point and system.is_directory(wanted.device):
+        system.expect_link(wanted.point, wanted.device)
 
 
 def refuse_what_cannot_be(context: Context, change: Change, foreseen: Foreseen) -> None:

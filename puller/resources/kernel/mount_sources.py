@@ -65,7 +65,7 @@ def _same_type(wanted: str, options: Sequence[str], mount: Mounted) -> bool:
 def _same_device(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
     device = wanted.device
     if is_bind(wanted.options):
-        return _where(device, table) == (mount.device, mount.root.removesuffix("//deleted"))
+        return _where(device, table) == (mount.device, mount.root)
     if wanted.type in WITHOUT_DEVICE:
         has_same_content = content_of_overlay(wanted.options) <= content_of_overlay(mount.of_all)
         return has_same_content and not (wanted.type in ("tmpfs", "ramfs", "overlay") and _is_part(mount))

@@ -185,3 +185,61 @@ def test_a_directory_of_a_user_in_a_directory_of_root_is_bound(namespace: Namesp
         USER + "touch home/theirs\n" + apply("/mnt/www", "bind", device="/mnt/home") + "ls www; umount www\n"
     )
     assert "\ntheirs\n" in output, output
+
+
+IDS = "owner: root, group: root"
+FILE = f"{{{IDS}, content: x, mode: '0644'}}"
+DIRECTORY = f"{{{IDS}, ensure: directory, mode: '0755'}}"
+ORDERS = {
+    "a file before its tmpfs": f"""
+      - file: [{{/mnt/t/sub: {DIRECTORY}}}, {{/mnt/t/sub/f: {FILE}}}]
+      - mount: [{{/mnt/t: {{device: tmpfs, type: tmpfs, options: [mode=0755]}}}}]
+    """,
+    "the mount point itself": f"""
+      - file: [{{/mnt/t: {{{IDS}, ensure: directory, mode: '0750'}}}}]
+      - mount: [{{/mnt/t: {{device: tmpfs, type: tmpfs, options: [mode=0755]}}}}]
+    """,
+    "files before their bind": f"""
+      - file: [{{/mnt/b/sub/f: {FILE}}}, {{/mnt/b/sub/g: {FILE}}}]
+      - mount: [{{/mnt/b: {{device: /mnt/source, type: none, options: [bind]}}}}]
+    """,
+    "a device after its mount": f"""
+      - mount: [{{/mnt/x: {{device: /mnt/made/in, type: none, options: [bind]}}}}]
+      - file: [{{/mnt/x/f: {FILE}}}, {{/mnt/made: {DIRECTORY}}}, {{/mnt/made/in: {DIRECTORY}}}]
+    """,
+    "a directory between two mounts": f"""
+      - mount:
+          - /mnt/n: {{device: tmpfs, type: tmpfs, options: [mode=0755]}}
+          - /mnt/m: {{device: /mnt/n/www, type: none, options: [bind]}}
+      - file: [{{/mnt/m/f: {FILE}}}, {{/mnt/n/www: {DIRECTORY}}}]
+    """,
+    "a bind of a bind": """
+      - mount:
+          - /mnt/r1: {device: /mnt/source, type: none, options: [bind]}
+          - /mnt/r3: {device: /mnt/r1, type: none, options: [bind]}
+    """,
+    "a link": """
+      - link: [{/mnt/t/link: {target: sub}}]
+      - mount: [{/mnt/t: {device: tmpfs, type: tmpfs, options: [mode=0755]}}]
+    """,
+}
+
+
+@pytest.mark.parametrize("case", ORDERS)
+def test_mounts_come_before_the_files_below_them(namespace: Namespace, case: str) -> None:
+    """The dry run predicts the run, and the second run changes nothing."""
+    text = f"resources:\n{ORDERS[case]}"
+    script = "mkdir -p source/sub t/sub; echo old > source/sub/f; echo hidden > t/sub/f\n"
+    for options in ("--noop -v", "-v", "-v"):
+        script += f"apply {options} <<'EOF'\n{text}\nEOF\necho next\n"
+    noop, run, again, _ = namespace.run(script).split("next\n")
+
+    def changed(output: str) -> list[str]:
+        found = re.findall(r"^\w+ +(\w+#\S+) (?:would change|changed|stable|failed)", output, re.MULTILINE)
+        is_changed = re.findall(r"^\w+ +(\w+#\S+) (?:would change|changed) ", output, re.MULTILINE)
+        assert found, output
+        return is_changed
+
+    assert "failed" not in noop + run + again, noop + run + again
+    assert changed(noop) == changed(run) != []
+    assert changed(again) == [], again
