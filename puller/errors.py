@@ -102,7 +102,10 @@ def reason(error: OSError) -> str:
     """The system's own words for an error, without Python's numbers."""
     if error.errno == errno.ENOSPC:
         return "no space left on the file system"
-    said = error.strerror.lower() if error.strerror else str(error)
+    # Only the system's own words: another sentence may name a file or a program as somebody spells it.
+    said = error.strerror or str(error)
+    if error.errno is not None and said == os.strerror(error.errno):
+        said = said.lower()
     if error.errno in (errno.EROFS, errno.EPERM) and (profile := os.environ.get(UNIT_PROFILE)):
         return f"{said} (this run has the {profile} profile of its unit: docs/units.md)"
     return said

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,6 +135,33 @@ def test_targets_are_what_prometheus_reads(scene: Scene) -> None:
         {"labels": {"puller_bundle": "web", "puller_host": line.split()[0]}, "targets": [line.split()[1]]}
         for line in ALL
     ]
+
+
+@pytest.mark.attack("exports.quoted")
+def test_quoted_exports_run_and_inject_nothing(tmp_path: Path, execute: Execute) -> None:
+    owned = tmp_path / "owned"
+    notes = [
+        f"; touch {owned}",
+        f"$(touch {owned})",
+        f"'; touch {owned}; '",
+        f'" `touch {owned}`',
+        "a: b # c",
+    ]
+    hosts = {f"w{number}": {"note": note} for number, note in enumerate(notes, 1)}
+    (tmp_path / "exports.yaml").write_text(yaml.safe_dump({"data": {"exports": {"web": hosts}}}))
+    made = {}
+    for name in ("motd.sh", "motd.json"):
+        template = tmp_path / f"{name}.j2"
+        template.write_text(example(f"motd/templates/{name}.j2"))
+        words = ("--data", str(tmp_path / "exports.yaml"), "-o", str(tmp_path / name))
+        status, said = execute("render", str(template), "--engine", "jinja", *words)
+        assert status == 0, said
+        made[name] = (tmp_path / name).read_text()
+    printed = subprocess.run(["sh", "-c", made["motd.sh"]], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == [f"{host} {values['note']}" for host, values in hosts.items()]
+    assert not owned.exists()
+    assert json.loads(made["motd.json"]) == hosts
+    assert example("what motd.sh.j2 makes of it").replace("/tmp/owned", str(owned)) in made["motd.sh"]
 
 
 def test_the_tables_are_those_of_the_code() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 
+from bundles.certificates import accept_alike
+
 TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
     from typing import Protocol
@@ -31,7 +33,7 @@ def make_context(settings: Keys) -> ssl.SSLContext:
     file, directory = settings.ca_bundle or paths.cafile, None if settings.ca_bundle else paths.capath
     if not (file or directory) or (settings.ca_bundle and os.path.isdir(settings.ca_bundle)):
         raise ValueError("the authorities are not in one file")
-    context = ssl.create_default_context(cafile=file, capath=directory)
+    context = accept_alike(ssl.create_default_context(cafile=file, capath=directory))
     if settings.client_cert is not None:
         context.load_cert_chain(settings.client_cert, settings.client_key)
     return context

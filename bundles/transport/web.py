@@ -23,10 +23,10 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import requests
 import urllib3.exceptions as urllib3
-from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
 from bundles import progress
+from bundles.adapter import Adapter
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import OversizeError, SettingsError, TransportError, UnchangedError
 from bundles.masking import MASK
@@ -56,7 +56,7 @@ _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 Check = Callable[[requests.Response, bytes], None]
 
 
-class LimitedAdapter(HTTPAdapter):
+class LimitedAdapter(Adapter):
     """Connections of ``requests`` that read under ``reading``, which is set for each download."""
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
 
+from bundles.certificates import accept_alike
 from bundles.deadline import Deadline
 from puller.checks.answers import Answer, NotCarriedOut
 from puller.checks.kinds import Http, JsonValue, parse_address
@@ -254,7 +255,7 @@ def _is_same(found: Any, wanted: Any) -> bool:
 
 def _context(ca_bundle: str | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=ca_bundle)
+        return accept_alike(ssl.create_default_context(cafile=ca_bundle))
     except (OSError, ssl.SSLError) as error:
         raise NotCarriedOut(f"ca_bundle {ca_bundle}: cannot be used: {reason(error)}") from error
 

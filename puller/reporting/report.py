@@ -74,7 +74,18 @@ _MOST_FAILURES, _LONGEST_FAILURE = 10, 600  # resources and characters
 
 def _end_of(text: str) -> str:
     line = " ".join(" ".join(text.strip().splitlines()[-_LINES_TOLD:]).split())
-    return line if len(line) <= _LONGEST_END else f"…{line[-_LONGEST_END:]}"
+    return line if len(line) <= _LONGEST_END else f"…{from_a_word(line, _LONGEST_END)}"
+
+
+def from_a_word(line: str, most: int) -> str:
+    """Return the end of a line, of at most so many characters, from the beginning of a word on.
+
+    A word that is longer than half of it is cut, as there is no better place.
+    """
+    end = line[-most:]
+    cut, _, rest = end.partition(" ")
+    is_whole = line[-most - 1 : -most] in ("", " ")
+    return end if is_whole or len(cut) > most // 2 else rest
 
 
 def _beginning_of(text: str) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import requests
 import urllib3.exceptions as urllib3
 
+from bundles.adapter import session as new_session
 from bundles.errors import PublishError, SettingsError
 from bundles.publisher.push.contents import Source
 from bundles.publisher.push.destination import PassingError, Sending, retried
@@ -164,7 +165,7 @@ class WebDav:
         """One for each thread: a session is not made for several."""
         session: requests.Session | None = getattr(self._own, "session", None)
         if session is None:
-            session = self._own.session = requests.Session()
+            session = self._own.session = new_session()
             if self._location.username is not None:
                 session.auth = (self._location.username, self._location.password or "")
             self._sessions.append(session)

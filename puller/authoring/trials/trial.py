@@ -17,6 +17,7 @@ import msgspec
 
 from puller.authoring.trials.asked import Trial, TrialOutcome
 from puller.errors import UsageError
+from puller.reporting.report import from_a_word
 
 _TOOLS: Final = ("setpriv", "unshare", "mount", "pivot_root")  # all of util-linux
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -43,7 +44,7 @@ def run_trial(trial: Trial, *, limit: float = _LIMIT) -> TrialOutcome:
     except subprocess.TimeoutExpired:
         return TrialOutcome(error=f"was not done after {limit:.0f} seconds, and was ended")
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()[-_SAID:]
+        said = from_a_word(done.stderr.decode("utf-8", "replace").strip(), _SAID)
         return TrialOutcome(error=f"has ended without an answer, with status {done.returncode}: {said}")
     return msgspec.json.decode(done.stdout, type=TrialOutcome)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import requests
 import urllib3
 
+from bundles.adapter import session
 from bundles.deadline import Deadline, aside
 
 _SECONDS = 20
@@ -49,13 +50,16 @@ def doubt_of(url: str, query: str, seconds: float = _SECONDS) -> Doubt | None:
 
 def _fetch(url: str, query: str, seconds: float) -> tuple[int, bytes]:
     """The status and the body."""
-    with requests.get(
-        f"{url.rstrip('/')}/api/v1/query",
-        params={"query": query},
-        timeout=seconds,
-        stream=True,
-        allow_redirects=False,
-    ) as response:
+    with (
+        session() as opened,
+        opened.get(
+            f"{url.rstrip('/')}/api/v1/query",
+            params={"query": query},
+            timeout=seconds,
+            stream=True,
+            allow_redirects=False,
+        ) as response,
+    ):
         return response.status_code, response.raw.read(_MOST_BYTES + 1, decode_content=True)
 
 

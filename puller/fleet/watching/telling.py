@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import requests
 import urllib3
 
+from bundles.adapter import session
 from bundles.deadline import Deadline, aside
 from puller.values.visible import visible, visible_line
 
@@ -66,7 +67,8 @@ def _visible(value: object) -> object:
 
 
 def _post(url: str, message: Mapping[str, object], seconds: float) -> int:
-    with requests.post(
-        url, json=dict(message), timeout=seconds, allow_redirects=False, stream=True
-    ) as response:
+    with (
+        session() as opened,
+        opened.post(url, json=dict(message), timeout=seconds, allow_redirects=False, stream=True) as response,
+    ):
         return response.status_code

@@ -14,7 +14,16 @@ from puller.reporting.history import (
     save_report,
     save_status,
 )
-from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    Health,
+    HealthResult,
+    Report,
+    State,
+    Summary,
+    from_a_word,
+)
 from puller.reporting.retention import Retention
 from puller.state.directories import Directories
 from puller.state.state_file import set_aside
@@ -127,3 +136,13 @@ def test_files_set_aside_do_not_replace_each_other(tmp_path: Path) -> None:
         set_aside(tmp_path / "a")
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert found == {"a.unreadable": "one", "a.unreadable-2": "two", "a.unreadable-3": "three"}
+
+
+def test_end_of_a_long_output_begins_with_a_whole_word() -> None:
+    output = "".join(f"word{number} " for number in range(100)).strip()
+    told = str(HealthResult("a", Health.CRITICAL, 1, "CRITICAL", output))
+    assert "…word" in told
+    assert from_a_word("abc def", 5) == "def"
+    assert from_a_word("abc def", 3) == "def"
+    assert from_a_word("a" * 50, 10) == "a" * 10
+    assert from_a_word("short", 10) == "short"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.system.commands import Command, run
 from puller.system.identity import Identity
 
@@ -175,7 +175,7 @@ def test_of_a_flood_of_output_the_end_is_kept() -> None:
 @pytest.mark.attack("commands.flood")
 def test_a_gigabyte_of_output_takes_no_memory() -> None:
     program = """\
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.system.commands import Command, run
 from puller.system.identity import Identity
 
@@ -257,3 +257,14 @@ def test_a_command_of_the_running_user_wants_no_root() -> None:
     me = Identity.find(os.geteuid(), os.getegid())
     shown = run(Command(["/bin/sh", "-c", "id -u; echo $HOME"], identity=me))
     assert shown.stdout.splitlines() == [str(me.uid), me.home]
+
+
+def test_sentence_about_a_program_keeps_its_spelling(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="MakeThing") as raised:
+        run(Command(("MakeThing",)))
+    assert "no executable 'MakeThing' in" in reason(raised.value)
+
+
+def test_words_of_the_system_begin_with_a_small_letter() -> None:
+    assert reason(FileNotFoundError(2, os.strerror(2), "/A")) == "no such file or directory"
+    assert reason(OSError(22, "is Odd", "/A")) == "is Odd"
