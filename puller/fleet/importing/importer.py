@@ -17,7 +17,7 @@ from puller.fleet.document import Document, plain, read_document
 from puller.fleet.importing.source import Found, Gone, Refused, Source, Unreadable
 from puller.fleet.store import schema
 from puller.fleet.store.database import Store
-from puller.fleet.store.retention import forget_before
+from puller.fleet.store.retention import forget_before, forget_beyond
 from puller.fleet.store.writing import Put, put
 from puller.version import __version__
 
@@ -93,7 +93,7 @@ def import_documents(
         _Import(store, source, imported, remove=remove, progress=progress).run()
     with store.writing() as connection:
         keep = timedelta(days=float(store.setting(connection, "keep")))
-        imported.forgotten = forget_before(connection, now() - keep)
+        imported.forgotten = forget_before(connection, now() - keep) + forget_beyond(connection)
     return imported
 
 

@@ -3,6 +3,7 @@
 * Only a document is put there: one that unpacks within its bounds, is understood, and is of the host and the run that
   it is sent for.
 * A file appears when it is whole. The same document again changes nothing.
+* A host fills the disk no further than the bounds: its oldest documents go first.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ from puller.values.host_name import WANTED, is_host_name
 
 _RUN = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
 _SUFFIX = ".json.gz"
+MOST_DOCUMENTS, MOST_BYTES = 1000, 100_000_000
+"""Of one host; older documents are removed. At one run in half an hour these are the runs of three weeks."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -84,9 +87,22 @@ class Intake(msgspec.Struct, frozen=True):
                     return False
                 remove_leftovers(own)
                 replace_file(own, file, [data], mode=0o644)
+                _drop_oldest(own, file)
                 return True
             finally:
                 os.close(own)
+
+
+def _drop_oldest(directory: int, newest: str) -> None:
+    """Remove the oldest documents of a host beyond the bounds, but never the one that has just arrived."""
+    documents = [name for name in os.listdir(directory) if name.endswith(_SUFFIX) and name[0] != "."]
+    documents.sort(key=lambda name: (name == newest, name), reverse=True)
+    total = 0
+    for count, name in enumerate(documents, 1):
+        with contextlib.suppress(FileNotFoundError):  # imported, or dropped by another connection
+            total += os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+            if count > 1 and (count > MOST_DOCUMENTS or total > MOST_BYTES):
+                os.unlink(name, dir_fd=directory)
 
 
 def _name_in(data: bytes) -> Name:

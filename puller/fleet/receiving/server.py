@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from puller.errors import file_problem
 from puller.fleet.receiving.intake import Intake, Name, RefusedDocument
+from puller.values.visible import visible_line
 
 log = logging.getLogger(__name__)
 
@@ -195,10 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
             log.info("%s: %s", self.address_string(), sentence)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the base class's
-        log.info("%s %s", self.address_string(), (format % args).translate(_CONTROLS))
-
-
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "?")
+        log.info("%s %s", self.address_string(), visible_line(format % args))
 
 
 @contextmanager

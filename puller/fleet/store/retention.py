@@ -1,15 +1,18 @@
-"""Forgetting: runs and periods that are older than the store is told to keep, and hosts when asked."""
+"""Forgetting: runs and periods that are older than the store is told to keep or too many, and hosts when asked."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from puller.fleet.store import schema
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Table
+
+MOST_RUNS = 5000
+"""Runs of one host in which something happened, and periods. With the default time it is a run in 26 minutes."""
 
 
 def forget_before(connection: "Connection", when: datetime) -> int:
@@ -19,6 +22,32 @@ def forget_before(connection: "Connection", when: datetime) -> int:
     gone = connection.execute(schema.runs.delete().where(schema.runs.c.at < seconds)).rowcount
     connection.execute(schema.periods.delete().where(schema.periods.c.ended < seconds))
     return gone
+
+
+def forget_beyond(connection: "Connection", most: int = MOST_RUNS) -> int:
+    """Forget the oldest runs and periods of hosts that have more than ``most``; returns the number of runs.
+
+    The time for which runs are kept bounds no host that sends a report every second.
+    """
+    gone = 0
+    for table in (schema.runs, schema.periods):
+        counted = select(table.c.host).group_by(table.c.host).having(func.count() > most)
+        for host in connection.execute(counted).scalars().all():
+            gone += _forget_oldest(connection, table, host, most)
+    return gone
+
+
+def _forget_oldest(connection: "Connection", table: "Table", host: str, most: int) -> int:
+    when = table.c.at if table is schema.runs else table.c.began
+    first_kept = select(when).where(table.c.host == host).order_by(when.desc()).offset(most - 1).limit(1)
+    seconds = connection.execute(first_kept).scalar()
+    is_old = (table.c.host == host) & (when < seconds)
+    if table is not schema.runs:
+        connection.execute(table.delete().where(is_old & table.c.ended.is_not(None)))
+        return 0
+    events = schema.events.c
+    connection.execute(schema.events.delete().where((events.host == host) & (events.at < seconds)))
+    return connection.execute(table.delete().where(is_old)).rowcount
 
 
 def forget_hosts(connection: "Connection", names: Sequence[str]) -> list[str]:

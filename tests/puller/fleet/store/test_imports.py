@@ -21,7 +21,7 @@ from puller.fleet.importing.source import Found, Refused
 from puller.fleet.store import schema
 from puller.fleet.store.database import Store
 from puller.fleet.store.reading import Reader
-from puller.fleet.store.retention import forget_hosts
+from puller.fleet.store.retention import forget_beyond, forget_hosts
 from puller.reporting.report import HeldBecause
 from puller.reporting.sent_report import SentReport
 from tests.puller.fleet.conftest import Import, ago, empty, imported, rows
@@ -134,6 +134,24 @@ def test_runs_are_kept_for_a_time(store: Store, arrive: Import, now: datetime) -
     assert arrive().forgotten == 1
     assert len(rows(store)["events"]) == 1
     assert list(Reader(store, now).hosts) == [HOST]
+
+
+@pytest.mark.attack("reports.flood")
+def test_oldest_runs_of_a_host_go_beyond_the_bound(store: Store, arrive: Import, now: datetime) -> None:
+    for minutes in range(20, 0, -1):
+        failed = {"failed": {"file#/a": "x"}} if minutes % 2 else {"changed": {"file#/a": f"{minutes}"}}
+        arrive(fleet.sent(HOST, ago(now, minutes), **failed))  # type: ignore[arg-type]  # as simulators take it
+    arrive(fleet.sent("other", ago(now, 1), changed={"file#/a": "x"}))
+    with store.writing() as connection:
+        assert forget_beyond(connection, 5) == 15
+    kept = rows(store)
+    of_host = [row for row in kept["runs"] if row["host"] == HOST]
+    assert len(of_host) == 5
+    assert min(row["at"] for row in of_host) >= ago(now, 5).timestamp() - 1
+    assert len([row for row in kept["events"] if row["host"] == HOST]) == 5
+    assert [row for row in kept["periods"] if row["host"] == HOST and row["ended"] is None]
+    assert sum(row["host"] == HOST for row in kept["periods"]) <= 10
+    assert len([row for row in kept["runs"] if row["host"] == "other"]) == 1
 
 
 def test_a_forgotten_host_leaves_nothing(store: Store, arrive: Import, now: datetime) -> None:
