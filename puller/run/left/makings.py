@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,9 +17,6 @@ from puller.manifest.declaration import Declaration
 from puller.resources.base import Resource
 from puller.run.left.declared import can_be_left
 from puller.values.removed import ABSENT
-
-if TYPE_CHECKING:
-    from puller.run.left.managed import Managed
 
 
 class Making(msgspec.Struct, frozen=True, array_like=True):
@@ -65,28 +62,30 @@ class MakingsJournal:
 class Makings:
     """Told by the engine of each change in one run; ``made`` is what came of it.
 
-    ``managed`` is the record, which knows how things came to be here.
+    ``is_known`` and ``is_made_at`` ask the record whether the origin of a resource is known, and whether Puller has made
+    what is at a path.
     """
 
     def __init__(
         self,
         journal: MakingsJournal,
         bundle_of: Callable[[Declaration], str],
-        managed: "Managed",
+        is_known: Callable[[str], bool],
+        is_made_at: Callable[[str], bool],
     ) -> None:
         self._journal = journal
         self._bundle_of = bundle_of
-        self._managed = managed
+        self._is_known, self._is_made_at = is_known, is_made_at
         self._begun: dict[str, Resource[Any, Any]] = {}
         self._made: set[str] = set()
 
     def before_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """Note what is about to be made."""
         reference = declaration.reference
-        if not can_be_left(declaration) or self._managed.is_known(reference):
+        if not can_be_left(declaration) or self._is_known(reference):
             return
         # What takes the place of something that Puller has made is Puller's, too.
-        if resource.is_there(actual) and not self._managed.is_made_at(declaration.properties.name):
+        if resource.is_there(actual) and not self._is_made_at(declaration.properties.name):
             return
         self._begun[reference] = resource
         removed = declaration.properties.removed == ABSENT

@@ -54,7 +54,8 @@ class Changes:
         if self._makings is None:
             from puller.run.left.makings import Makings  # when the first resource is changed
 
-            self._makings = Makings(self._managed.journal(), self._bundle_of, self._managed)
+            managed = self._managed
+            self._makings = Makings(managed.journal(), self._bundle_of, managed.is_known, managed.is_made_at)
         self._makings.before_change(declaration, resource, actual)
 
     def _bundle_of(self, declaration: Declaration) -> str:

@@ -106,10 +106,10 @@ class Story:
         for path in sorted(self.machine.rglob("*")):
             mode = path.lstat().st_mode
             content = os.readlink(path) if stat.S_ISLNK(mode) else path.read_text() if path.is_file() else ""
-            found[str(path.relative_to(self.machine))] = (stat.S_IFMT(mode), content)
-        return {
-            name: value for name, value in found.items() if not name.startswith(("etc", "proc")) or value[1]
-        }  # type: ignore[index]
+            name = str(path.relative_to(self.machine))
+            if content or not name.startswith(("etc", "proc")):
+                found[name] = (stat.S_IFMT(mode), content)
+        return found
 
     def left(self) -> list[str]:
         left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
