@@ -79,7 +79,10 @@ class StoppedCommand(ResourceError):
 
 
 class NeededByAnother(ResourceError):
-    """A change that would take away what another declared resource needs; nothing was changed."""
+    """A change that would take away what another declared resource needs; nothing was changed.
+
+    A leftover that raises it stays and is not a failure.
+    """
 
 
 class ChangedMeanwhile(ResourceError):

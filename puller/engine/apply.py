@@ -1,6 +1,6 @@
 """From a catalog to events: the steps that ``puller run`` and ``puller apply`` share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,8 @@ class Applied(msgspec.Struct, frozen=True):
     events: list[Event]
     notes: list[str]
     """What people should know beside the events."""
+    undone: Mapping[int, int] = {}
+    """Resources that another one of the same run has undone, by index, each with the other one."""
 
 
 def apply_catalog(
@@ -44,4 +46,4 @@ def apply_catalog(
     engine = Engine(catalog, system, fetch, pending, settings)
     with stops.deferred():
         events = engine.apply()
-    return Applied(events, pending.notes)
+    return Applied(events, pending.notes, engine.undone)

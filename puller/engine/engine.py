@@ -17,11 +17,12 @@ from bundles.errors import BundleError
 from hiera.errors import HieraError
 from puller.engine.conditions import health_checks_of, is_left_out, why_unmanaged
 from puller.engine.failures import bug, system_failure
+from puller.engine.final_look import FinalLook
 from puller.engine.parts import Parts
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
 from puller.engine.transactions import Begun, Member, Transactions
-from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload
+from puller.errors import MutationInNoop, NeededByAnother, PullerError, ResourceError, StoppedDownload
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.masking import Masks
@@ -110,6 +111,9 @@ class Engine:
         )
         self._masks = Masks()
         self._changes = 0
+        self._final_look = FinalLook(catalog)
+        self.undone: dict[int, int] = {}
+        """The resources that another one of this run has undone, by index, each with the other one."""
         self._system = system
         self._noop_system: System | None = None
         self._fetch = fetch
@@ -127,12 +131,15 @@ class Engine:
         2. Each resource has its turn, unless the run, or a manifest that it is in, has been stopped.
         3. Its failure stops the manifests around it that have ``fail_on_error``.
         4. Its event is there for those after it, and for who listens.
+        5. After the last change, resources that a later one may have undone are looked at again. An undone resource has
+           failed, and the listener gets its event once more.
         """
         # 1. Refreshes that nobody waits for.
         self._pending.keep_only(self._catalog.subscribers(), self._catalog.may_declare)
         progress, events = self._progress, []
-        for index in self._catalog.order:
+        for place, index in enumerate(self._catalog.order):
             declaration = self._catalog.attended(index)
+            self._final_look.begin(place)
             # 2. Its turn.
             if why := self._settings.stopping() or progress.why_stopped(declaration):
                 event = self._not_reached(index, declaration, why)
@@ -146,7 +153,67 @@ class Engine:
             progress.events[index] = event
             events.append(event)
             self._settings.listener(declaration, event)
+        # 5. The final look.
+        if not (self._settings.noop or self._settings.stopping()):
+            self._look_again(events)
         return events
+
+    def _look_again(self, events: list[Event]) -> None:
+        """Fail each resource that a later change of this run has undone."""
+        failed = set()
+        self._changes += 1  # what was read during the last change is old
+        for place, by in self._final_look.to_look_at(events):
+            index = self._catalog.order[place]
+            if error := self._find_undone(index):
+                self._fail_afterwards(
+                    events[place], index, f"at the end of the run, {error}{by.sentence(events)}"
+                )
+                failed.add(index)
+                if by.place >= 0:
+                    self.undone[index] = self._catalog.order[by.place]
+        for place, index in enumerate(self._catalog.order) if failed else ():
+            if failed.isdisjoint(children := self._catalog.children(index)):
+                continue
+            declaration = self._catalog.declarations[index]
+            event = _event(
+                declaration, State.STABLE, duration=events[place].duration, noop=events[place].noop
+            )
+            self._progress.sum_up_children(children, event)
+            events[place] = self._progress.events[index] = event
+            failed.add(index)
+            self._settings.listener(declaration, event)
+
+    def _find_undone(self, index: int) -> str:
+        """Look at a resource again; return its differences, or why it could not be looked at."""
+        declaration = self._catalog.declarations[index]
+        lasting = declaration.type.lasting(declaration.properties)
+        if lasting is None:
+            return ""
+        context = self._context_of(declaration)
+        worker = choose_provider(declaration.type, lasting.provider, context.scope.facts)
+        resource = worker(lasting, context)
+        try:
+            return "; ".join(map(str, resource.differences(resource.look())))
+        except (MutationInNoop, StoppedDownload):
+            raise
+        except (ResourceError, HieraError, BundleError) as error:
+            return str(error)
+        except OSError as error:
+            return system_failure(error, declaration)
+        except PullerError:
+            raise
+        except Exception as error:  # noqa: BLE001  promise: one resource's failure, even a bug, never ends the run
+            return bug(error, declaration)
+
+    def _fail_afterwards(self, event: Event, index: int, sentence: str) -> None:
+        """Turn the event of a resource into a failure."""
+        declaration = self._catalog.declarations[index]
+        event.state = State.FAILED
+        event.errors.append(sentence)
+        if event.item:
+            event.item = f"{declaration.where}: {event.item}"
+        self._masks.apply(event, declaration)
+        self._settings.listener(declaration, event)
 
     def _not_reached(self, index: int, declaration: Declaration, why: str) -> Event:
         # A child manifest has failed with its resources, although the run stopped before its own turn.
@@ -163,6 +230,14 @@ class Engine:
             event = self._event_of(index, declaration)
         except StoppedDownload as stop:
             event = _event(declaration, State.SKIPPED, skip_reason=str(stop), reached=False)
+        except NeededByAnother as error:
+            # A leftover that a declared resource needs is in order. It goes when nothing needs it any more.
+            is_leftover = index >= len(self._catalog.declarations)
+            event = (
+                _event(declaration, State.SKIPPED, skip_reason=str(error))
+                if is_leftover
+                else _event(declaration, State.FAILED, errors=[str(error)])
+            )
         except (ResourceError, HieraError, BundleError) as error:
             event = _event(declaration, State.FAILED, errors=[str(error)])
         except OSError as error:
@@ -336,6 +411,8 @@ class Engine:
         if begun:
             newly_pending |= begun.newly_pending
         self._changes += 1
+        for _, member, seen in members:
+            self._final_look.note_change(member, seen)
         # 7. Change it.
         try:
             if not self._transactions.change(members):

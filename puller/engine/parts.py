@@ -74,9 +74,7 @@ def _part(declaration: Declaration) -> Part | None:
             f"{declaration.where}: {declaration.reference} may declare more than is known here"
         )
     is_known = isinstance(declaration.properties, declaration.type.properties_type)
-    kind = declaration.type if is_known else Resource
-    # A declaration without a place in a manifest takes back a leftover.
-    return Part(declaration.reference, kind, declaration.properties, is_declared=bool(declaration.path))
+    return Part(declaration.reference, declaration.type if is_known else Resource, declaration.properties)
 
 
 def is_managed(declaration: Declaration) -> bool:

@@ -5,7 +5,7 @@
 * What is left for the resource itself is to stand for them: it has an event that counts theirs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from puller.resources.base import Difference, Properties, PropertyError, Resource
@@ -45,6 +45,12 @@ class Apply(Resource[ApplyProperties, None]):
     def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
         del differences, actual
         return ""
+
+    @classmethod
+    def subjects(cls, properties: ApplyProperties) -> Iterable[str]:
+        """None of its own: its resources are looked at again."""
+        del properties
+        return ()
 
     @classmethod
     def check(cls, properties: ApplyProperties) -> Iterator[PropertyError]:

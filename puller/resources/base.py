@@ -31,6 +31,9 @@ from puller.values.removed import Removed
 if TYPE_CHECKING:
     from puller.resources.claims import Claim
 
+ANYTHING = "*"
+"""The subject of a change that may alter any part of the machine."""
+
 P = TypeVar("P", bound="Properties")
 S = TypeVar("S")
 
@@ -132,8 +135,6 @@ class Part(NamedTuple):
     reference: str
     type: "ResourceType"
     properties: Any
-    is_declared: bool = True
-    """False for the removal of a leftover, which no manifest declares."""
 
 
 class Declared(Protocol):
@@ -310,6 +311,31 @@ class Resource(ABC, Generic[P, S]):
         del actual
         name = self.properties.name
         return (name,) if self.has_state and name.startswith("/") else None
+
+    @classmethod
+    def subjects(cls, properties: Any) -> Iterable[str]:
+        """The parts of the machine that its state depends on.
+
+        A subject is a path, a path with a slash at its end for everything at and below it, or a word that several types
+        share, such as ``packages``. At the end of a run, a resource that was in order is looked at again if a later
+        change has touched one of them.
+        """
+        yield from cls.places(properties)
+        for directories in (cls.fills(properties), cls.purges(properties)):
+            yield from (f"{directory.rstrip('/')}/" for directory in directories)
+
+    def touched(self, actual: S) -> Iterable[str]:
+        """The subjects that a change from ``actual`` may alter: its own, and its paths with everything below them."""
+        subjects = {*self.subjects(self.properties), *(self.changed_paths(actual) or ())}
+        return [f"{one.rstrip('/')}/" if one.startswith("/") else one for one in subjects]
+
+    @classmethod
+    def lasting(cls, properties: P) -> P | None:
+        """The properties that must still hold at the end of a run; ``None`` if it cannot be looked at again.
+
+        A second look must have no effect, and must not ask another machine.
+        """
+        return properties
 
     def way_back(self, actual: S) -> Properties | None:
         """The properties that make of it what it was in ``actual``, where paths do not tell; ``None`` where none do."""

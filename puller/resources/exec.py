@@ -9,7 +9,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 
 from hiera.values.secrets import MASK, Secret
 from puller.errors import ResourceError, reason
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import ANYTHING, Difference, Properties, PropertyError, Resource
 from puller.resources.owners import group_name
 from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
@@ -172,6 +172,22 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def reach(self) -> str:
         return "/"
+
+    @classmethod
+    def subjects(cls, properties: ExecProperties) -> Iterable[str]:
+        return () if properties.creates is None else (os.path.join(properties.cwd, properties.creates),)
+
+    def touched(self, actual: ExecState) -> Iterable[str]:
+        """Anything, except for a command that runs in every run: the next run changes back what it undoes."""
+        del actual
+        return () if self.is_recurring else (ANYTHING,)
+
+    @classmethod
+    def lasting(cls, properties: ExecProperties) -> ExecProperties | None:
+        """Only a path that it creates: commands that are guards are not run again."""
+        has_guards = properties.onlyif is not None or properties.unless is not None
+        is_path = properties.creates is not None and properties.recheck and not has_guards
+        return properties if is_path else None
 
     @property
     def notes(self) -> Sequence[str]:

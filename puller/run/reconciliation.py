@@ -212,7 +212,9 @@ class Reconciliation(msgspec.Struct, frozen=True):
                 continue
             own, part = whole.resources_of(choice.number), catalog.concerns(choice.number)
             bundle.application.tell(choice.bundle, [events[index] for index in own])
-            bundle.outcomes = [(catalog.declarations[index], events[index]) for index in part]
+            # A bundle is also judged by the resources of other bundles that its own have undone.
+            undone = [index for index, by in applied.undone.items() if by in part and index not in part]
+            bundle.outcomes = [(catalog.declarations[index], events[index]) for index in (*part, *undone)]
 
     def _applied(self, catalog: HostCatalog) -> tuple[HostCatalog, Applied] | None:
         """The catalog with what was taken back before it, and what became of both; ``None`` with the reason noted."""

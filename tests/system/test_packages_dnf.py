@@ -214,7 +214,8 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
     manifest = {name: {"ensure": desired} for name, (_, desired, _) in table.items()}
     fedora.looked.clear()
     predicted = apply(manifest, noop=True)
-    assert fedora.looked == ["rpm -q", "dnf -q", "dnf -q"], "what is installed, newer, and offered, for all"
+    asked = ["rpm -q", "dnf -q", "dnf -q"]  # what is installed, newer, and offered, for all
+    assert fedora.looked == [*asked, "dnf install", "dnf remove"], "one simulation for all"
     said = {
         name: event.noop_message.removeprefix("Would have ") or "stable" for name, event in predicted.items()
     }

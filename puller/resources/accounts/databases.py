@@ -20,6 +20,11 @@ DIRECTORY = "/etc"
 """Where the databases, their lock and ``login.defs`` are."""
 
 
+def database_paths() -> tuple[str, ...]:
+    """Return the paths of the local databases of users and groups."""
+    return tuple(f"{DIRECTORY}/{name}" for name in ("passwd", "shadow", "group", "gshadow"))
+
+
 class User(msgspec.Struct, frozen=True):
     """A line of passwd(5)."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.accounts.databases import Known, find_group
+from puller.resources.accounts.databases import Known, database_paths, find_group
 from puller.resources.accounts.group_properties import GroupProperties, check_group
 from puller.resources.accounts.names import require_new_name
 from puller.resources.base import Declared, Difference, PropertyError, Resource
@@ -135,6 +135,12 @@ class Group(Resource[GroupProperties, GroupState]):
 
     def final_ensure(self, actual: GroupState) -> str:
         return "absent" if actual.gid is None else "present"
+
+    @classmethod
+    def subjects(cls, properties: GroupProperties) -> Iterable[str]:
+        """The databases of users and groups."""
+        del properties
+        return database_paths()
 
     def changed_paths(self, actual: GroupState) -> None:
         """The databases are everybody's: what was in them before a trial says nothing of this group alone."""

@@ -9,7 +9,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from puller.resources.accounts.databases import Databases, Known, User, find_user, login_defs
+from puller.resources.accounts.databases import (
+    Databases,
+    Known,
+    User,
+    database_paths,
+    find_user,
+    login_defs,
+)
 from puller.resources.accounts.passwords import hash_of, is_locked
 from puller.resources.accounts.user_properties import DAYS, UserProperties, check_user, day_of
 from puller.resources.accounts.user_state import (
@@ -196,6 +203,12 @@ class Account(Resource[UserProperties, UserState]):
         from puller.resources.accounts.agreement import agree_on_user  # few manifests declare a user twice
 
         return agree_on_user(first, second)
+
+    @classmethod
+    def subjects(cls, properties: UserProperties) -> Iterable[str]:
+        """The databases of users and groups, the home directory, and the file of authorized keys."""
+        homes = [] if properties.manage_home is False else [properties.home or home_of(properties.name)]
+        return (*database_paths(), *homes, *cls.places(properties))
 
     @classmethod
     def places(cls, properties: UserProperties) -> Iterable[str]:

@@ -187,6 +187,13 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         url, changed = mask_location(actual.url), list(actual.changed)
         return {"ensure": "present", "url": url, "commit": actual.head, "changed": changed, **owners}
 
+    @classmethod
+    def lasting(cls, properties: CheckoutProperties) -> CheckoutProperties:
+        """Which commit is the latest is known by the remote, and may change during a run."""
+        if properties.ensure != "latest":
+            return properties
+        return msgspec.structs.replace(properties, ensure="present", revision=None)
+
     def changed_paths(self, actual: CheckoutState) -> None:
         """More than paths tell: what is in a tree comes back by applying what declares it."""
 

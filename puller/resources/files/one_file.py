@@ -432,6 +432,25 @@ class OneFile(Resource[FileProperties, FileState]):
         return [properties.name] if properties.purge and properties.ensure == "directory" else ()
 
     @classmethod
+    def subjects(cls, properties: FileProperties) -> Iterable[str]:
+        below = properties.ensure == "directory" and (properties.recurse or properties.purge)
+        return (f"{properties.name}/" if below else properties.name,)
+
+    def touched(self, actual: FileState) -> Iterable[str]:
+        """Nothing below a directory that stays one and whose attributes alone change."""
+        properties = self.properties
+        stays = properties.ensure == actual.kind == "directory" and not (
+            properties.recurse or properties.purge
+        )
+        return (properties.name,) if stays else super().touched(actual)
+
+    @classmethod
+    def lasting(cls, properties: FileProperties) -> FileProperties | None:
+        """A remote source without a checksum is not downloaded again."""
+        is_remote = properties.source is not None and is_url(properties.source)
+        return None if is_remote and properties.checksum is None else properties
+
+    @classmethod
     def fills(cls, properties: FileProperties) -> Sequence[str]:
         is_filled = properties.recurse and properties.source is not None
         return [properties.name] if is_filled and properties.ensure == "directory" else ()

@@ -142,6 +142,11 @@ class Mount(Resource[MountProperties, MountState]):
     def is_there(self, actual: MountState) -> bool:
         return actual.mounted is not None or actual.entry is not None
 
+    @classmethod
+    def subjects(cls, properties: MountProperties) -> Iterable[str]:
+        """All mounts together, as one can hide or move another; the mount point, and the table of file systems."""
+        return (cls.type_name, properties.name, fstab.FSTAB)
+
     def changed_paths(self, actual: MountState) -> Iterable[str] | None:
         del actual
         return None  # a mount is more than its line in fstab

@@ -150,6 +150,11 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def final_ensure(self, actual: SysctlState) -> str:
         return "absent" if actual.kept is None else "present"
 
+    @classmethod
+    def subjects(cls, properties: SysctlProperties) -> Iterable[str]:
+        """The file of the setting, and the parameters of the kernel together: one can change another."""
+        return (*cls.places(properties), cls.type_name)
+
     def changed_paths(self, actual: SysctlState) -> Iterable[str]:
         paths = [self._file.real]
         if self.properties.ensure == "present" and not same_words(actual.running, self._wanted):

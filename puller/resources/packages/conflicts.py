@@ -53,36 +53,50 @@ class Claims:
         self._require_providers(plan, {*removed, *map(self._canonical, request.remove)}, own, declared)
 
     def find_harmless(self) -> frozenset[str]:
-        """The declared packages whose installation together removes and excludes nothing, by one simulation."""
-        wanted = tuple(self._missing())
-        if len(wanted) < 2:
+        """Return the declared packages whose changes together affect no other package, by one simulation."""
+        request = self._whole_request()
+        names = frozenset((*(wanted.name for wanted in request.install), *request.remove))
+        if len(names) < 2:
             return frozenset()
-        request = Request(wanted, downgrades=True)
         try:
             plan = self._manager.plan(self._job, request)
             self.require(plan, request)
         except ResourceError:
             return frozenset()
-        return frozenset() if plan.removals else frozenset(one.name for one in wanted)
+        return frozenset() if self.extra_removals(plan, request) else names
 
-    def _missing(self) -> Iterator[Wanted]:
-        """The declared packages that are not installed and that the repositories offer."""
-        manager, job = self._manager, self._job
+    def _whole_request(self) -> Request:
+        """All changes of declared packages that the repositories of this machine can make."""
+        install: list[Wanted] = []
+        remove: list[str] = []
+        held = False
         for part in self._declared(is_destructive=False).values():
             properties = part.properties
-            is_plain = isinstance(properties, PackageProperties) and not (
-                properties.source or properties.options
-            )
-            if not is_plain or properties.ensure in GONE or manager.found(job, properties.name).installed:
+            is_known = isinstance(properties, PackageProperties)
+            if not is_known or properties.source or properties.options:
+                continue
+            held |= properties.held is not None
+            if properties.ensure in GONE:
+                remove += (
+                    [properties.name] if self._manager.found(self._job, properties.name).installed else []
+                )
                 continue
             with contextlib.suppress(ResourceError):  # which is its own failure
-                version = (
-                    manager.find_version(job, properties.name, properties.ensure)
-                    if properties.is_versioned
-                    else None
-                )
-                if manager.is_offered(job, properties.name):
-                    yield Wanted(properties.name, version)
+                install += self._wanted(properties)
+        return Request(tuple(install), tuple(remove), downgrades=True, changes_held=held)
+
+    def _wanted(self, properties: PackageProperties) -> Iterator[Wanted]:
+        """The package to install for a declaration, if it differs and is offered."""
+        manager, job, name = self._manager, self._job, properties.name
+        installed = manager.found(job, name).installed
+        if properties.is_versioned:
+            versions = (one.version for one in installed)
+            if not any(manager.order.compare_to_request(one, properties.ensure) == 0 for one in versions):
+                yield Wanted(name, manager.find_version(job, name, properties.ensure))
+        elif not installed and manager.is_offered(job, name):
+            yield Wanted(name)
+        elif installed and properties.ensure == "latest" and (newest := manager.candidate(job, name)):
+            yield Wanted(name, newest)
 
     def extra_removals(self, plan: Plan, request: Request) -> list[str]:
         """The packages that a plan removes beside those that it was asked to remove."""
@@ -102,7 +116,7 @@ class Claims:
         return {
             self._canonical(part.properties.name): part
             for part in parts
-            if part.is_declared and part.type.type_name == self._type_name
+            if part.type.type_name == self._type_name
         }
 
     def _excluded(self, part: Part, name: str, one: Record) -> str:

@@ -9,6 +9,8 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from puller.errors import ResourceError
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
@@ -90,6 +92,10 @@ class Dnf(Manager):
         return [record.version for record in self._available.about(job, name) or ()]
 
     def plan(self, job: Job, request: Request) -> Plan:
+        if request.install and request.remove:  # which one command of dnf cannot do
+            installs = self.plan(job, msgspec.structs.replace(request, remove=()))
+            removals = self.plan(job, msgspec.structs.replace(request, install=()))
+            return Plan(installs.installs, (*installs.removals, *removals.removals))
         completed = self._simulate(job, request)
         plan = parse_plan(completed.stdout)
         # A refused simulation ends with 1, as a failed one does.

@@ -13,8 +13,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from puller.errors import ResourceError
-from puller.resources.base import Content, Difference, PropertyError, Resource
+from puller.resources.base import ANYTHING, Content, Difference, PropertyError, Resource
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
@@ -226,6 +228,22 @@ class Package(Resource[PackageProperties, PackageState]):
 
     def reach(self) -> str:
         return "/"
+
+    @classmethod
+    def subjects(cls, properties: PackageProperties) -> Iterable[str]:
+        del properties
+        return (cls.type_name,)
+
+    def touched(self, actual: PackageState) -> Iterable[str]:
+        """Anything, as the scripts of a package may do anything."""
+        del actual
+        return (self.type_name, ANYTHING)
+
+    @classmethod
+    def lasting(cls, properties: PackageProperties) -> PackageProperties:
+        """The newest version may be another one by the end of a run, if its lists were fetched meanwhile."""
+        is_latest = properties.ensure == "latest"
+        return msgspec.structs.replace(properties, ensure="present") if is_latest else properties
 
     def contents(self) -> Mapping[str, Content]:
         from puller.resources.bundled_contents import bundled_contents  # asked for by authors only

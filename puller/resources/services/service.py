@@ -11,7 +11,7 @@
 
 import re
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -97,6 +97,12 @@ class Service(Resource[ServiceProperties, Unit]):
         return (
             self._systemd.settled(self.properties.name, unit) if self.properties.ensure == "running" else unit
         )
+
+    @classmethod
+    def subjects(cls, properties: ServiceProperties) -> Iterable[str]:
+        """All units together, as one can start, stop and enable another; and the files of units."""
+        del properties
+        return (cls.type_name, *(f"{directory}/" for directory in (*UNIT_DIRECTORIES, "/etc/init.d")))
 
     @classmethod
     def tool_paths(cls, properties: ServiceProperties) -> Iterator[str]:

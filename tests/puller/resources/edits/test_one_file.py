@@ -371,7 +371,9 @@ def test_what_an_exec_between_does_to_the_file_is_seen(apply: Apply, path: Path)
         "line#b": line(path, "# end ", after=[f"exec#cp /dev/null {path}"]),
         "line#c": line(path, "[main]", after=[f"exec#cp /dev/null {path}"]),
     }
-    assert states(apply(edits)) == ["stable", "changed", "changed", "changed"]
+    events = apply(edits)
+    assert states(events) == ["failed", "changed", "changed", "changed"]
+    assert "at the end of the run, " in events["line#a"].errors[0]
     assert path.read_text() == "# end \n[main]\n"
 
 

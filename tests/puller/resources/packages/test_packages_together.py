@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from puller.engine.engine import Engine, Settings
@@ -144,6 +145,31 @@ def test_dependents_that_go_with_a_package_are_foretold(run: Run, debian: Debian
     message = run(debian, text, noop=True)["liba"].noop_message
     assert message == "Would have uninstalled, and removed app with it"
     assert run(debian, text)["liba"].notes == ["removed app with it"]
+
+
+def test_a_leftover_that_a_declared_package_needs_stays(
+    load: Callable[..., Any], debian: Debian, simulator: Any, tmp_path: Path
+) -> None:
+    facts = {"os": {"family": "Debian"}}
+    leftover = load("resources: [{package: [{liba: {ensure: absent}}]}]", facts=facts).declarations[0]
+
+    def apply(text: str, *, noop: bool = False) -> list[Event]:
+        manifest = load(text, facts=facts)
+        index = len(manifest.declarations)
+        catalog = msgspec.structs.replace(manifest, reversals=[leftover], order=[*manifest.order, index])
+        pending = PendingRefreshes(tmp_path / "pending.json", "web", noop=True)
+        system = simulator.LookingOnly(debian) if noop else debian
+        return Engine(catalog, system, lambda url: b"", pending, Settings(noop=noop)).apply()
+
+    debian.packages["liba"] = simulator.Deb("1.0")
+    for noop in (True, False, False):
+        event = apply("resources: [{package: [app]}]", noop=noop)[1]
+        assert event.state == "skipped"
+        assert "package#app" in event.skip_reason
+    assert debian.versions("liba")
+    del debian.packages["app"]
+    assert apply("resources: [{package: [other]}]")[1].state == "changed"
+    assert not debian.versions("liba")
 
 
 # Holds, marks and names
