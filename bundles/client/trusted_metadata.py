@@ -45,7 +45,7 @@ from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
 
 _HISTORY = "root_history"
 _INDEXES = "indexes"
-_ROOT = re.compile(r"(\d{1,15})\.root\.json")
+_ROOT = re.compile(r"([0-9]{1,15})\.root\.json")
 _CLOCK_TOLERANCE = timedelta(minutes=5)
 
 

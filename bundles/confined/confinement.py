@@ -92,11 +92,11 @@ def _mapped() -> int:
 def _identity(user: str) -> tuple[int, int]:
     for name in (user,) if user else USERS:
         try:
-            found = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+            found = pwd.getpwuid(int(name)) if (name.isascii() and name.isdecimal()) else pwd.getpwnam(name)
         except KeyError:
             continue
         return found.pw_uid, found.pw_gid
-    if user.isdecimal():
+    if user.isascii() and user.isdecimal():
         return int(user), int(user)
     if user:
         raise LookupError(f"there is no user {user}")

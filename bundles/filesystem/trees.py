@@ -13,6 +13,7 @@ from typing import BinaryIO, Self
 from bundles.digests import sha256, sha256_beginning
 
 _PIECE = 256 * 1024
+_NO_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -118,17 +119,79 @@ def sync_filesystem(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
+def walk_directories(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each directory with the names of its directories and files, as ``os.walk`` does.
+
+    ``os.walk`` of Python 3.11 is recursive, and fails in a deep tree. The caller may sort and shorten the first list.
+    """
+    pending = [top]
+    while pending:
+        directory = pending.pop()
+        names: list[str] = []
+        files: list[str] = []
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    (names if entry.is_dir() else files).append(entry.name)
+        except OSError:
+            continue
+        yield directory, names, files
+        paths = [os.path.join(directory, name) for name in names]
+        pending += (path for path in reversed(paths) if not os.path.islink(path))
+
+
 def remove_tree(root: Path) -> None:
     """Remove a directory with all that is in it, also where directories are read-only."""
-    for _, directories, files, descriptor in os.fwalk(root, topdown=False):
-        os.fchmod(descriptor, 0o700)  # bundles are read-only, and only who may write a directory may empty it
-        for name in (*directories, *files):
-            _remove(name, descriptor)
-    os.rmdir(root)
+    remove_directory(str(root), forced=True)
 
 
-def _remove(name: str, directory: int) -> None:
+def remove_directory(name: str, *, within: int | None = None, forced: bool = False) -> None:
+    """Remove the directory ``name``, which is below the open directory ``within``, with all that is in it.
+
+    ``forced`` makes directories writable first. Deep trees are made flat: a directory moves to the top before it is
+    emptied. So neither the stack nor open files grow with the depth, and a tree of any depth takes linear time.
+    """
+    top = os.open(name, _NO_LINK, dir_fd=within)
     try:
-        os.unlink(name, dir_fd=directory)  # first: a link to a directory is listed among the directories
+        if forced:
+            os.fchmod(top, 0o700)
+        names = os.listdir(top)
+        while names:  # each directory is listed once, so that nobody who adds files keeps this going
+            names += _remove(names.pop(), top, forced=forced)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=within)
+
+
+def _remove(name: str, top: int, *, forced: bool) -> list[str]:
+    """Remove a file, or a directory. Return the new names of its own directories, which move to ``top``."""
+    moved: list[str] = []
+    try:
+        os.unlink(name, dir_fd=top)  # first: a link to a directory is no directory
+        return moved
     except IsADirectoryError:
-        os.rmdir(name, dir_fd=directory)
+        directory = os.open(name, _NO_LINK, dir_fd=top)
+    try:
+        if forced:
+            os.fchmod(directory, 0o700)
+        for inner in os.listdir(directory):
+            try:
+                os.unlink(inner, dir_fd=directory)
+            except IsADirectoryError:
+                moved.append(_move_up(inner, directory, top, forced=forced))
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=top)
+    return moved
+
+
+def _move_up(name: str, directory: int, top: int, *, forced: bool) -> str:
+    if forced:  # who is not root may only move a directory that is writable
+        descriptor = os.open(name, _NO_LINK, dir_fd=directory)
+        try:
+            os.fchmod(descriptor, 0o700)
+        finally:
+            os.close(descriptor)
+    new_name = f".{os.urandom(12).hex()}"
+    os.rename(name, new_name, src_dir_fd=directory, dst_dir_fd=top)
+    return new_name

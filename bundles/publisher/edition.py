@@ -39,7 +39,7 @@ from bundles.publisher.published import ROLES, Published
 from bundles.publisher.signing import Keyring, is_verified
 
 _HASH = "sha256"
-_VERSIONED = re.compile(r"(\d+)\.([\w-]+)\.json")
+_VERSIONED = re.compile(r"([0-9]+)\.([A-Za-z0-9_-]+)\.json")
 _TIMESTAMP = "timestamp.json"
 
 

@@ -95,7 +95,7 @@ def _mapping(value: Any, where: str, known: tuple[str, ...]) -> Mapping[str, Any
 
 
 def _percent(text: Any, where: str) -> float:
-    if not isinstance(text, str) or not (found := re.fullmatch(r"(\d{1,3}(?:\.\d{1,2})?)%", text)):
+    if not isinstance(text, str) or not (found := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)%", text)):
         raise PublishError(where, f"is {text!r}, wanted a part of the hosts such as 2%")
     if (percent := float(found[1])) > 100:
         raise PublishError(where, f"is {text!r}, wanted at most 100%")

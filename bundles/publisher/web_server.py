@@ -21,7 +21,7 @@ from bundles.format.identity import SHA256
 
 log = logging.getLogger(__name__)
 
-_UNCHANGING = re.compile(rf"/(?:\d+\.[\w-]+\.json|{SHA256}\.[^/]+)$")
+_UNCHANGING = re.compile(rf"/(?:[0-9]+\.[A-Za-z0-9_-]+\.json|{SHA256}\.[^/]+)$")
 
 
 class SiteHandler(SimpleHTTPRequestHandler):

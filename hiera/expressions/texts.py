@@ -85,7 +85,7 @@ def type_debug(value: Any) -> str:
 
 
 _UNITS: Final = "BKMGTPEZY"
-_AMOUNT: Final = r"(\d*\.?\d+)\s*([A-Za-z]*)\s*"
+_AMOUNT: Final = r"([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*"
 
 
 def human_readable(size: float, isbits: bool = False, unit: str | None = None) -> str:

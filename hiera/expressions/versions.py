@@ -75,14 +75,16 @@ def _loose(text: str) -> Any:
 
 
 def _part(text: str) -> tuple[int, int, str]:
-    if text.isdigit():
+    if text.isascii() and text.isdecimal():
         return _NUMBER, int(text), ""
     rank = _TILDE if text == "~" else _EARLY if text in _BEFORE else _WORD
     return rank, 0, text
 
 
-_STRICT: Final = r"(\d+)\.(\d+)(?:\.(\d+))?(?:([ab])(\d+))?"
-_SEMANTIC: Final = r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"
+_STRICT: Final = r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(?:([ab])([0-9]+))?"
+_SEMANTIC: Final = (
+    r"([0-9]+)\.([0-9]+)\.([0-9]+)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"
+)
 
 
 def _strict(text: str) -> Any:
@@ -94,7 +96,10 @@ def _strict(text: str) -> Any:
 def _semantic(text: str) -> Any:
     """As semver.org orders them (version 2.0.0, clause 11)."""
     match = _matched(_SEMANTIC, text, "1.2.3 or 1.2.3-rc.1")
-    before = [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in (match[4] or "").split(".")]
+    before = [
+        (0, int(part), "") if (part.isascii() and part.isdecimal()) else (1, 0, part)
+        for part in (match[4] or "").split(".")
+    ]
     return [int(number) for number in match.group(1, 2, 3)], match[4] is None, before
 
 

@@ -81,7 +81,7 @@ def group_name(number: int) -> str:
 
 
 def _id(given: str | int, kind: str) -> int:
-    if isinstance(given, int) or given.isdecimal():
+    if isinstance(given, int) or (given.isascii() and given.isdecimal()):
         return int(given)
     try:
         return pwd.getpwnam(given).pw_uid if kind == "user" else grp.getgrnam(given).gr_gid

@@ -238,7 +238,7 @@ def _wrong_json(wanted: tuple[JsonValue, ...], answered: Answered) -> Iterator[s
 def _at(document: Any, path: str) -> Any:
     for step in path.split("."):
         if isinstance(document, list):
-            if not step.isdecimal():
+            if not (step.isascii() and step.isdecimal()):
                 raise LookupError(step)
             document = document[int(step)]
         elif isinstance(document, dict):

@@ -15,10 +15,10 @@ from puller.values.file_mode import FileMode
 
 # Not compiled here: most manifests that are read have none of these.
 _URL = r"https?://([^/?#\s@]+)(/\S*|\?\S*)?"
-_ADDRESS = r"(\[[0-9a-fA-F:.%\w]+\]|[^\s:\[\]]+):(\d{1,5})"
+_ADDRESS = r"(\[[0-9a-fA-F:.%A-Za-z0-9_]+\]|[^\s:\[\]]+):([0-9]{1,5})"
 _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*"
-_PERCENT = r"(\d{1,2}(?:\.\d+)?|100)%"
-_BYTES = r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B?"
+_PERCENT = r"([0-9]{1,2}(?:\.[0-9]+)?|100)%"
+_BYTES = r"([0-9]+(?:\.[0-9]+)?)\s*([kMGTP]i?)?B?"
 _POWERS = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -121,7 +121,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Whose systemd is asked: that of the ``system``, or that of the ``user`` whom Puller runs as."""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w:.\\@-]+", self.unit) or self.unit.startswith("-"):
+        if not re.fullmatch(r"[A-Za-z0-9_:.\\@-]+", self.unit) or self.unit.startswith("-"):
             raise ValueError(f"has the unit {self.unit!r}, wanted the name of one unit")
 
 
@@ -212,7 +212,7 @@ class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """All addresses that it must have, and no others; not looked at when not given."""
 
     def __post_init__(self) -> None:
-        if not self.name or not re.fullmatch(r"[\w.-]+", self.name):
+        if not self.name or not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
             raise ValueError(f"has the name {self.name!r}, wanted a host name")
 
 

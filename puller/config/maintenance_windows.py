@@ -57,7 +57,12 @@ class ClockTime(int):
             minutes = value
         elif isinstance(value, str):
             hour, _, minute = value.partition(":")
-            if hour.isdecimal() and minute.isdecimal() and len(hour) <= 2 == len(minute) and int(minute) < 60:
+            if (
+                (hour.isascii() and hour.isdecimal())
+                and (minute.isascii() and minute.isdecimal())
+                and len(hour) <= 2 == len(minute)
+                and int(minute) < 60
+            ):
                 minutes = 60 * int(hour) + int(minute)
         if not 0 <= minutes <= _MIDNIGHT:
             raise ValueError(f"is {value!r}, wanted a time such as '22:00', from 00:00 to 24:00")

@@ -24,7 +24,7 @@ from bundles.filesystem.atomic import open_directory, remove_any
 from puller.delivery.document import LARGEST, host_of
 from puller.state.state_file import read_state, set_aside, write_state
 
-_NAME = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(failed|other)\.json\.gz")
+_NAME = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(failed|other)\.json\.gz")
 _DIRECTORY = re.compile(r"[0-9a-f]{16}")
 _LOOK = 0.1
 """Seconds between two attempts at a lock."""

@@ -392,8 +392,17 @@ class Engine:
         event.noop_message = resource.noop_message(differences, actual)
         event.state = State.WOULD_CHANGE
         # In a real run nothing comes of it, so what a noop resource would do makes nothing else uncertain.
-        if self._settings.noop and (reach := resource.reach()):
+        if not self._settings.noop:
+            return
+        if reach := resource.reach():
             self._progress.note_reach(reach, resource.type_name)
+        from puller.resources.claims import MADE_FILES  # in noop only
+
+        system = resource.context.system
+        for claim in resource.claims(resource.properties):
+            is_made = claim.use in MADE_FILES and not system.exists(claim.path)
+            if is_made and system.is_directory(os.path.dirname(claim.path)):
+                system.expect(claim.path, "file")
 
     def _change(
         self,

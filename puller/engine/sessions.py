@@ -110,7 +110,7 @@ class Session:
 
     def _files(self) -> Iterator[tuple[int, Path]]:
         for path in self.directory.iterdir():
-            if path.suffix == _ENDING and path.stem.isdecimal():
+            if path.suffix == _ENDING and (path.stem.isascii() and path.stem.isdecimal()):
                 yield int(path.stem), path
 
 

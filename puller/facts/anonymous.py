@@ -28,10 +28,10 @@ _NETWORKS = [IPv4Network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "20
 
 # What the kernel and udev call interfaces by themselves; but enx0123456789ab has the hardware's address in it.
 _INTERFACE = re.compile(
-    r"lo|(eth|wlan|ib|bond|br|team|tun|tap|wg|docker|virbr)\d{1,3}|en(o|s|p\d+s)\d+(f\d+)?"
+    r"lo|(eth|wlan|ib|bond|br|team|tun|tap|wg|docker|virbr)[0-9]{1,3}|en(o|s|p[0-9]+s)[0-9]+(f[0-9]+)?"
 )
 _DEVICE = re.compile(
-    r"/dev/(([sv]|xv)d[a-z]{1,2}\d*|nvme\d+n\d+(p\d+)?|mmcblk\d+(p\d+)?|(md|dm-|sr|loop)\d+)"
+    r"/dev/(([sv]|xv)d[a-z]{1,2}[0-9]*|nvme[0-9]+n[0-9]+(p[0-9]+)?|mmcblk[0-9]+(p[0-9]+)?|(md|dm-|sr|loop)[0-9]+)"
 )
 _PLACES = re.compile(
     r"/(boot(/efi)?|home|opt|root|srv|tmp|usr(/local)?|var(/(cache|lib|log(/audit)?|opt|spool|tmp))?"
@@ -243,7 +243,7 @@ class _Replacing:
         return str(ip_address(kind) + 16 + int(self._nth(kind, str(address))))
 
 
-_DISK = re.compile(r"([sv]|xv)d[a-z]{1,2}|nvme\d+n\d+|mmcblk\d+|sr\d+")
+_DISK = re.compile(r"([sv]|xv)d[a-z]{1,2}|nvme[0-9]+n[0-9]+|mmcblk[0-9]+|sr[0-9]+")
 _PSEUDO = ("tmpfs", "devtmpfs", "udev", "devpts", "cgroup", "cgroup2", "proc", "sysfs", "mqueue", "overlay")
 _HYPERVISOR = re.compile(
     r"kvm|xen|openvz|docker|podman|lxc|systemd_nspawn|vmware|virtualbox|hyperv|qemu|bochs|rhev|ovirt|parallels|bhyve|vmm"

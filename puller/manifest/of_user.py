@@ -75,7 +75,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _is_me(who: str | int) -> bool:
-    if str(who).isdecimal():
+    if str(who).isascii() and str(who).isdecimal():
         return int(who) == os.geteuid()
     try:
         return pwd.getpwnam(str(who)).pw_uid == os.geteuid()
@@ -85,7 +85,11 @@ def _is_me(who: str | int) -> bool:
 
 def _is_my_group(which: str | int) -> bool:
     try:
-        gid = int(which) if str(which).isdecimal() else grp.getgrnam(str(which)).gr_gid
+        gid = (
+            int(which)
+            if (str(which).isascii() and str(which).isdecimal())
+            else grp.getgrnam(str(which)).gr_gid
+        )
     except KeyError:
         return True
     return gid in (os.getegid(), *os.getgroups())

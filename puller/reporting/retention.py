@@ -18,7 +18,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.report import Report, Summary
 
 _RUN = "%Y%m%dT%H%M%S.%fZ"
-_NAME = r"(\d{8}T\d{6}\.\d{6}Z)-(quiet|eventful)\.json"
+_NAME = r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(quiet|eventful)\.json"
 _QUIET = (ExitStatus.OK, ExitStatus.HELD)
 
 

@@ -55,14 +55,20 @@ def plain_files(found: Mapping[str, _File]) -> Mapping[str, _File]:
 
 
 def _files(real: str, written: str, placed: str) -> Iterator[tuple[str, BundledFile]]:
-    try:
-        status = os.stat(real)
+    pending = [(real, written, placed)]  # not recursive, as a tree may be deeper than Python's stack
+    while pending:
+        real, written, placed = pending.pop()
+        try:
+            status = os.stat(real)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            names = os.listdir(real) if is_directory else []
+        except OSError as error:
+            raise ResourceError(f"{written} cannot be read: {reason(error)}") from error
         if stat.S_ISREG(status.st_mode):
             yield placed, BundledFile(real, status.st_size, executable=bool(status.st_mode & stat.S_IXUSR))
-        elif stat.S_ISDIR(status.st_mode):
-            for name in sorted(os.listdir(real)):
-                yield from _files(os.path.join(real, name), f"{written}/{name}", f"{placed}/{name}")
-        else:
+        elif not is_directory:
             raise ResourceError(f"{written} is neither a regular file nor a directory")
-    except OSError as error:
-        raise ResourceError(f"{written} cannot be read: {reason(error)}") from error
+        pending += (
+            (os.path.join(real, name), f"{written}/{name}", f"{placed}/{name}")
+            for name in sorted(names, reverse=True)
+        )

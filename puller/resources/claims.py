@@ -42,6 +42,8 @@ _CONTRADICTIONS = {
 }
 """Pairs of uses that no state of a path satisfies, each pair once."""
 
+MADE_FILES = frozenset({Use.WHOLE, Use.PART, Use.FILE})
+"""Uses after which there is a file at the path."""
 NO_DIRECTORY = frozenset({Use.WHOLE, Use.PART, Use.FILE, Use.ABSENT})
 """Uses after which nothing can be below the path."""
 

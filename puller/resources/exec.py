@@ -231,7 +231,7 @@ class Exec(Resource[ExecProperties, ExecState]):
             )
             and (
                 group is None
-                or str(group).isdecimal()
+                or (str(group).isascii() and str(group).isdecimal())
                 or context.system.group_id(str(group)) is not None
                 or context.uncertain(_GROUPS)
             )

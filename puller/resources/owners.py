@@ -17,7 +17,11 @@ MISSING = "is missing; it is required unless ensure is absent"
 
 def user_id(name: str | int | None, context: Context) -> int:
     """The id of ``owner``, a name or an id; raises ``ResourceError`` when there is no such user."""
-    if isinstance(name, str) and not name.isdecimal() and (found := context.system.user_id(name)) is not None:
+    if (
+        isinstance(name, str)
+        and not (name.isascii() and name.isdecimal())
+        and (found := context.system.user_id(name)) is not None
+    ):
         return found
     return _other_id("owner", name, context)
 
@@ -26,7 +30,7 @@ def group_id(name: str | int | None, context: Context) -> int:
     """The id of ``group``, a name or an id; raises ``ResourceError`` when there is no such group."""
     if (
         isinstance(name, str)
-        and not name.isdecimal()
+        and not (name.isascii() and name.isdecimal())
         and (found := context.system.group_id(name)) is not None
     ):
         return found
@@ -103,7 +107,7 @@ def _other_id(kind: str, name: str | int | None, context: Context) -> int:
     """The id that is not that of a known name."""
     if isinstance(name, int):
         return name
-    if not name or name.isdecimal():
+    if not name or (name.isascii() and name.isdecimal()):
         return int(name or 0)
     # Nobody is missing whom an earlier resource may have added: the difference is told, and the real run looks again.
     if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):

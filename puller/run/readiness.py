@@ -145,7 +145,7 @@ def _check_store() -> None:
 def _check_user(name: str) -> None:
     import pwd
 
-    if name and not name.isdecimal():
+    if name and not (name.isascii() and name.isdecimal()):
         try:
             pwd.getpwnam(name)
         except KeyError:

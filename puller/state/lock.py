@@ -30,7 +30,7 @@ def only_run(directory: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            by = f" (process {holder})" if holder.isdecimal() else ""
+            by = f" (process {holder})" if (holder.isascii() and holder.isdecimal()) else ""
             raise BusyError(f"{directory}/lock: another run is at work{by}; nothing was done") from None
         with contextlib.suppress(OSError):  # it only tells people who holds the lock
             os.ftruncate(descriptor, 0)

@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 def _entry(user: str | int) -> pwd.struct_passwd:
     try:
-        if isinstance(user, int) or user.isdecimal():
+        if isinstance(user, int) or (user.isascii() and user.isdecimal()):
             return pwd.getpwuid(int(user))
         return pwd.getpwnam(user)
     except (KeyError, OverflowError) as error:
@@ -50,7 +50,7 @@ def _entry(user: str | int) -> pwd.struct_passwd:
 
 
 def _group_id(group: str | int) -> int:
-    if isinstance(group, int) or group.isdecimal():
+    if isinstance(group, int) or (group.isascii() and group.isdecimal()):
         return int(group)
     try:
         return grp.getgrnam(group).gr_gid

@@ -509,11 +509,11 @@ def _directory_in_progress(parent: int, name: str, path: str, attributes: Attrib
 
 def _empty(directory: int) -> None:
     """Remove all that is in an open directory."""
-    import shutil  # and its compressors: only for what is rarely done
+    from bundles.filesystem.trees import remove_directory  # only for what is rarely done
 
     for name in os.listdir(directory):
         if stat.S_ISDIR(_stat_at(directory, name).st_mode):
-            shutil.rmtree(name, dir_fd=directory)
+            remove_directory(name, within=directory)
         else:
             os.unlink(name, dir_fd=directory)
 

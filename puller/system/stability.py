@@ -24,7 +24,7 @@ _CODES = {"1": "exit code", "2": "signal", "3": "signal"}  # CLD_EXITED, CLD_KIL
 def number(fields: Mapping[str, str], name: str) -> int:
     """Return a property as a number. 0 if systemd is too old to have it."""
     text = fields.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if (text.isascii() and text.isdecimal()) else 0
 
 
 def is_restarting(fields: Mapping[str, str]) -> bool:

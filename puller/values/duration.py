@@ -2,7 +2,7 @@
 
 import re
 
-_PART = r"(\d+(?:\.\d+)?|\.\d+)(ms|us|µs|ns|[smhdwMy])"
+_PART = r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(ms|us|µs|ns|[smhdwMy])"
 _SECONDS = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -32,7 +32,7 @@ class Duration(float):
             return cls(value)
         if isinstance(value, str):
             text = value.strip()
-            if text.isdecimal():
+            if text.isascii() and text.isdecimal():
                 return cls(int(text))
             # findall passes over what it does not know, so all of the text must come out again.
             parts = re.findall(_PART, text)

@@ -27,8 +27,8 @@ TIMESTAMP = "metadata/timestamp.json"
 FILES = "targets/files/"
 """Below it files have the SHA-256 of their contents before compression in their names."""
 
-_ROOT = re.compile(r"metadata/(\d{1,15})\.root\.json")
-_METADATA = re.compile(r"metadata/\d{1,15}\.[^/]+\.json")
+_ROOT = re.compile(r"metadata/([0-9]{1,15})\.root\.json")
+_METADATA = re.compile(r"metadata/[0-9]{1,15}\.[^/]+\.json")
 _TARGET = re.compile(r"targets/(?:[^/.][^/]*/)*(?P<sha256>[0-9a-f]{64})(?:\.[^/]+)?")
 
 

@@ -16,7 +16,7 @@ from bundles.publisher.push.destination import Destination
 
 _SSH = re.compile(r"(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*)):(?P<path>/.*)")
 _SSH_URL = re.compile(
-    r"ssh://(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*))(?::(?P<port>\d+))?(?P<path>/.*)"
+    r"ssh://(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*))(?::(?P<port>[0-9]+))?(?P<path>/.*)"
 )
 
 

@@ -83,7 +83,11 @@ class Remote:
         for line in filter(str.strip, output.decode("utf-8", "replace").splitlines()):
             fields = line.split(None, 8)
             path = fields[-1].replace("//", "/")  # some find join what they were given so
-            if len(fields) == 9 and fields[4].isdigit() and kind_of_file(path) is not None:
+            if (
+                len(fields) == 9
+                and (fields[4].isascii() and fields[4].isdecimal())
+                and kind_of_file(path) is not None
+            ):
                 found[path] = int(fields[4])
         return found
 

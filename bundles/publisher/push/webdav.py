@@ -62,7 +62,7 @@ class WebDav:
             answer = retried(lambda: self._ask("HEAD", path, headers={"Accept-Encoding": "identity"}))
             if answer.status_code not in _GONE:
                 length = answer.headers.get("Content-Length", "")
-                found[path] = int(length) if length.isdecimal() else -1
+                found[path] = int(length) if (length.isascii() and length.isdecimal()) else -1
 
         self._each(one, list(paths))
         return found

@@ -148,7 +148,7 @@ class Interpolator:
         return invocation.defaults.get(name, ABSENT), "found_in_defaults"
 
     def _warn_of(self, name: str, invocation: Invocation) -> None:
-        if not name.isdecimal():
+        if not (name.isascii() and name.isdecimal()):
             space, qualified, _ = name.removeprefix("::").rpartition("::")
             what = f" class {space} could not be found" if qualified else ""
             place = f" ({invocation.place})" if invocation.place else ""

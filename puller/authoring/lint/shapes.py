@@ -34,7 +34,11 @@ class Shape(msgspec.Struct, frozen=True):
         if self.is_open:
             return ANY
         found = self.keys.get(str(key), self.others)
-        if found is None and self.items is not None and str(key).lstrip("-").isdigit():
+        if (
+            found is None
+            and self.items is not None
+            and (str(key).lstrip("-").isascii() and str(key).lstrip("-").isdecimal())
+        ):
             found = self.items
         return found if found is None or not self.is_example else example(found)
 

@@ -217,7 +217,7 @@ class Machine:
 
     def _kernel_param(self, test: Test) -> Values:
         name = str(test.options.get("name", test.name))
-        if not re.fullmatch(r"[\w.:/-]+", name) or ".." in name:
+        if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", name) or ".." in name:
             raise NotCarriedOut(f"{name!r} is no parameter of the kernel")
         path = f"/proc/sys/{name if '/' in name else name.replace('.', '/')}"
 

@@ -169,7 +169,9 @@ def _of_kind(kind: str, here: Path, attributes: dict[Any, Any]) -> Iterator[Prob
     if kind == "port":
         port = str(attributes.get("port", name))
         protocol, _, number = port.rpartition(":")
-        if protocol not in ("", "tcp", "tcp6", "udp", "udp6") or not number.isdecimal():
+        if protocol not in ("", "tcp", "tcp6", "udp", "udp6") or not (
+            number.isascii() and number.isdecimal()
+        ):
             yield Problem(here, f"is {port!r}, wanted a port such as 'tcp:22'")
     if kind == "file" and isinstance(attributes.get("mode"), int):
         yield Problem((*here, "mode"), "is a number, which YAML has read as octal; quote it")

@@ -3,7 +3,9 @@
 import re
 from functools import cache
 
-_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_VERSION = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"
+)
 _CONDITION = re.compile(r"(>=|<=|!=|==|=|!|>|<)?\s*([^\s<>=!|]+)")
 
 _Key = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
@@ -42,7 +44,7 @@ def _key(text: str) -> _Key:
     before = match[4]
     # A version comes after those that lead to it; numbers in these come before words.
     parts = tuple(
-        (0, int(part), "") if part.isdecimal() else (1, 0, part)
+        (0, int(part), "") if (part.isascii() and part.isdecimal()) else (1, 0, part)
         for part in (before.split(".") if before else ())
     )
     return int(match[1]), int(match[2]), int(match[3]), int(before is None), parts

@@ -90,7 +90,7 @@ def _found(facts: Any, steps: Sequence[str]) -> str | None:
     for step in steps:
         if isinstance(facts, Mapping) and step in facts:
             facts = facts[step]
-        elif isinstance(facts, list) and step.isdigit() and int(step) < len(facts):
+        elif isinstance(facts, list) and (step.isascii() and step.isdecimal()) and int(step) < len(facts):
             facts = facts[int(step)]
         else:
             return None

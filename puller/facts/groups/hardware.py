@@ -130,7 +130,7 @@ def dmi(machine: Machine) -> dict[str, Any]:
 
 def _chassis(machine: Machine) -> dict[str, Any]:
     number = machine.value(f"{DMI}/chassis_type") or ""
-    known = number.isdigit() and 1 <= int(number) <= len(_CHASSIS)
+    known = number.isascii() and number.isdecimal() and 1 <= int(number) <= len(_CHASSIS)
     return present(
         {
             "asset_tag": machine.value(f"{DMI}/chassis_asset_tag"),

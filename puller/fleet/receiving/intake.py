@@ -21,7 +21,7 @@ from puller.reporting.sent_report import SentReport
 from puller.state.stored_json import decode
 from puller.values.host_name import WANTED, is_host_name
 
-_RUN = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
+_RUN = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
 _SUFFIX = ".json.gz"
 MOST_DOCUMENTS, MOST_BYTES = 1000, 100_000_000
 """Of one host; older documents are removed. At one run in half an hour these are the runs of three weeks."""

@@ -6,6 +6,7 @@
 * A user whom a directory service knows and passwd(5) does not is refused.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from puller.resources.claims import Claim, Use
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.reference import Reference
 
+_SKELETON = "/etc/skel"
 _WORDS = {"password": "changed the password", "locked": "locked the user", "home": "made the home"}
 
 
@@ -79,6 +81,9 @@ class Account(Resource[UserProperties, UserState]):
             self.context.system.expect_account("user", user.name, properties.uid)
         if any(one.property == "home" for one in differences) and manages_home(properties):
             self._expect_home(user)
+        if properties.authorized_keys and any(one.property == "authorized_keys" for one in differences):
+            home = properties.home if properties.home and manages_home(properties) else user.home
+            self.context.system.expect(f"{home}/.ssh", "directory")
         return f"Would have {', '.join(self._words(differences, actual))}"
 
     def _words(self, differences: Sequence[Difference], actual: UserState) -> Iterator[str]:
@@ -157,9 +162,18 @@ class Account(Resource[UserProperties, UserState]):
             system.expect_account("group", name, UNKNOWN_ID)
         if manages_home(properties):
             home = properties.home or default_home(name)
+            if system.lstat(home) is None:
+                self._expect_skeleton(home)
             system.expect(home, "directory")
             if properties.authorized_keys:
                 system.expect(f"{home}/.ssh", "directory")
+
+    def _expect_skeleton(self, home: str) -> None:
+        """Expect the files that useradd copies into a new home."""
+        for directory, _, names in os.walk(_SKELETON):
+            for name in names:
+                relative = os.path.relpath(os.path.join(directory, name), _SKELETON)
+                self.context.system.expect(os.path.join(home, relative), "file")
 
     def _expect_home(self, user: User) -> None:
         home, system = self.properties.home or user.home, self.context.system

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import BinaryIO
 
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import drop_acls_of_others, in_progress, naming
+from bundles.filesystem.trees import remove_directory
 from bundles.format.paths import shown
 from puller.resources.archives.kinds import Kind
 from puller.resources.archives.limits import LIMITS, Limits
@@ -93,7 +93,7 @@ def _private_directory(target: int) -> Iterator[int]:
             yield descriptor
     finally:
         with suppress(FileNotFoundError):
-            shutil.rmtree(name, dir_fd=target)
+            remove_directory(name, within=target)
 
 
 def _remove_left_over(target: int) -> None:
@@ -104,7 +104,7 @@ def _remove_left_over(target: int) -> None:
                 descriptor = os.open(name, REAL_DIRECTORY, dir_fd=target)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(name, dir_fd=target)
+                    remove_directory(name, within=target)
                 finally:
                     os.close(descriptor)
 

@@ -124,6 +124,9 @@ class Edit(Resource[P, EditState]):
     def look(self) -> EditState:
         properties, context = self.properties, self.context
         place = Texts.of(context).at(properties.file, context)
+        if context.noop and place.text.exists and not context.system.exists(properties.file):
+            # An earlier resource would have removed the file.
+            return EditState(place, self.edited(properties, Text.missing()))
         try:
             edited = self._asked(place)
         except _Missing:

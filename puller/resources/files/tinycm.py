@@ -106,6 +106,6 @@ class _ConstantsFormatter(string.Formatter):
 def _step(value: Any, key: str, field: str) -> Any:
     if isinstance(value, Mapping) and key in value:
         return value[key]
-    if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+    if isinstance(value, list) and (key.isascii() and key.isdecimal()) and int(key) < len(value):
         return value[int(key)]
     raise ResourceError(f"content: {{{field}}}: there is no {key!r}")

@@ -128,7 +128,7 @@ def _before_comment(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return int(text) if (text.isascii() and text.isdecimal()) else 0
 
 
 def _with_fields(line: str, fields: Fields) -> str:

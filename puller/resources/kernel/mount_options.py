@@ -174,7 +174,7 @@ def _id(key: str, text: str) -> int | str:
         (lambda name: pwd.getpwnam(name).pw_uid) if key == "uid" else (lambda name: grp.getgrnam(name).gr_gid)
     )
     try:
-        return int(text) if text.isdecimal() else find(text)
+        return int(text) if (text.isascii() and text.isdecimal()) else find(text)
     except KeyError:
         return text
 

@@ -25,7 +25,7 @@ class Version(NamedTuple):
 def parse_version(text: str) -> Version:
     """Take any text apart: the epoch ends at the first colon, the release begins after the last hyphen."""
     epoch, colon, rest = text.partition(":")
-    if not colon or not epoch.isdecimal():
+    if not colon or not (epoch.isascii() and epoch.isdecimal()):
         epoch, rest = "", text
     version, hyphen, release = rest.rpartition("-")
     return Version(epoch or None, version, release) if hyphen else Version(epoch or None, rest, None)
@@ -109,7 +109,7 @@ def _rpm_part(text: str) -> Key:
 def _rpm_run(run: str) -> Key:
     if run in _RPM_MARKS:
         return _RPM_MARKS[run]
-    return (3, _number(run)) if run.isdecimal() else (2, run)
+    return (3, _number(run)) if (run.isascii() and run.isdecimal()) else (2, run)
 
 
 DPKG = Order(_dpkg_part, missing_release="0")

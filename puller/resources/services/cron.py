@@ -214,7 +214,7 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
         except ValueError as error:
             yield PropertyError("schedule", str(error))
     user, command = properties.user, properties.command
-    if not _USER.fullmatch(user) or user.isdecimal():
+    if not _USER.fullmatch(user) or (user.isascii() and user.isdecimal()):
         yield PropertyError("user", f"is {user!r}, wanted the name of a user")
     if _NOT_IN_A_LINE.search(command):
         yield PropertyError("command", f"is {command!r}, wanted one line; a script may have more")

@@ -98,7 +98,7 @@ def _check_item(field: _Field, item: str, first: str, last: str | None, step: st
 
 
 def _number(field: _Field, text: str) -> int:
-    if text.isdecimal():
+    if text.isascii() and text.isdecimal():
         number = int(text) if len(text) < 4 else field.highest + 1
     elif text.lower() in field.names:
         number = field.names.index(text.lower()) + field.lowest

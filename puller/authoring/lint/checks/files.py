@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
+from bundles.filesystem.trees import walk_directories
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Place, Severity
 from puller.authoring.lint.named_files import ELSEWHERE, NamedFile, named_files
@@ -117,7 +118,7 @@ def _wrong_kind(one: NamedFile, real: str) -> str:
 
 
 def _has_files(directory: str) -> bool:
-    return any(files for _, _, files in os.walk(directory))
+    return any(files for _, _, files in walk_directories(directory))
 
 
 # -- unused ---------------------------------------------------------------------------------------
@@ -145,7 +146,9 @@ def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:
         for path in one.meant:
             used.add(path)
             if os.path.isdir(path):
-                used |= {os.path.join(place, name) for place, _, names in os.walk(path) for name in names}
+                used |= {
+                    os.path.join(place, name) for place, _, names in walk_directories(path) for name in names
+                }
     return used
 
 

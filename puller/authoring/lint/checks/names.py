@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bundles.filesystem.trees import walk_directories
 from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
@@ -214,7 +215,7 @@ class _Checking:
         files = manifest.files.within(directory)
         if engine == "jinja":
             known = known.with_names(dict.fromkeys(_OF_TREES, ANY))
-        for place, names, found in os.walk(directory):
+        for place, names, found in walk_directories(directory):
             names.sort()
             if "_partials" in os.path.relpath(place, directory).split("/"):
                 continue  # followed from where they are rendered

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bundles.filesystem.trees import walk_directories
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from hiera.text import yaml_text
@@ -334,7 +335,7 @@ def _files_of(directory: Path) -> BundleFiles:
 def _listed(root: str) -> list[str]:
     """All files below a directory, without what is never packed."""
     found: list[str] = []
-    for directory, names, files in os.walk(root):
+    for directory, names, files in walk_directories(root):
         names[:] = sorted(name for name in names if name not in _LEFT_OUT)
         found += (os.path.join(directory, name) for name in sorted(files))
         if len(found) > _MOST_FILES:

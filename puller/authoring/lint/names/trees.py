@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from bundles.filesystem.trees import walk_directories
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from hiera.tree.config.documents import Files
@@ -139,7 +140,7 @@ def _directories(config: Config) -> list[str] | None:
 
 
 def _files(directory: str) -> Iterator[str]:
-    for place, names, files in os.walk(directory):
+    for place, names, files in walk_directories(directory):
         names.sort()
         yield from (os.path.join(place, name) for name in sorted(files) if name.endswith(_ENDINGS))
 

@@ -473,3 +473,16 @@ def test_nothing_to_do_opens_each_key_once_and_the_file_once(
     monkeypatch.setattr(LocalSystem, "read", read)
     machine.apply(*entries)
     assert sorted(opened) == sorted([str(machine.conf), *(str(machine.proc / key) for key in keys)])
+
+
+def test_line_on_a_file_that_is_made_before_is_predicted(machine: Machine) -> None:
+    conf = machine.boot / "new.conf"
+    entries = [
+        sysctl("vm.swappiness", 10).replace("CONF", str(conf)),
+        f"line: {{name: {conf}, line: '# hello'}}",
+    ]
+    states = [event.state for event in machine.apply(*entries, noop=True).values()]
+    assert states == [State.WOULD_CHANGE, State.WOULD_CHANGE]
+    assert [event.state for event in machine.apply(*entries).values()] == [State.CHANGED, State.CHANGED]
+    assert conf.read_text() == "vm.swappiness = 10\n# hello\n"
+    assert {event.state for event in machine.apply(*entries).values()} == {State.STABLE}
