@@ -8,7 +8,6 @@
 * systemd is asked about the units in between only if a unit is not wanted by a target that every boot reaches.
 """
 
-import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -136,10 +135,17 @@ def is_started_by_bus(unit: str, fragment: str, aliases: Iterable[str] = ()) -> 
 
 def _started_by_bus() -> Iterator[str]:
     for directory in _BUS:
-        for path in glob.iglob(f"{directory}/*.service"):
+        for path in _files(directory):
             try:
                 with open(path, errors="replace") as stream:
                     settings = [line.partition("=") for line in stream]
             except OSError:  # such as a link to nothing
                 continue
             yield from (value.strip() for name, _, value in settings if name.strip() == "SystemdService")
+
+
+def _files(directory: str) -> list[str]:
+    try:
+        return [f"{directory}/{name}" for name in os.listdir(directory) if name.endswith(".service")]
+    except OSError:
+        return []

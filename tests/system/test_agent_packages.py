@@ -314,7 +314,10 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         host.publish("1.0.0")
         assert host.run()["exit_status"] == 0
         assert (root / "etc/motd").read_text().startswith("kept by ")
-        host.type_in("systemctl enable --now puller.timer puller-check.timer")
+        host.type_in(
+            "systemctl enable --now puller.timer puller-check.timer puller-site-refresh@srv-site.timer"
+        )
+        host.type_in("systemctl enable puller-mirror.timer")
 
         with (root / "etc/puller/config.yaml.sample").open("a") as sample:
             sample.write("# mine\n")
@@ -338,8 +341,12 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         assert not (root / "usr/bin/puller").exists()
 
         host.install(built.package(built.next, ".deb"))
-        for timer in ("puller.timer", "puller-check.timer"):
-            assert machine.show(timer, "UnitFileState")["UnitFileState"] == "enabled", timer
+        for timer in ("puller.timer", "puller-check.timer", "puller-site-refresh@srv-site.timer"):
+            found = machine.show(timer, "UnitFileState", "ActiveState")
+            assert found == {"UnitFileState": "enabled", "ActiveState": "active"}, timer
+        assert machine.show("puller-boot.timer", "ActiveState")["ActiveState"] == "active"
+        found = machine.show("puller-mirror.timer", "UnitFileState", "ActiveState")
+        assert found == {"UnitFileState": "enabled", "ActiveState": "inactive"}, "it was stopped before"
         assert host.run()["exit_status"] == 0
 
         host.type_in("apt-get purge -y puller")

@@ -190,6 +190,19 @@ def test_the_timer_brings_the_machine_to_its_state_keeps_it_there_and_notices_an
     assert host.file("/etc/app/reloads") == "1.0.0\n1.0.0\n1.1.0\n"
 
 
+def test_first_run_after_boot_waits_for_no_long_delay(host: Provisioned, publisher: Publisher) -> None:
+    """The regular timer has its next tick in up to an hour; stopping it stops both."""
+    publisher.publish("1.0.0", MANIFEST)
+    drop_in = host.machine.root / "etc/systemd/system/puller-boot.timer.d/soon.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Timer]\nOnActiveSec=\nOnActiveSec=1s\nRandomizedDelaySec=0\nAccuracySec=100ms\n")
+    host.machine.run("systemctl", "daemon-reload")
+    host.machine.run("systemctl", "enable", "--now", "puller.timer")
+    host.wait_for(lambda: len(host.reports()) == 1, "the first run")
+    host.machine.run("systemctl", "stop", "puller.timer")
+    assert host.machine.show("puller-boot.timer", "ActiveState") == {"ActiveState": "inactive"}
+
+
 @pytest.fixture
 def in_the_middle(host: Provisioned, publisher: Publisher) -> Provisioned:
     """Its first run has changed a file, and is at a command that does not end; a refresh comes after that."""

@@ -86,6 +86,19 @@ def test_the_timer_starts_the_service_of_its_name(name: str) -> None:
     assert (UNITS / f"{name}.service").exists()
 
 
+@pytest.mark.parametrize("name", ["puller", "puller-user"])
+def test_a_machine_that_is_up_for_five_minutes_runs(name: str) -> None:
+    """The delay of the other timer is as long as its interval, and the same after each boot."""
+    regular, boot = (configparser.ConfigParser(interpolation=None) for _ in range(2))
+    regular.read(UNITS / f"{name}.timer")
+    boot.read(UNITS / f"{name}-boot.timer")
+    assert regular["Unit"]["Wants"] == "puller-boot.timer"
+    assert boot["Unit"]["PartOf"] == "puller.timer"
+    assert boot["Timer"]["Unit"] == "puller.service"
+    minutes = [int(boot["Timer"][key].removesuffix("min")) for key in ("OnActiveSec", "RandomizedDelaySec")]
+    assert sum(minutes) <= 5
+
+
 def test_a_check_that_makes_a_run_has_the_settings_of_a_run() -> None:
     """But for what it starts, and which of its exit statuses are in order."""
 

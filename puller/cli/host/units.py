@@ -18,6 +18,7 @@ _PACKAGED = "/usr/bin/puller"  # of a package, which has each version in a direc
 _PLACES = {
     "puller.service": "etc/systemd/system/puller.service",
     "puller.timer": "etc/systemd/system/puller.timer",
+    "puller-boot.timer": "etc/systemd/system/puller-boot.timer",
     "puller-check.service": "etc/systemd/system/puller-check.service",
     "puller-check.timer": "etc/systemd/system/puller-check.timer",
     "puller-tmpfiles.conf": "etc/tmpfiles.d/puller.conf",
@@ -28,7 +29,11 @@ _TIGHT_PLACES = {
 }
 """By the units that the one drop-in is for."""
 _TIGHT = "puller-tight.conf"
-_USERS_PLACES = {"puller-user.service": "puller.service", "puller-user.timer": "puller.timer"}
+_USERS_PLACES = {
+    "puller-user.service": "puller.service",
+    "puller-user.timer": "puller.timer",
+    "puller-user-boot.timer": "puller-boot.timer",
+}
 _PUBLISHERS_PLACES = {
     "puller-site-refresh@.service": "etc/systemd/system/puller-site-refresh@.service",
     "puller-site-refresh@.timer": "etc/systemd/system/puller-site-refresh@.timer",

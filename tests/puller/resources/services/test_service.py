@@ -194,6 +194,18 @@ def test_one_question_answers_for_all_services(machine: SimulatedSystemd, servic
     assert [one[1:3] for one in machine.ran] == [["--system", "show"]]
 
 
+def test_one_question_also_answers_what_starts_at_boot(machine: SimulatedSystemd, service: Make) -> None:
+    names = tuple(f"app{number}" for number in range(10))
+    machine.files |= {f"{name}.service": simulator.SLEEP + simulator.INSTALL for name in names}
+    for name in names:
+        apply(service(name, enable=True, others=names))
+    machine.ran.clear()
+    service(names[0], others=names, new_run=True)
+    for name in names:
+        assert apply(service(name, enable=True, others=names)) == []
+    assert [one[1:3] for one in machine.ran] == [["--system", "show"]]
+
+
 def test_the_question_is_asked_again_after_a_change(machine: SimulatedSystemd, service: Make) -> None:
     names = ("plain", "static", "indirect")
     apply(service("plain", others=names))
