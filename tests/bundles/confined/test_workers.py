@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -306,6 +307,14 @@ def unprotected(monkeypatch: pytest.MonkeyPatch, operations: None) -> Iterator[N
         yield opened
 
 
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A directory that every user can reach and write to, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o777)
+        yield Path(directory)
+
+
 WRITES = (
     "open",
     "create",
@@ -323,16 +332,14 @@ WRITES = (
 
 @pytest.mark.attack("worker.opens")
 @pytest.mark.parametrize("what", WRITES)
-def test_without_landlock_it_changes_no_file(what: str, unprotected: Network, tmp_path: Path) -> None:
-    for directory in (tmp_path, tmp_path.parent):
-        directory.chmod(0o777)
-    there = tmp_path / "there"
+def test_without_landlock_it_changes_no_file(what: str, unprotected: Network, open_to_all: Path) -> None:
+    there = open_to_all / "there"
     there.write_text("mine")
     there.chmod(0o666)
-    target = tmp_path / "new" if what in ("create", "mkdir", "mkfifo") else there
+    target = open_to_all / "new" if what in ("create", "mkdir", "mkfifo") else there
     call = unprotected.open(OPERATION, (), "x").call(("attempt", what, str(target)), Deadline(20))
     assert call[0] == b"PermissionError"
-    assert [each.name for each in tmp_path.iterdir()] == ["there"]
+    assert [each.name for each in open_to_all.iterdir()] == ["there"]
     assert there.read_text() == "mine"
 
 
