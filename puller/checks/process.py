@@ -70,7 +70,7 @@ def _of_file(path: str) -> list[Running]:
     except OSError as error:
         raise NotCarriedOut(f"{path}: {reason(error)}") from error
     first = text.split()[:1]
-    if not first or not (first[0].isascii() and first[0].isdecimal()) or int(first[0]) == 0:
+    if not first or not first[0].isdigit() or int(first[0]) == 0:
         raise NotCarriedOut(f"{path}: holds no number of a process")
     if not os.path.exists("/proc/1/comm"):
         raise NotCarriedOut("the processes of other users cannot be seen; try as root")

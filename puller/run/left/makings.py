@@ -60,10 +60,10 @@ class MakingsJournal:
 
 
 class Makings:
-    """Told by the engine of each change in one run; ``made`` is what came of it.
+    """Record the changes of one run, which the engine reports; ``made`` is the result.
 
-    ``is_known`` and ``is_made_at`` ask the record whether the origin of a resource is known, and whether Puller has made
-    what is at a path.
+    ``is_known`` returns whether the record knows who made a resource, and ``is_made_at`` whether Puller made the file
+    at a path.
     """
 
     def __init__(

@@ -36,8 +36,9 @@ from puller.fleet.pages.charts import shares_over_time
 from puller.fleet.pages.environment import as_script_data, environment
 from puller.fleet.watching.telling import tell_command, tell_url
 from puller.reporting import metrics
+from puller.reporting.fields import NAMES
 from puller.reporting.history import save_report
-from puller.reporting.journal import NAMES, entry
+from puller.reporting.journal import entry
 from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.retention import Retention

@@ -32,7 +32,7 @@ def load(directories: Directories, now: datetime = NOON, **settings: Any) -> Hol
 def test_a_host_that_nothing_holds_says_nothing(directories: Directories) -> None:
     holds = load(directories)
     assert holds.why_not_applying(NOON) == ""
-    assert holds.lines(NOON) == []
+    assert holds.lines(NOON, {}) == []
     assert holds.data(NOON) == {
         "disabled": None,
         "not_applying": None,
@@ -58,7 +58,7 @@ def test_everything_that_holds_is_said_and_disabled_comes_first(directories: Dir
     holds = load(directories, windows=(NIGHT,))
     disabled = "disabled by ann since 2026-11-20 12:00 UTC until 2026-11-20 13:00 UTC: audit"
     assert holds.why_not_applying(NOON) == disabled
-    assert holds.lines(NOON) == [disabled, "web is pinned to 1.4.0", str(entry)]
+    assert holds.lines(NOON, {"web": "1.5.0"}) == [disabled, "web is pinned to 1.4.0", str(entry)]
     data = holds.data(NOON)
     assert data["disabled"] == {
         "reason": "audit",
