@@ -22,7 +22,9 @@ Key = tuple[str, Hashable]
 
 def spellings_of(declarations: Sequence[Declaration], facts: Mapping[str, Any]) -> Spellings:
     """Return the canonical names of a machine, on which all declared links exist."""
-    links = {}
+    links: dict[str, str] = {}
+    if all(kind.type_name != "link" for kind in {declaration.type for declaration in declarations}):
+        return Spellings(facts, links)
     for declaration in declarations:
         if declaration.type.type_name == "link" and declaration.loop is None:
             target = getattr(declaration.properties, "target", "")
@@ -33,13 +35,15 @@ def spellings_of(declarations: Sequence[Declaration], facts: Mapping[str, Any]) 
 
 def objects_of(declarations: Sequence[Declaration], spellings: Spellings) -> dict[int, Key]:
     """Return the objects of all declarations whose name is another text, by the ``id`` of the declaration."""
+    types = {declaration.type for declaration in declarations}
+    special = {kind for kind in types if has_own(kind, "identity")}
+    if not special and not spellings.moved(declaration.properties.name for declaration in declarations):
+        return {}  # as for most manifests
     known = [
         declaration
         for declaration in declarations
         if declaration.loop is None and "name" not in declaration.unknown and declaration.child is None
     ]
-    types = {declaration.type for declaration in known}
-    special = {kind for kind in types if has_own(kind, "identity")}
     paths = [
         declaration
         for declaration in known

@@ -46,25 +46,30 @@ class _Paths:
     """All claimed paths. Claims of files and links are built only where another resource is near."""
 
     def __init__(self, declarations: Sequence[Declaration], spellings: Spellings) -> None:
+        self._declarations = declarations
         self._claimed: dict[str, list[_Claimed]] = {}
-        self._plain: dict[str, list[tuple[Declaration, int]]] = {}
-        plain: list[tuple[Declaration, int]] = []
+        self._plain: dict[str, int] = {}
+        """The first file or link at a path, by its place in the catalog."""
+        self._further: dict[str, list[int]] = {}
+        """Further files and links at the same path."""
+        self._parents: dict[str, str] = {}
+        """Canonical parent directories of files and links."""
+        named = {kind for kind in {one.type for one in declarations} if kind.claims_only_its_name}
         for index, declaration in enumerate(declarations):
-            kind, properties = declaration.type, declaration.properties
-            is_known = declaration.loop is None and isinstance(properties, kind.properties_type)
-            if not is_known or "name" in declaration.unknown:
-                continue
-            if kind.claims_only_its_name:
-                plain.append((declaration, index))
-                continue
-            for claim in kind.claims(properties):
-                self._add(claim, declaration, index, spellings)
-        moved = spellings.moved(declaration.properties.name for declaration, _ in plain)
-        for declaration, index in plain:
-            path = declaration.properties.name
-            if path.rpartition("/")[0] in moved:
-                path = spellings.of(path)
-            self._plain.setdefault(path, []).append((declaration, index))
+            if declaration.type in named:
+                self._add_plain(declaration.properties.name, index, spellings)
+            elif _is_known(declaration):
+                for claim in declaration.type.claims(declaration.properties):
+                    self._add(claim, declaration, index, spellings)
+
+    def _add_plain(self, name: str, index: int, spellings: Spellings) -> None:
+        parent = name.rpartition("/")[0]
+        known = self._parents.get(parent)
+        if known is None:
+            known = self._parents[parent] = spellings.directory(parent) if parent[:1] == "/" else parent
+        path = name if known == parent else spellings.of(name)
+        if self._plain.setdefault(path, index) != index:
+            self._further.setdefault(path, []).append(index)
 
     def _add(self, claim: Claim, declaration: Declaration, index: int, spellings: Spellings) -> None:
         if not claim.path.startswith("/"):
@@ -77,11 +82,11 @@ class _Paths:
     def shared(self) -> list[str]:
         """Return the paths with several claims."""
         several = [path for path, claimed in self._claimed.items() if len(claimed) > 1 or path in self._plain]
-        return [*several, *(path for path, plain in self._plain.items() if len(plain) > 1)]
+        return [*several, *(path for path in self._further if path not in self._claimed)]
 
     def parents(self) -> list[str]:
         """Return the claimed paths that are parent directories of claimed paths."""
-        above = {path.rpartition("/")[0] for path in (*self._claimed, *self._plain)}
+        above = {*self._parents.values(), *(path.rpartition("/")[0] for path in self._claimed)}
         waiting = list(above)
         while waiting:
             parent = waiting.pop().rpartition("/")[0]
@@ -92,12 +97,14 @@ class _Paths:
 
     def at(self, path: str) -> list[_Claimed]:
         """Return all claims at a path, in the order of the catalog."""
-        plain = [
-            _Claimed(claim, declaration, index)
-            for declaration, index in self._plain.get(path, ())
-            for claim in declaration.type.claims(declaration.properties)
-        ]
-        return sorted([*self._claimed.get(path, ()), *plain], key=lambda claimed: claimed.position)
+        claimed = list(self._claimed.get(path, ()))
+        if path in self._plain:
+            for index in (self._plain[path], *self._further.get(path, ())):
+                declaration = self._declarations[index]
+                if _is_known(declaration):
+                    claims = declaration.type.claims(declaration.properties)
+                    claimed += (_Claimed(claim, declaration, index) for claim in claims)
+        return sorted(claimed, key=lambda one: one.position)
 
     def below(self, path: str) -> Iterator[_Claimed]:
         """Return all claims below a path."""
@@ -105,6 +112,12 @@ class _Paths:
         for each in {**self._claimed, **self._plain}:
             if each.startswith(above):
                 yield from self.at(each)
+
+
+def _is_known(declaration: Declaration) -> bool:
+    """Whether the properties of a resource can be evaluated on this machine."""
+    is_whole = isinstance(declaration.properties, declaration.type.properties_type)
+    return is_whole and declaration.loop is None and "name" not in declaration.unknown
 
 
 def _between(claims: Iterable[_Claimed], spellings: Spellings) -> Iterator[Conflict]:

@@ -58,7 +58,9 @@ class RealPaths:
     def moved(self, paths: Iterable[str]) -> frozenset[str]:
         """Return the parent directories of ``paths`` whose canonical path is different."""
         parents = {path.rpartition("/")[0] for path in paths}
-        return frozenset(parent for parent in parents if parent and self.directory(parent) != parent)
+        return frozenset(
+            parent for parent in parents if parent[:1] == "/" and self.directory(parent) != parent
+        )
 
     def _resolved(self, path: str) -> str:
         above, _, name = path.rstrip("/").rpartition("/")
