@@ -449,3 +449,19 @@ def test_what_is_applied_by_hand_may_be_applied_with_what_comes_before_it(
     assert "2 resources, 0 stable, 1 changed, 1 refreshed" in said
     assert (tmp_path / "machine/said").read_text() == "tell\n"
     assert "2 stable" in execute("apply", *words, "--with", str(tmp_path / "base"))[1]
+
+
+def test_a_bundle_is_judged_by_what_it_undoes(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "one"))
+    fleet.publish("b", "1.0.0", file("other", "one"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    path = "{{ facts.machine }}/conf"
+    undo = {"exec": [{"undo": {"command": f"rm -f {path}", "onlyif": f"test -e {path}"}}]}
+    fleet.publish("b", "1.1.0", file("other", "two"), undo, give_up_after=1)
+    outcome = fleet.host.run()
+    assert "b: 1.1.0 is given up: resources failed: file#" in outcome.output
+    assert "another resource of this run, exec#undo, may have changed it" in outcome.output
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    assert (fleet.read("conf"), fleet.read("other")) == ("one", "one")
+    fleet.assert_held()
