@@ -17,6 +17,7 @@ from tuf.api.exceptions import DownloadError, RepositoryError
 from bundles.client.files import fetch_file
 from bundles.client.mirror_answers import View, find_behind, within, worst
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
+from bundles.client.notes import RoutineNote
 from bundles.client.partial_downloads import discard_left
 from bundles.client.published_indexes import SiteWorkflow, fetch_indexes
 from bundles.client.stored_indexes import load_stored
@@ -206,7 +207,9 @@ class TrustClient:
         for mirror in (*(view.mirror for view in views), *behind):
             memory.helped(str(mirror))
         memory.keep_only(names)
-        self.notes += memory.sentences(names)
+        refused = {str(mirror) for mirror, error in failures.items() if not isinstance(error, TransportError)}
+        self.notes += memory.sentences(name for name in names if name not in refused)
+        self.notes += map(str, memory.sentences(name for name in names if name in refused))
         self.notes += (f"{mirror}: is behind: {what}" for mirror, what in behind.items())
         self._remember(memory)
 
@@ -246,7 +249,10 @@ class TrustClient:
             except (TransportError, TrustError, FormatError) as error:
                 failures.append(error)
             else:
-                self.notes += map(str, failures)
+                self.notes += (
+                    RoutineNote(error) if isinstance(error, TransportError) else str(error)
+                    for error in failures
+                )
                 self._prefer([mirror])
                 return
         raise self._worst(failures)

@@ -13,6 +13,8 @@ from typing import Annotated
 
 import msgspec
 
+from bundles.client.notes import RoutineNote
+
 MEMORY = "mirrors.json"
 """The file's name in the directory of what this host trusts."""
 
@@ -71,9 +73,10 @@ class MirrorMemory:
         # A next try beyond the longest backoff was written while the clock of this host was wrong.
         return found is not None and self._now < found.next_try <= self._now + LONGEST_BACKOFF
 
-    def sentences(self, mirrors: Iterable[str]) -> Iterator[str]:
-        """For people: what is wrong with each of these mirrors that failed."""
-        return (f"{mirror}: {self._failing[mirror]}" for mirror in mirrors if mirror in self._failing)
+    def sentences(self, mirrors: Iterable[str]) -> Iterator[RoutineNote]:
+        """Return a sentence about each of these mirrors that failed while another one helped."""
+        failing = (mirror for mirror in mirrors if mirror in self._failing)
+        return (RoutineNote(f"{mirror}: {self._failing[mirror]}") for mirror in failing)
 
     def failed(self, mirror: str, reason: str) -> None:
         """Remember that a mirror failed, although another one helped."""

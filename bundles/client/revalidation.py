@@ -112,7 +112,7 @@ def _without_backoff(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple
         memory = MirrorMemory.parse(read_limited(directory / MEMORY, LARGEST_STORED), now)
     except FileNotFoundError:
         return mirrors, []
-    notes = list(memory.sentences(str(location) for location, _ in mirrors))
+    notes: list[str] = list(memory.sentences(str(location) for location, _ in mirrors))
     return [mirror for mirror in mirrors if not memory.backs_off(str(mirror[0]))], notes
 
 

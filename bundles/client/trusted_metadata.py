@@ -26,6 +26,7 @@ from typing import Any
 
 from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
 
+from bundles.client.notes import RoutineNote
 from bundles.client.trust_anchor import Anchor, parse_root
 from bundles.errors import SettingsError
 from bundles.filesystem.atomic import (
@@ -214,7 +215,9 @@ class TrustDirectory:
         for role in (Timestamp, Snapshot):
             (self.path / f"{role.type}.json").unlink(missing_ok=True)
         self.notes.append(
-            f"{self.path}: root {root.version} replaced keys of the site; its versions are counted anew"
+            RoutineNote(
+                f"{self.path}: root {root.version} replaced keys of the site; its versions are counted anew"
+            )
         )
 
     def _make_directories(self) -> None:

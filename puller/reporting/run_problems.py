@@ -60,6 +60,13 @@ class RunProblems(msgspec.Struct):
         self.log.warn(sentence)
         self.sentences.append(sentence)
 
+    def note(self, sentence: str, *, is_routine: bool) -> None:
+        """Log a sentence. Only a sentence that is not routine is a problem of the run."""
+        if is_routine:
+            self.log.notice(sentence)
+        else:
+            self.warn(sentence)
+
     def count(self, status: ExitStatus) -> None:
         """Something that is told elsewhere counts in the exit status."""
         self.statuses.append(status)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bundles.client.notes import RoutineNote
 from bundles.confined.current import missing_protections
 from bundles.deadline import Deadline
 from bundles.store.store import Store
@@ -208,7 +209,7 @@ class Agent(msgspec.Struct, frozen=True):
             self.problems.caught(error)
             return None
         for note in site.notes:
-            self.problems.warn(note)
+            self.problems.note(note, is_routine=isinstance(note, RoutineNote))
         return site
 
     # 4. Facts and data

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from bundles.client.notes import RoutineNote
 from bundles.client.revalidation import revalidate
 from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
@@ -234,7 +235,7 @@ class Offer(msgspec.Struct, frozen=True):
                 return self.site.install(release, Store(self.directories.bundles), self.directories)
         finally:
             for note in self.site.notes[told:]:  # of mirrors that failed while another one helped, or as well
-                self.problems.warn(note)
+                self.problems.note(note, is_routine=isinstance(note, RoutineNote))
 
 
 def copy_trust(source: Path, target: Path) -> None:

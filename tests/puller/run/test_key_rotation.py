@@ -15,6 +15,7 @@ def test_runs_go_on_while_the_keys_of_all_roles_are_replaced(settled: Host, publ
         publisher.rotate(role)
         done = settled.run()
         assert done.status == 0, done.output
+        assert settled.report().get("problems", []) == []
         settled.assert_enforces("1.0.0" if number == 1 else f"1.{number - 1}.0")
         publisher.publish(f"1.{number}.0")
         assert settled.run().status == 0

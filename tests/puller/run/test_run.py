@@ -187,13 +187,13 @@ PROBLEMS_WITH_THE_SITE = {
         14,
         r"URL/metadata/2\.root\.json: is a web page, wanted 2\.root\.json: a captive portal, ",
     ),
-    "something instead of metadata": (answering(200), 10, r"URL/metadata/2\.root\.json: is not metadata: "),
+    "something instead of metadata": (answering(200), 14, r"URL/metadata/2\.root\.json: is not metadata: "),
     "the bundle is missing": (
         lambda web, publisher: publisher.newest("targets/web/*.tar.gz").unlink(),
         14,
         r"URL/targets/web/[0-9a-f]{64}\.web-1\.1\.0\.tar\.gz: status 404 Not Found",
     ),
-    "the bundle is cut short": (cut_short, 10, r"gz: length is \d+, the signed metadata says \d+"),
+    "the bundle is cut short": (cut_short, 14, r"gz: ended early: \d+ of \d+ bytes arrived"),
     "the bundle is too long": (
         too_long,
         10,
@@ -300,7 +300,23 @@ def test_a_second_mirror_helps_when_the_first_is_away(
     settled.configure(site=[web.url, str(publisher.served)])
     outcome = settled.run()
     assert outcome.status == 0
-    settled.assert_told("2.root.json: the connection failed", outcome)
+    assert "2.root.json: the connection failed" in outcome.output
+    assert settled.report().get("problems", []) == []
+    settled.assert_enforces("1.1.0")
+
+
+def test_mirror_that_is_tampered_with_stays_a_warning(
+    settled: Host, publisher: Publisher, tmp_path: Path
+) -> None:
+    mirror = tmp_path / "mirror"
+    shutil.copytree(publisher.served, mirror)
+    publisher.publish("1.1.0")
+    timestamp = mirror / "metadata" / "timestamp.json"
+    timestamp.write_bytes(timestamp.read_bytes().replace(b'"expires":"2', b'"expires":"3'))
+    settled.configure(site=[str(mirror), str(publisher.served)])
+    outcome = settled.run()
+    assert outcome.status == 0
+    settled.assert_told("timestamp.json: is signed by 0 of", outcome)
     settled.assert_enforces("1.1.0")
 
 

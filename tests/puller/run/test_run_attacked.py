@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import re
 import shutil
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
@@ -56,7 +55,7 @@ def test_when_the_first_mirror_is_of_no_use_the_next_one_is_asked(
     settled.configure(site=[web.url, str(other)], http={"retries": 0, "read_timeout": 0.3})
     outcome = settled.run()
     assert outcome.status == 0
-    settled.assert_told(re.escape(web.url), outcome)
+    assert web.url in outcome.output
     settled.assert_enforces("1.1.0")
 
 
@@ -117,7 +116,7 @@ SPELLINGS = (CANARY, base64.b64encode(f"me:{CANARY}".encode()).decode())
         pytest.param(lambda web: None, 0, id="all is well"),
         pytest.param(answering(401), 14, id="refused"),
         pytest.param(answering(500), 14, id="an error"),
-        pytest.param(answering(200, b"{}"), 10, id="not metadata"),
+        pytest.param(answering(200, b"{}"), 14, id="not metadata"),
         pytest.param(lambda web: web.stop(), 14, id="away"),
     ],
 )
