@@ -72,7 +72,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def is_disabled(self) -> bool:
-        """Whether it has no links of its own, and does not start at boot where it needs none."""
+        """Whether it is without links. A unit that needs no links must also not start at boot."""
         if self.file_state in _WITHOUT_LINKS:
             return not self.is_enabled
         return self.file_state in _NOT_ENABLED - {"enabled-runtime"}

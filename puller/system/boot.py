@@ -1,4 +1,4 @@
-"""Which units systemd starts at boot, judged by what wants them.
+"""The units that systemd starts at boot, judged by the units that want them.
 
 * ``UnitFileState`` describes the links of a unit file, not their effect. A static unit that another unit wants starts
   at boot. An enabled unit that only ``rescue.target`` wants does not.

@@ -19,7 +19,10 @@ pytestmark = [pytest.mark.booted, pytest.mark.root]
 
 UNITS = "etc/systemd/system"
 OF_PACKAGES = "usr/lib/systemd/system"
-COMPARED = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload")
+COMPARED = (
+    "Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload", "WantedBy", "TriggeredBy",
+    "SourcePath", "NRestarts",
+)  # fmt: skip
 
 
 SIMULATOR = Path(__file__).parents[1] / "simulators/systemd.py"
@@ -118,8 +121,8 @@ def converge(machine: Machine, desired: dict[str, Any], services: dict[str, str]
         if desired.get("enable") == "masked":
             assert found["UnitFileState"] == "masked", where
         elif "enable" in desired:
-            enabled = found["UnitFileState"] in ("enabled", "enabled-runtime", "static", "indirect")
-            assert enabled is desired["enable"], where
+            assert (found["UnitFileState"] == "enabled") is desired["enable"], where
+            assert (found["WantedBy"] == "multi-user.target") is desired["enable"], where
 
 
 def test_a_unit_file_kept_elsewhere_stays_known_when_it_is_disabled(debian: Machine) -> None:
@@ -472,3 +475,89 @@ def test_a_hundred_services_in_order_cost_one_process(debian: Machine) -> None:
     )
     assert "100 stable" in apply(debian, manifest).stdout
     assert (debian.root / "root/asked").read_text() == "show\n" * 3
+
+
+# What starts at boot, and what keeps running
+
+AT_BOOT = {
+    "runtime.service": simulator.SLEEP + simulator.INSTALL,
+    "socketed.service": simulator.SLEEP + "[Install]\nAlso=socketed.socket\n",
+    "socketed.socket": "[Socket]\nListenStream=/run/socketed.sock\n[Install]\nWantedBy=sockets.target\n",
+    "wanted.service": simulator.SLEEP,
+    "wanting.service": "[Unit]\nWants=wanted.service\n" + simulator.SLEEP + simulator.INSTALL,
+    "rescued.service": simulator.SLEEP + "[Install]\nWantedBy=rescue.target\n",
+}
+INIT_SCRIPT = """\
+#!/bin/sh
+### BEGIN INIT INFO
+# Provides: script
+# Required-Start:
+# Required-Stop:
+# Default-Start: 2 3 4 5
+# Default-Stop: 0 1 6
+### END INIT INFO
+exit 0
+"""
+
+
+def services(ensure: str, enable: bool, *names: str) -> dict[str, Any]:
+    return {
+        "resources": [
+            {"service": [{name: {"alias": name, "ensure": ensure, "enable": enable}} for name in names]}
+        ]
+    }
+
+
+def test_enabled_services_start_at_boot_or_fail(debian: Machine) -> None:
+    write_units(debian, AT_BOOT)
+    script = debian.root / "etc/init.d/script"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(INIT_SCRIPT)
+    script.chmod(0o755)
+    debian.run("systemctl", "daemon-reload")
+    debian.run("systemctl", "enable", "--runtime", "runtime")
+    enabled = services("stopped", True, "runtime", "socketed", "script", "wanted", "rescued")
+    failed = {"wanted": "failed", "rescued": "failed"}
+    would = {"runtime": "would change", "socketed": "would change", "script": "would change"}
+    assert outcomes(apply(debian, enabled, "--noop")) == would | failed
+    assert outcomes(apply(debian, enabled)) == dict.fromkeys(would, "changed") | failed
+    assert outcomes(apply(debian, enabled)) == dict.fromkeys(would, "stable") | failed
+    debian.run("systemctl", "enable", "wanting")
+    assert outcomes(apply(debian, services("stopped", True, "wanted"))) == {"wanted": "stable"}
+    assert show(debian, "runtime")["UnitFileState"] == "enabled"
+    assert show(debian, "socketed")["TriggeredBy"] == "socketed.socket"
+    assert len(list((debian.root / "etc").glob("rc[2345].d/S??script"))) == 4
+    disabled = services("stopped", False, "runtime", "script")
+    assert set(outcomes(apply(debian, disabled)).values()) == {"changed"}
+    assert set(outcomes(apply(debian, disabled)).values()) == {"stable"}
+
+
+def test_changed_install_section_is_applied(debian: Machine) -> None:
+    def apply_with(target: str) -> dict[str, str]:
+        write_units(debian, {"moved.service": f"{simulator.SLEEP}[Install]\nWantedBy={target}\n"})
+        return outcomes(apply(debian, services("stopped", True, "moved")))
+
+    for target in (
+        "multi-user.target",
+        "multi-user.target sockets.target",
+        "sockets.target",
+        "multi-user.target",
+    ):
+        assert apply_with(target) == {"moved": "changed"}
+        assert apply_with(target) == {"moved": "stable"}
+        assert sorted(show(debian, "moved")["WantedBy"].split()) == sorted(target.split())
+
+
+@pytest.mark.parametrize("life", ["0", "1"])
+def test_service_that_ends_again_and_again_fails(debian: Machine, life: str) -> None:
+    loop = f"[Service]\nExecStart=/bin/sh -c 'sleep {life}; echo no database; exit 3'\nRestart=always\nRestartSec=1\n"
+    write_units(debian, {"loop.service": loop})
+    manifest = {"resources": [{"service": [{"loop": {"alias": "loop"}}]}]}
+    for _ in range(3):
+        done = apply(debian, manifest)
+        assert outcomes(done) == {"loop": "failed"}
+        assert "its process has ended with exit code 3, and systemd restarts it" in done.stdout
+        assert "no database" in done.stdout
+    write_units(debian, {"loop.service": simulator.SLEEP})
+    debian.run("systemctl", "restart", "loop")
+    assert outcomes(apply(debian, manifest)) == {"loop": "stable"}

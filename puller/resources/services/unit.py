@@ -21,30 +21,30 @@ class Unit(msgspec.Struct, frozen=True):
     """One unit of one manager."""
 
     id: str
-    """The full name; that of the unit itself when it was asked for by an alias."""
+    """The full name. For an alias, the name of the unit itself."""
     load: str
     """``loaded``, ``not-found``, ``masked``, ``bad-setting``, ``error``."""
     load_error: str
     active: str
     sub: str
     file_state: str
-    """``enabled``, ``disabled``, ``static``, …; empty when there is no unit file."""
+    """``enabled``, ``disabled``, ``static``, …. Empty without a unit file."""
     fragment: str
     """Path of the unit file."""
     needs_reload: bool
-    """The unit file on disk is not the one that systemd has read."""
+    """The unit file has changed since systemd read it."""
     can_reload: bool = False
-    """It has a way to read its configuration again while it runs."""
+    """The unit can read its configuration again while it runs."""
     dependents: tuple[str, ...] = ()
     """The units that start it."""
     source: str = ""
-    """What a generator made the unit from, such as ``/etc/init.d/cron``."""
+    """The file from which a generator made the unit, such as ``/etc/init.d/cron``."""
     restarts: int = 0
     """How often systemd has restarted it by itself since it was last started."""
     fields: Mapping[str, str] = {}
     """The properties that ``puller.system.stability`` reads."""
     crash: str = ""
-    """How it crashes again and again. Empty if it keeps running, or does not run."""
+    """How the unit crashes again and again. Empty if it keeps running or is stopped."""
 
     @property
     def is_running(self) -> bool:
@@ -84,22 +84,22 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def is_missing(self) -> bool:
-        """Neither a unit file nor anything left of one that was removed while the unit ran."""
+        """Whether the unit has no unit file and does not run."""
         return self.load == "not-found" and self.is_stopped
 
     @property
     def state(self) -> str:
-        """``running``, ``stopped``, or the state that does not pass; with what is odd about it."""
+        """``running``, ``stopped``, or the state of a unit that is neither. An unusual substate is added."""
         word = "running" if self.is_running else "stopped" if self.is_stopped else self.active
         return word if self.active in ("active", "inactive") else f"{word} ({self.sub})"
 
     @classmethod
     def unknown(cls, name: str) -> "Unit":
-        """A unit of which nothing can be known before the real run."""
+        """Return the unit for a dry run that cannot ask about it."""
         return cls(name, "not-found", "", "inactive", "dead", "", "", needs_reload=False)
 
     def files(self, directories: Sequence[str] = UNIT_DIRECTORIES) -> list[str]:
-        """Where the unit file may be, also that of the template of an instance."""
+        """Return the possible paths of the unit file. For an instance, also those of its template."""
         name, mark, rest = self.id.partition("@")
         names = [self.id, f"{name}@.{rest.rpartition('.')[2]}"] if mark else [self.id]
         return [f"{directory}/{one}" for directory in directories for one in names]
