@@ -64,7 +64,9 @@ def for_templates(
     loader: BaseLoader, included: Callable[[str, str], str] = lambda name, parent: name, **options: Any
 ) -> Sandbox:
     """An environment for whole template files; ``included(name, parent)`` is what ``loader`` is asked for."""
-    return Sandbox(TEXT_METHODS, included, loader=loader, finalize=printed, trim_blocks=True, **options)
+    sandbox = Sandbox(TEXT_METHODS, included, loader=loader, finalize=printed, trim_blocks=True, **options)
+    sandbox.has_columns = True
+    return sandbox
 
 
 @functools.lru_cache(maxsize=2048)

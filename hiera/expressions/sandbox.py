@@ -16,14 +16,17 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MethodType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from jinja2 import Template, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.environment import TemplateModule
+from jinja2.exceptions import TemplateSyntaxError
+from jinja2.lexer import TokenStream
 from jinja2.parser import Parser
 from jinja2.runtime import (
     BlockReference,
@@ -39,6 +42,7 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from hiera import limits
 from hiera.expressions.builtins import percent, replace
 from hiera.expressions.callers import callers
+from hiera.expressions.columns import place_of, with_columns
 from hiera.expressions.dates import TIME_PARTS, TIMES
 from hiera.expressions.filter_tables import FILTERS, TESTS, qualified, table
 from hiera.expressions.kept_code import code_of
@@ -370,6 +374,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.tell = callers.tell
         self.whole = whole
         self.searched = searched
+        self.has_columns = False
+        """Whether compiled code knows the columns of its expressions (``columns.place_of``)."""
+        self._is_compiling = False
         self.given: Mapping[str, Any] = {}
         """The names of the rendering that is going on."""
 
@@ -385,11 +392,38 @@ class Sandbox(ImmutableSandboxedEnvironment):
         defer_init: bool = False,
     ) -> Any:
         """The code of a template, made now or kept; of what is no text, as Jinja2 makes it."""
-        make = functools.partial(super().compile, source, name, filename, raw, defer_init)
+        compiling = functools.partial(super().compile, source, name, filename, raw, defer_init)
+        make = functools.partial(self._with_columns, compiling) if self.has_columns else compiling
         if not isinstance(source, str) or raw or defer_init:
             return make()
         settings = (getattr(self, option) for option in _OPTIONS)
-        return code_of((source, name, filename, self.finalize is None, *settings), len(source), make)
+        return code_of(
+            (source, name, filename, self.finalize is None, self.has_columns, *settings), len(source), make
+        )
+
+    def _with_columns(self, compiling: Callable[[], Any]) -> Any:
+        self._is_compiling = True
+        try:
+            return compiling()
+        finally:
+            self._is_compiling = False
+
+    def _tokenize(
+        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
+    ) -> TokenStream:
+        """The tokens of a text; while a template is compiled, with columns."""
+        if not self._is_compiling:
+            return super()._tokenize(source, name, filename, state)
+        tokens = with_columns(self.lexer.tokeniter(source, name, filename, state), source)
+        return TokenStream(self.lexer.wrap(tokens, name, filename), name, filename)
+
+    def handle_exception(self, source: str | None = None) -> NoReturn:
+        """Raise the error that is being handled, as Jinja2 does, at a line that it can count to."""
+        error = sys.exc_info()[1]
+        if isinstance(error, TemplateSyntaxError) and error.lineno is not None:
+            error.lineno, column = place_of(error.lineno)
+            error.column = column  # type: ignore[attr-defined]  # ours
+        super().handle_exception(source)
 
     def join_path(self, template: str, parent: str) -> str:
         """The name of the template that ``parent`` includes as ``template``."""

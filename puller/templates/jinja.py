@@ -20,6 +20,7 @@ import jinja2
 from hiera import limits
 from hiera.errors import LimitError as HieraLimitError
 from hiera.expressions.callers import callers
+from hiera.expressions.columns import place_of
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import for_templates, translated
 from hiera.expressions.sandbox import Sandbox
@@ -114,17 +115,17 @@ class JinjaEngine:
 
     def placed(self, error: Exception, name: str, names: Mapping[str, Any] | None = None) -> TemplateError:
         """Any failure of a template as one of ours, at the line of the innermost template."""
-        file, line = _place(error, name)
+        file, line, column = _place(error, name)
         line += file in self._headers
         lines = self.texts.get(file, "").splitlines()
         source_line = lines[line - 1] if line <= len(lines) else ""
         if isinstance(error, (Exceeded, LimitError)):
-            return LimitError(file, line, 1, str(error), source_line)
+            return LimitError(file, line, column, str(error), source_line)
         if isinstance(error, (FunctionError, TemplateError)) and not meter.secret:
-            return TemplateError(file, line, 1, str(error), source_line)
+            return TemplateError(file, line, column, str(error), source_line)
         ours = translated(error, self.texts.get(file, ""), names)
         kind = LimitError if isinstance(ours, HieraLimitError) else TemplateError
-        return kind(file, line, 1, str(ours), source_line)
+        return kind(file, line, column, str(ours), source_line)
 
 
 class JinjaTemplate:
@@ -208,15 +209,16 @@ def _names(dot: Any, functions: Mapping[str, Function]) -> Mapping[str, Any]:
     return {**callers.names(), **keys, **functions, "value": dot}
 
 
-def _place(error: Exception, name: str) -> tuple[str, int]:
-    """File and line of the template that was at work."""
+def _place(error: Exception, name: str) -> tuple[str, int, int]:
+    """File, line and column of the template that was at work."""
     if isinstance(error, jinja2.TemplateSyntaxError):
-        return error.filename or error.name or name, error.lineno
-    found = name, 1
+        return error.filename or error.name or name, error.lineno, getattr(error, "column", 1)
+    found = name, 1, 1
     for frame in _frames(error.__traceback__):
         template = frame.tb_frame.f_globals.get("__jinja_template__")
         if isinstance(template, jinja2.Template):
-            found = template.name or name, template.get_corresponding_lineno(frame.tb_lineno)
+            line, column = place_of(template.get_corresponding_lineno(frame.tb_lineno))
+            found = template.name or name, line, column
     return found
 
 

@@ -80,7 +80,7 @@ def test_nothing_of_jinja_itself_leads_out(text: str) -> None:
 @pytest.mark.attack("input.endless-template")
 @pytest.mark.parametrize("expression", RUNAWAY["expressions"])
 def test_an_expression_that_would_take_all_memory_is_stopped(expression: str) -> None:
-    with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
+    with pytest.raises(LimitError, match=r"^main.j2:\d:\d+: "):
         render(f"{{{{ {expression} }}}}")
 
 
@@ -98,7 +98,7 @@ def test_a_template_that_would_not_end_is_stopped(
 ) -> None:
     """To use up all of the budget takes seconds, and is left out of a plain run."""
     monkeypatch.setattr(limits, "BUDGET", budget)
-    with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
+    with pytest.raises(LimitError, match=r"^main.j2:\d:\d+: "):
         render(text)
 
 
@@ -106,7 +106,7 @@ def test_a_template_that_would_not_end_is_stopped(
 def test_a_template_has_only_so_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TIME_LIMIT", 0.1)
     loop = "{% for i in range(100000) %}"
-    with pytest.raises(LimitError, match=r"^main.j2:1:1: takes more than 0.1 seconds$"):
+    with pytest.raises(LimitError, match=r"^main.j2:1:\d+: takes more than 0.1 seconds$"):
         render(f"{loop}{loop}{{% endfor %}}{{% endfor %}}")
 
 
@@ -189,7 +189,7 @@ def test_a_template_that_would_make_too_much_is_stopped_in_little_memory(
     template = JinjaEngine().compile("main.j2", text)
     tracemalloc.start()
     try:
-        with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
+        with pytest.raises(LimitError, match=r"^main.j2:\d:\d+: "):
             template.render(TemplateScope())
         assert tracemalloc.get_traced_memory()[1] < 300 << 20
     finally:
@@ -321,7 +321,7 @@ def test_what_a_function_says_is_the_message() -> None:
         raise FunctionError("no such thing")
 
     template = load_engine("jinja").compile("x.j2", "a\n{{ fail() }}")
-    with pytest.raises(TemplateError, match=r"^x.j2:2:1: no such thing$"):
+    with pytest.raises(TemplateError, match=r"^x.j2:2:4: no such thing$"):
         template.render(TemplateScope(), {"fail": fail})
 
 

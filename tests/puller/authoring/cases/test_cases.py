@@ -228,7 +228,7 @@ def test_a_case_that_is_written_wrong_fails_with_all_that_is_wrong(
 def test_a_case_that_expects_nothing_still_fails_with_a_resource(bundle: Path) -> None:
     assert run(bundle, "os: debian-12\n").passed
     (failure,) = run(bundle, "facts: {}\n").failures
-    assert "file#/etc/app/app.conf fails: templates/app.conf.j2:1:1" in str(failure)
+    assert "file#/etc/app/app.conf fails: templates/app.conf.j2:1:" in str(failure)
     assert failure.declared.startswith("app/manifest.yaml:")
 
 
