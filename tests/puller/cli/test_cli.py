@@ -275,7 +275,8 @@ def test_what_a_profile_may_have_forbidden_is_said_in_the_sentence(
     assert reason(error) == os.strerror(number).lower()
     monkeypatch.setenv("PULLER_UNIT_PROFILE", "tight")
     assert reason(error).endswith(" (this run has the tight profile of its unit: docs/units.md)")
-    assert reason(OSError(errno.ENOENT, "No such file")) == "no such file"
+    missing = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    assert reason(missing) == "no such file or directory"
 
 
 def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
