@@ -41,6 +41,11 @@ class Wanted:
         """The digest that was signed for."""
         return str(self.info.hashes["sha256"])
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the file has as many bytes as its info states; a compressed file has at most so many."""
+        return not isinstance(self.info, CompressedFile)
+
     @classmethod
     def archive(cls, archive: Archive, where: str) -> "Wanted":
         """Raises `FormatError` for a path without the digest in it: the contents under a name never change."""
@@ -92,7 +97,7 @@ class Files:
         """
         staged, path = self._incoming / f"{wanted.sha256}.tar.gz", self._public / wanted.path
         try:
-            fetch_target(self._mirror, wanted.info, wanted.path, staged, check)
+            fetch_target(self._mirror, wanted.info, wanted.path, staged, check, is_exact=wanted.is_exact)
         except NotFoundError:
             if wanted.optional:
                 return False
@@ -124,7 +129,14 @@ class Files:
                 buffer.write(read_limited(self._public / wanted.path, wanted.info.length))
         else:
             try:
-                download_target(self._mirror, wanted.info, wanted.path, wanted.info.length, buffer)
+                download_target(
+                    self._mirror,
+                    wanted.info,
+                    wanted.path,
+                    wanted.info.length,
+                    buffer,
+                    is_exact=wanted.is_exact,
+                )
             except NotFoundError:
                 return None
         buffer.seek(0)
