@@ -141,13 +141,11 @@ class NoopSystem(LocalSystem):
         return None
 
     def _is_hidden(self, path: str) -> bool:
-        """Whether a new file system would hide the file that is at a path now."""
-        if EMPTY_DIRECTORY not in self._expected.values():
-            return False
-        while path != "/":
+        """Return whether a directory above would be removed, replaced by a file or hidden by a new file system."""
+        while self._expected and path != "/":
             path = os.path.dirname(path)
-            if self._expected.get(path) == EMPTY_DIRECTORY:
-                return True
+            if kind := self._expected.get(path):
+                return kind in ("absent", "file", EMPTY_DIRECTORY)
         return False
 
     def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
