@@ -159,7 +159,7 @@ def test_every_command_that_reads_a_host_s_configuration_takes_it() -> None:
         for option in ("--config", "--as-user")
     )
     of_hiera = {path for path in with_configuration if path[0] == "hiera"}  # theirs is a hiera.yaml
-    without = {("apply",), ("config", "sample")}
+    without = {("config", "sample")}
     assert with_user - without == with_configuration - of_others - of_hiera
     assert {("run",), ("status",), ("check",), ("pin",), ("rollback",)} <= with_user
 
