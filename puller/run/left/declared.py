@@ -135,6 +135,19 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
             path in self._filled or self.fills(path) or any(each.startswith(below) for each in self._filled)
         )
 
+    def edits_of(self, path: str) -> list[tuple[str, Declaration]]:
+        """The edits that are declared for a file and managed here, in order, each with its bundle."""
+        from puller.engine.parts import is_managed
+        from puller.resources.edits.edit import whole_of
+
+        whole = whole_of(path)
+        edits = ((bundle, one) for bundle, each in self.declarations.items() for one in each)
+        return [
+            (bundle, one)
+            for bundle, one in edits
+            if one.type.whole(one.properties) == whole and is_managed(one)
+        ]
+
     def replaces_parent(self, path: str) -> bool:
         """Whether a file or link is declared where a path has a parent directory."""
         return _is_below(self._real.of(path), self._plain)

@@ -105,10 +105,11 @@ class Leftovers:
             from puller.run.left.undo import Undo
 
             copies = self._copies(name)
-            if (began := copies.began) is None or began.sha256 == bundle.sha256:
+            if (began := copies.began) is None or not (objects := copies.of_others(bundle.sha256)):
                 continue
             is_back = bundle.is_back or bundle.sha256 == began.back
-            found[name] = Undo(name, copies, Ending.GIVEN_UP if is_back else Ending.REPLACED)
+            ending = Ending.GIVEN_UP if is_back else Ending.REPLACED
+            found[name] = Undo(name, copies, ending, objects)
         return found
 
     def _with_reversals(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
@@ -121,10 +122,11 @@ class Leftovers:
             from puller.run.left.undo import Planner, ordered_steps
 
             state, undos = self._directories.state, [*self._undos.values()]
-            planner = Planner(self._declared, state, packages=self._packages)
+            on_trial = {name for name, bundle in self._in_force.items() if not bundle.has_passed}
+            planner = Planner(self._declared, on_trial, state, packages=self._packages)
             planner.plan(undos)
             if not self._noop:
-                restore_records(undos, self._declared.names, f"{state}/")
+                restore_records(undos, self._declared.names, f"{state}/", self._warn)
             steps = ordered_steps(planner.steps)
         known = {step.reference for step in steps}
         removed = [step for step in removals(self._leaving, self._declared) if step.reference not in known]

@@ -5,11 +5,12 @@ is no resource: nobody declares it, and no report lists it.
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from puller.errors import file_problem
 from puller.run.left.decisions import Ending
 from puller.run.left.merging import merged_record
 from puller.run.left.trial_copies import Changed, TrialCopies
@@ -20,21 +21,27 @@ _CONTENTS = ("edits", "files", "directories")
 """The members of receipts that say what was made; a receipt without any is removed."""
 
 
-def restore_records(undos: Iterable[Undo], declared: Collection[str], owned_below: str) -> None:
-    """Take back the changes of trials in all records below a directory; raises ``OSError``.
+def restore_records(
+    undos: Iterable[Undo], declared: Collection[str], owned_below: str, warn: Callable[[str], None]
+) -> None:
+    """Take back the changes of trials in all records below a directory; the next run retries what fails.
 
-    ``declared`` are the references of declared resources: for a newer version, their records stay.
+    ``declared`` are the references of declared resources. Edits of these stay on record. For a newer version, so do
+    their trees and scaffolds.
     """
     for undo in undos:
-        for line in [*undo.copies.objects.values()]:
+        for line in undo.objects.values():
             if isinstance(line, Changed) and line.path.startswith(owned_below):
-                if undo.ending is Ending.GIVEN_UP or not line.left:
-                    kept = declared if undo.ending is Ending.REPLACED else ()
-                    _restore(undo.copies, line, kept)
-                undo.forgotten.add(line.path)
+                try:
+                    if undo.ending is Ending.GIVEN_UP or not line.left:
+                        _restore(undo.copies, line, declared, is_replaced=undo.ending is Ending.REPLACED)
+                    undo.forgotten.add(line.path)
+                except OSError as error:  # as on a full disk
+                    warn(file_problem(error))
+                    undo.waiting.add(line.path)
 
 
-def _restore(copies: TrialCopies, line: Changed, kept: Collection[str]) -> None:
+def _restore(copies: TrialCopies, line: Changed, kept: Collection[str], *, is_replaced: bool) -> None:
     path = Path(line.path)
     now = _read(path)
     if now is None and line.original.kind == "directory":
@@ -46,7 +53,7 @@ def _restore(copies: TrialCopies, line: Changed, kept: Collection[str]) -> None:
         return
     before_text = copies.text_of(line)
     before = _parsed(before_text) if before_text is not None else None
-    record = _merged(before, changed, now, kept)
+    record = _merged(before, changed, now, kept, is_replaced=is_replaced)
     if any(record.get(name) for name in _CONTENTS):
         if record != now:
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -57,7 +64,9 @@ def _restore(copies: TrialCopies, line: Changed, kept: Collection[str]) -> None:
             path.parent.rmdir()
 
 
-def _merged(before: Any, changed: Any, now: Any, kept: Collection[str]) -> dict[str, Any]:
+def _merged(
+    before: Any, changed: Any, now: Any, kept: Collection[str], *, is_replaced: bool
+) -> dict[str, Any]:
     skeleton = {
         name: value if isinstance(value, str | int) else type(value)()
         for each in (changed, now, before)
@@ -65,10 +74,11 @@ def _merged(before: Any, changed: Any, now: Any, kept: Collection[str]) -> dict[
         for name, value in each.items()
     }
     records = [{**skeleton, **(each or {})} for each in (before, changed, now)]
-    if f"file#{skeleton.get('target')}" in kept or f"scaffold#{skeleton.get('target')}" in kept:
+    target = skeleton.get("target")
+    if is_replaced and (f"file#{target}" in kept or f"scaffold#{target}" in kept):
         return records[2]
     record: dict[str, Any] = merged_record(*records)
-    edits = {name: made for name, made in record.get("edits", {}).items() if name not in kept}
+    edits = record.get("edits", {})
     edits |= {name: made for name, made in records[2].get("edits", {}).items() if name in kept}
     return {**record, "edits": edits} if "edits" in record else record
 

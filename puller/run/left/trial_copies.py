@@ -129,6 +129,8 @@ class TrialCopies:
         """The trial that made the last changes; ``None`` when nothing is on record."""
         self.objects: dict[str, Object] = {}
         """The objects that trials have changed, by path or reference, in the order of the first change."""
+        self.trials: dict[str, Began] = {}
+        """The trials that have changed objects last, by path or reference."""
         self.became: dict[str, Became] = {}
         """The paths after their change."""
         self.size = 0
@@ -152,9 +154,19 @@ class TrialCopies:
                 self.became[line.path] = line
             case _:
                 self.objects[key_of(line)] = line
+                self.take_over(key_of(line))
         if isinstance(line, Changed | Became):
             self.size += line.size
             self._last = max(self._last, line.copy)
+
+    def take_over(self, key: str) -> None:
+        """Make an object one of the trial at work, which has changed it again."""
+        if self.began is not None:
+            self.trials[key] = self.began
+
+    def of_others(self, sha256: str) -> dict[str, Object]:
+        """Return the objects that bundles other than this one have changed last."""
+        return {key: line for key, line in self.objects.items() if self.trials[key].sha256 != sha256}
 
     def _load(self, warn: Callable[[str], None]) -> Iterator[Line]:
         try:
@@ -227,7 +239,7 @@ class TrialCopies:
         self.objects = {key: line for key, line in self.objects.items() if key in keys}
         self.became = {path: line for path, line in self.became.items() if path in self.objects}
         if self.objects and self.began is not None:
-            lines: list[Line] = [self.began, *self.objects.values(), *self.became.values()]
+            lines: list[Line] = [*self._objects_with_trials(), self.began, *self.became.values()]
             write_state(self._journal, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
         else:
             self.objects, self.began = {}, None
@@ -236,6 +248,14 @@ class TrialCopies:
         if not self.objects:
             with contextlib.suppress(OSError):  # the directory is missing, or a journal was set aside in it
                 self.directory.rmdir()
+
+    def _objects_with_trials(self) -> Iterator[Line]:
+        trial: Began | None = None
+        for key, line in self.objects.items():
+            if self.trials[key] != trial:
+                trial = self.trials[key]
+                yield trial
+            yield line
 
     def _remove_copies(self) -> None:
         lines = (*self.objects.values(), *self.became.values())

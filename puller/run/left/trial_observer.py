@@ -132,11 +132,11 @@ class TrialObserver:
         for path in declaration.type.places(properties):
             if path != properties.name and system.lstat(path) is None:
                 self._keep(path, system, owner)
-        self.touched.add(reference)
         if reference not in self._copies.objects:
             is_made = not resource.is_there(actual) and find_remover(declaration.type.type_name) is not None
             made = Made(owner.reference, owner.subscribers)
             self._append(made if is_made else _was(owner, resource.way_back(actual)))
+        self._touch(reference)
 
     # Paths before the change
 
@@ -157,7 +157,7 @@ class TrialObserver:
             self._keep_edits_of_others(line, self._copies.became[path], found, system)
             self._append(Became(path))
         self._kept.append(path)
-        self.touched.add(path)
+        self._touch(path)
         # A run may have been killed when it had kept the directory, and not all that is in it.
         if found is not None and below and stat.S_ISDIR(found.st_mode) and line.original.kind == "directory":
             self._keep_below(path, found.st_dev, system, owner)
@@ -249,6 +249,11 @@ class TrialObserver:
     def _append(self, line: Line, *, sync: bool = True) -> None:
         self._begin()
         self._copies.append(line, sync=sync)
+
+    def _touch(self, key: str) -> None:
+        self.touched.add(key)
+        if (trial := self._copies.trials.get(key)) is not None and trial.sha256 != self._began.sha256:
+            self._append(self._copies.objects[key])  # once more: it is an object of this trial now
 
     def _begin(self) -> None:
         if self._copies.bundle != self._began.sha256:

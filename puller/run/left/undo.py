@@ -7,7 +7,7 @@
   nothing to do for a step that is done.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ import msgspec
 from puller.errors import ConfigurationError, PullerError
 from puller.manifest.properties import decode
 from puller.reporting.report import Event, State
+from puller.resources.base import Part
+from puller.resources.checksums import sha256
 from puller.resources.files.left import LeftFile
 from puller.resources.files.properties import FileProperties
 from puller.resources.files.restored import Original, Restored, RestoredProperties
@@ -37,12 +39,16 @@ class Undo(msgspec.Struct):
     bundle: str
     copies: TrialCopies
     ending: Ending
+    objects: dict[str, Object]
+    """The objects of trials that have ended."""
     steps: dict[str, Object] = {}
     """The objects that steps are for, by the references of the steps."""
     held: set[str] = set()
     """Keys of objects that declared resources take care of."""
     forgotten: set[str] = set()
     """Keys of objects for which nothing has to be done."""
+    waiting: set[str] = set()
+    """Keys of objects that the next run takes back."""
     reported: list[Object] = []
     """Objects that cannot be undone."""
 
@@ -75,13 +81,13 @@ class Undo(msgspec.Struct):
         on trial; it ``is_last`` when no other bundle of the host is. Raises ``OSError``.
         """
         failed = _failed(events)
-        waiting = {key_of(line) for step, line in self.steps.items() if step in failed}
+        waiting = self.waiting | {key_of(line) for step, line in self.steps.items() if step in failed}
         owed = waiting | (set() if is_last else self.held)
         if passed:
             self.copies.keep(owed)
         else:
             planned = {key_of(line) for line in (*self.steps.values(), *self.reported)} | self.forgotten
-            self.copies.keep(self.copies.objects.keys() - (planned - waiting - {*touched}))
+            self.copies.keep(self.copies.objects.keys() - (planned - waiting - self.held - {*touched}))
         return owed
 
 
@@ -100,9 +106,10 @@ class _Current(NamedTuple):
 class Planner:
     """Plans the steps for several journals at once."""
 
-    def __init__(self, declared: Declared, state: Path, *, packages: bool) -> None:
+    def __init__(self, declared: Declared, on_trial: Collection[str], state: Path, *, packages: bool) -> None:
         """``state`` is the state directory; ``packages``: packages that a trial has installed are removed."""
-        self._declared, self._state, self._packages = declared, state, packages
+        self._declared, self._on_trial, self._state = declared, on_trial, state
+        self._packages = packages
         self._system = LocalSystem()
         self._planned: dict[str, _Current] = {}
         """The states that the steps lead to, by path."""
@@ -112,7 +119,7 @@ class Planner:
     def plan(self, undos: list[Undo]) -> None:
         """Plan all steps. Paths below the state directory are Puller's own records, and are left out."""
         owned_below = f"{self._state}/"
-        lines = [(undo, line) for undo in undos for line in undo.copies.objects.values()]
+        lines = [(undo, line) for undo in undos for line in undo.objects.values()]
         for undo, line in self._in_order(lines):
             if not (isinstance(line, Changed) and line.path.startswith(owned_below)):
                 self._plan_object(undo, line)
@@ -181,12 +188,18 @@ class Planner:
             now, content = self._compare(undo.copies, line, became, current)
         except (OSError, PullerError):  # the step says why
             current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
-        action = decisions.decide(undo.ending, _before(line), now, self._declared.part_in(line.path))
+        part = self._declared.part_in(line.path)
+        action = decisions.decide(undo.ending, _before(line), now, part)
+        is_shared = became is not None and became.is_shared and now in (Now.AS_TRIAL, Now.EDITED)
+        if is_shared and part is decisions.Declared.PART:
+            action, content = self._shared(undo, line, current, action, content)
         if action in (Action.HOLD, Action.FORGET, Action.REPORT):
             return action, None
         if action is Action.MERGE and content is None:
             return action, None
-        is_absent = line.original.kind == ABSENT and not (action is Action.MERGE and content)
+        is_absent = line.original.kind == ABSENT and (
+            action is not Action.MERGE or (not content and part is decisions.Declared.NOTHING)
+        )
         if is_absent:
             self._planned[line.path] = _Current(Original(ABSENT))
             is_late = undo.ending is Ending.REPLACED
@@ -195,6 +208,34 @@ class Planner:
                 LeftFile, properties, line.subscribers, Phase.LATE if is_late else Phase.EARLY
             )
         return action, self._restoration(undo.copies, line, became, current, content)
+
+    def _shared(
+        self, undo: Undo, line: Changed, current: _Current, action: Action, merged: bytes | None
+    ) -> tuple[Action, bytes | None]:
+        """The action for a file with edits that are declared now: the edits that are in it stay, without a moment.
+
+        Edits that the trial has made and a bundle on trial declares stay on the record.
+        """
+        edits = self._declared.edits_of(line.path)
+        base = merged
+        if base is None:
+            base = b"" if line.original.kind == ABSENT else undo.copies.text_of(line)
+        if base is None or not any(edit.properties.ensure != ABSENT for _, edit in edits):
+            return action, merged
+        from puller.resources.edits.plan import ask
+        from puller.resources.edits.text import Edited, Text
+
+        data = self._system.read(line.path) if current.content is None else current.content
+        now, text, is_held = Text.of(data), Text.of(base), False
+        for bundle, edit in edits:
+            part = Part(edit.reference, edit.type, edit.properties)
+            if ask(part, now) is None and isinstance(asked := ask(part, text), Edited):
+                text, is_held = asked.text, is_held or bundle in self._on_trial
+        if is_held:
+            undo.held.add(line.path)
+        if text.data == data:
+            return (Action.HOLD if is_held else Action.FORGET), None
+        return Action.MERGE, bytes(text.data)
 
     def _look(self, path: str) -> _Current:
         found = self._system.lstat(path)
@@ -228,6 +269,8 @@ class Planner:
             line.path in self._planned or self._digest(line.path) == became.sha256
         ):
             return Now.AS_TRIAL, None
+        if current.content is not None and sha256([current.content]) == became.sha256:
+            return Now.AS_TRIAL, None
         is_first = line.original.kind == ABSENT and not became.is_shared
         is_small = current.content is not None or current.size <= LARGEST_TEXT
         changed = copies.text_of(became) if is_small and not is_first else None
@@ -245,8 +288,6 @@ class Planner:
         return Now.EDITED, merged
 
     def _digest(self, path: str) -> str:
-        from puller.resources.checksums import sha256
-
         return sha256(self._system.read_chunks(path))
 
     def _restoration(
@@ -272,10 +313,9 @@ class Planner:
         properties = RestoredProperties(
             name=line.path, ensure=target.kind, original=target, copy=copy, content=content
         )
-        if target.kind == "present" and not is_kept:
-            if content is None and line.size <= LARGEST_TEXT:
-                content = copies.text_of(line)
-            self._planned[line.path] = _Current(target, content)
+        if content is None and copy and line.size <= LARGEST_TEXT:
+            content = copies.text_of(line)
+        self._planned[line.path] = _Current(target, content)
         return Step(Restored, properties, line.subscribers, Phase.EARLY)
 
     def _clear_the_way(self) -> None:

@@ -106,3 +106,34 @@ def test_a_bundle_that_is_given_up_takes_its_users_along_and_tells_whom_it_has_c
     assert {"app", "web"}.isdisjoint({*machine.passwd.lines, *machine.group.lines})
     assert machine.passwd.lines["ours"][6] == "/bin/sh"
     assert "user#theirs was changed or run" in done.output
+
+
+def test_a_user_that_is_renamed_makes_way_for_its_number(
+    machine: Accounts, host: Host, publisher: Publisher, homes: Path
+) -> None:
+    """Two users cannot have one uid, so the old one goes first; the home stays."""
+    renamed = "  - user: [{NAME: {uid: 5001, home: HOMES/shared, shell: /bin/sh}}]\n".replace(
+        "HOMES", str(homes)
+    )
+    publisher.publish("1.0.0", "removed: absent\n" + story(0, renamed.replace("NAME", "old")))
+    assert host.run().status == 0
+    machine.ran.clear()
+    publisher.publish("2.0.0", "removed: absent\n" + story(0, renamed.replace("NAME", "new")))
+    done = host.run()
+    assert done.status == 0, done.output
+    assert [command[0] for command in machine.ran] == ["userdel", "useradd"]
+    assert "old" not in machine.passwd.lines
+    assert machine.passwd.lines["new"][2] == "5001"
+    assert (homes / "shared").is_dir()
+    assert host.run("--detailed-exitcodes").status == 0
+
+
+def test_a_user_with_another_number_goes_after_its_successor(
+    machine: Accounts, host: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.0.0", "removed: absent\n" + story(0, "  - user: [{old: {shell: /bin/sh}}]\n"))
+    assert host.run().status == 0
+    machine.ran.clear()
+    publisher.publish("2.0.0", "removed: absent\n" + story(0, "  - user: [{new: {shell: /bin/sh}}]\n"))
+    assert host.run().status == 0
+    assert [command[0] for command in machine.ran] == ["useradd", "userdel"]

@@ -95,3 +95,19 @@ def test_credentials_are_shown_nowhere(host: Host, publisher: Publisher) -> None
     kept = (path for path in host.state.rglob("*") if path.is_file() and "bundles" not in path.parts)
     assert not [path for path in kept if b"s3cret" in path.read_bytes()]
     assert not os.path.lexists(host.machine / "app")
+
+
+def test_a_checkout_stays_until_its_successor_is_cloned(
+    host: Host, publisher: Publisher, remote: Remote
+) -> None:
+    publisher.publish("1.0.0", "removed: absent\n" + story(0, checkout(remote, "old", revision="v1")))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", "removed: absent\n" + story(0, checkout(remote, "new", revision="missing")))
+    assert host.run().status in (4, 6)
+    assert text(host, "old") == "one"
+    publisher.publish("3.0.0", "removed: absent\n" + story(0, checkout(remote, "new", revision="v2")))
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert text(host, "new") == "two"
+    assert not (host.machine / "old").exists()
+    assert host.run("--detailed-exitcodes").status == 0

@@ -342,3 +342,31 @@ def test_reversals_are_counted_beside_resources(story: Story) -> None:
     assert {
         event["reversal"] for event in story.host.report()["bundles"][0]["events"] if "reversal" in event
     } == {True}
+
+
+def test_a_leftover_goes_before_the_command_that_subscribed(story: Story) -> None:
+    """As a service does that cannot start beside its old file."""
+    checks = {"command": f"sh -c 'test ! -e {MACHINE}/old && test -e {MACHINE}/new'", "refreshonly": True}
+
+    def reload(name: str) -> dict[str, Any]:
+        return {"exec": [{"reload": {**checks, "subscribe": [f"file#{MACHINE}/{name}"]}}]}
+
+    story.publish("1", file("old", "1"))
+    story.run()
+    story.publish("2", file("old", "1"), reload("old"))
+    story.run()
+    story.publish("3", file("new", "1"), reload("new"))
+    story.run()
+    assert not (story.machine / "old").exists()
+
+
+def test_a_package_that_was_never_installed_is_not_listed(story: Story) -> None:
+    """Nor does the version that repairs the release warn of anything."""
+    story.publish("1")
+    story.run()
+    story.publish("2", {"link": [{f"{MACHINE}/missing/l": {"target": "x"}}]}, OBJECTS["file"], FAILS)
+    story.run(6)
+    story.publish("3", OBJECTS["file"])
+    output = story.run()
+    assert "WARN" not in output
+    assert "not_undone" not in story.host.report()["bundles"][0]
