@@ -242,7 +242,7 @@ def test_a_pending_refresh_across_bundles_survives(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "one"))
     fleet.publish("b", "1.0.0", reload("reload", "file#conf", command="false"))
     fleet.follow("a", "b")
-    assert fleet.host.run().status == 4
+    assert fleet.host.run().status == 6
     fleet.publish("b", "1.1.0", reload("reload", "file#conf"))
     assert fleet.host.run().status == 0
     assert fleet.said() == ["reload"]

@@ -143,7 +143,7 @@ def test_all_that_a_run_fetches_and_sends_goes_by_workers(
     [
         ("open_glance", "unchanged", ExitStatus.OK),
         ("open_glance", "garbage", ExitStatus.OK),
-        ("open_mirror", "other_bytes", ExitStatus.SIGNATURE),
+        ("open_mirror", "other_bytes", ExitStatus.FETCH_FAILED),
         ("open_mirror", "garbage", ExitStatus.FETCH_FAILED),
         ("open_mirror", "not_there", ExitStatus.FETCH_FAILED),
         ("open_mirror", "death", ExitStatus.FETCH_FAILED),

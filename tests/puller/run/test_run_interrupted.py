@@ -152,19 +152,16 @@ def test_a_run_killed_between_a_change_and_its_refresh_is_made_good_by_the_next(
 
 
 def test_without_permission_on_the_state_the_run_says_so_and_leaves_it_alone(settled: Host) -> None:
-    """For root this takes two things: a directory of somebody else, and not being allowed everything."""
+    """Root, too, cannot read a directory without permissions if it lacks the capabilities for that."""
     unprivileged: tuple[str, ...] = ()
     if os.geteuid() == 0:
-        os.chown(settled.state, 65534, 65534)
         unprivileged = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner", "--")
-    else:
-        settled.state.chmod(0)
+    settled.state.chmod(0)
     with running(settled, *unprivileged) as run:
         status, output = finish(run)
     assert status == 78
     assert re.search(rf"puller: {settled.state}\S*: .*[Pp]ermission denied", output), output
 
-    os.chown(settled.state, os.geteuid(), os.getegid())
     settled.state.chmod(0o700)
     assert settled.run().status == 0
     settled.assert_enforces("1.0.0")
