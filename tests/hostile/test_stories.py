@@ -229,11 +229,7 @@ class Version:
 
     def files(self) -> dict[str, bytes]:
         """The sources of its trees and scaffolds."""
-        return {
-            f"{item.source}/{name}": item.value.encode()
-            for item in self.items
-            for name in item.files
-        }
+        return {f"{item.source}/{name}": item.value.encode() for item in self.items for name in item.files}
 
 
 TEXTS = st.sampled_from(["one\n", "two\n"])
@@ -242,9 +238,7 @@ PATH_ITEMS = st.one_of(
     st.builds(Item, st.just("file"), st.sampled_from(PATHS), TEXTS),
     st.builds(Item, st.just("absent"), st.sampled_from(PATHS)),
     st.builds(Item, st.just("directory"), st.sampled_from(PATHS)),
-    st.builds(
-        Item, st.just("link"), st.sampled_from(PATHS), st.sampled_from(["target", "q"])
-    ),
+    st.builds(Item, st.just("link"), st.sampled_from(PATHS), st.sampled_from(["target", "q"])),
     st.builds(
         Item,
         st.sampled_from(["tree", "scaffold"]),
@@ -262,13 +256,9 @@ ENTRIES = st.one_of(
         st.sampled_from(["1", "2"]),
     ),
     st.builds(Item, st.just("line"), st.sampled_from(["l1", "l2"])),
-    st.builds(
-        Item, st.just("block"), st.sampled_from(["b1"]), st.sampled_from(["1", "2"])
-    ),
+    st.builds(Item, st.just("block"), st.sampled_from(["b1"]), st.sampled_from(["1", "2"])),
 )
-FATES = st.sampled_from(
-    ["passes", "passes", "passes", "fails", "given up", "unhealthy"]
-)
+FATES = st.sampled_from(["passes", "passes", "passes", "fails", "given up", "unhealthy"])
 
 
 def in_order(items: list[Item]) -> tuple[Item, ...]:
@@ -281,9 +271,7 @@ def in_order(items: list[Item]) -> tuple[Item, ...]:
 
 
 VERSIONS = st.builds(
-    lambda paths, entries, removed, fate: Version(
-        in_order([*paths, *entries]), removed, fate
-    ),
+    lambda paths, entries, removed, fate: Version(in_order([*paths, *entries]), removed, fate),
     st.lists(PATH_ITEMS, max_size=3),
     st.lists(ENTRIES, max_size=3),
     st.sampled_from(["absent", "absent", "keep"]),
@@ -299,11 +287,7 @@ def snapshot(path: Path) -> State:
         return None
     if stat.S_ISLNK(status.st_mode):
         return f"-> {path.readlink()}"
-    return (
-        tuple(sorted(os.listdir(path)))
-        if stat.S_ISDIR(status.st_mode)
-        else path.read_text()
-    )
+    return tuple(sorted(os.listdir(path))) if stat.S_ISDIR(status.st_mode) else path.read_text()
 
 
 def everything(root: Path) -> dict[str, tuple[State, int]]:
@@ -315,17 +299,13 @@ def everything(root: Path) -> dict[str, tuple[State, int]]:
 
 
 @contextlib.contextmanager
-def at_call(
-    names: tuple[str, ...], step: int, act: Callable[[], object]
-) -> Iterator[None]:
+def at_call(names: tuple[str, ...], step: int, act: Callable[[], object]) -> Iterator[None]:
     """From the call numbered ``step`` on, functions of ``os`` that change the disk do ``act`` first."""
     remaining = [step]
 
     def wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            if method.__name__ != "open" or (
-                len(arguments) > 1 and arguments[1] & os.O_CREAT
-            ):
+            if method.__name__ != "open" or (len(arguments) > 1 and arguments[1] & os.O_CREAT):
                 remaining[0] -= 1
                 if remaining[0] <= 0:
                     act()
@@ -366,9 +346,7 @@ class Story(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(
-            tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-        )
+        self.directory = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.host, self.publisher = type(self).new_host(self.directory)
         self.machine = self.host.machine
         self.outside = self.directory / "outside"
@@ -408,9 +386,7 @@ class Story(RuleBasedStateMachine):
         other=st.sampled_from(BUNDLES),
         beside=VERSIONS,
     )
-    def publish_two(
-        self, bundle: str, version: Version, other: str, beside: Version
-    ) -> None:
+    def publish_two(self, bundle: str, version: Version, other: str, beside: Version) -> None:
         self.publish(bundle, version)
         self.publish(other, beside)
         self.settle()
@@ -447,12 +423,7 @@ class Story(RuleBasedStateMachine):
     @rule(path=st.sampled_from(PATHS))
     def person_writes(self, path: str) -> None:
         target = self.machine / path
-        if (
-            target.is_symlink()
-            or target.is_dir()
-            or not target.parent.is_dir()
-            or target.parent.is_symlink()
-        ):
+        if target.is_symlink() or target.is_dir() or not target.parent.is_dir() or target.parent.is_symlink():
             return
         target.write_text("by a person, later\n")
         self.events.append(f"a person writes {path}")
@@ -486,15 +457,11 @@ class Story(RuleBasedStateMachine):
         number = f"{len(self.published) + 1}.0.0"
         self.published[bundle, number] = version
         self.events.append(f"publish {bundle} {number} {version}")
-        self.publisher.publish(
-            number, version.manifest(bundle), name=bundle, files=version.files()
-        )
+        self.publisher.publish(number, version.manifest(bundle), name=bundle, files=version.files())
         self.is_settled = False
 
     def configure(self, bundles: list[str]) -> None:
-        for bundle in {*self.configured} - {
-            *bundles
-        }:  # nobody manages its objects then
+        for bundle in {*self.configured} - {*bundles}:  # nobody manages its objects then
             for (name, _), version in self.published.items():
                 if name == bundle:
                     self.forget(version)
@@ -569,9 +536,7 @@ class Story(RuleBasedStateMachine):
                 self.take_over(version)
             elif version.removed == "keep":
                 self.keep(version)
-        self.expect(
-            (self.outside / "file").read_text() == "outside\n", "a file outside changed"
-        )
+        self.expect((self.outside / "file").read_text() == "outside\n", "a file outside changed")
         lines = (self.machine / SHARED).read_text().splitlines()
         for line in ("# kept", *self.model.person_lines):
             self.expect(line in lines, f"a person's line was lost: {line}")
@@ -580,18 +545,14 @@ class Story(RuleBasedStateMachine):
         """Compare the disk with what the enforced versions declare, if the last run had no other failures."""
         self.is_settled = False
         report = self.host.report()
-        events = [
-            event for bundle in report["bundles"] for event in bundle.get("events", ())
-        ]
+        events = [event for bundle in report["bundles"] for event in bundle.get("events", ())]
         failures = [
             event
             for event in events
             if event["state"] in ("failed", "skipped") and not is_planned(event["name"])
         ]
         outcomes = {
-            bundle["name"]
-            for bundle in report["bundles"]
-            if bundle["outcome"] != "nothing to enforce"
+            bundle["name"] for bundle in report["bundles"] if bundle["outcome"] != "nothing to enforce"
         }
         if failures or outcomes != {*self.configured}:
             return
@@ -604,9 +565,7 @@ class Story(RuleBasedStateMachine):
                 declared |= dict.fromkeys(self.covered_by(item), item)
         left = self.left_behind()
         for name, base in self.model.base.items():
-            if name in declared or any(
-                each.startswith(f"{name}/") for each in declared
-            ):
+            if name in declared or any(each.startswith(f"{name}/") for each in declared):
                 continue
             actual = self.state_of(name)
             if isinstance(base, Unknown):
@@ -623,9 +582,7 @@ class Story(RuleBasedStateMachine):
         for item in version.items:
             for name in self.covered_by(item):
                 is_removed = item.kind == "absent" or (
-                    name == item.name
-                    and version.removed == "absent"
-                    and self.model.base[name] is None
+                    name == item.name and version.removed == "absent" and self.model.base[name] is None
                 )
                 self.model.base[name] = None if is_removed else UNKNOWN
                 self.model.managed.add(name)
@@ -638,12 +595,7 @@ class Story(RuleBasedStateMachine):
 
     def check_declared(self, item: Item, enforced: Mapping[str, Version]) -> None:
         actual = self.state_of(item.name)
-        others = {
-            other.key
-            for version in enforced.values()
-            for other in version.items
-            if not other.is_entry
-        }
+        others = {other.key for version in enforced.values() for other in version.items if not other.is_entry}
         if item.kind in ("tree", "scaffold"):
             root = self.machine / item.key
             for name in item.files:
@@ -653,11 +605,7 @@ class Story(RuleBasedStateMachine):
                 )
             expected = {
                 *item.files,
-                *(
-                    os.path.relpath(key, item.key)
-                    for key in others
-                    if f"{key}/".startswith(f"{item.key}/")
-                ),
+                *(os.path.relpath(key, item.key) for key in others if f"{key}/".startswith(f"{item.key}/")),
             }
             if item.purge:
                 files = {
@@ -665,9 +613,7 @@ class Story(RuleBasedStateMachine):
                     for path in root.rglob("*")
                     if path.is_symlink() or not path.is_dir()
                 }
-                self.expect(
-                    files <= expected, f"{item}: {files} is more than {expected}"
-                )
+                self.expect(files <= expected, f"{item}: {files} is more than {expected}")
         elif item.kind == "directory":
             self.expect(isinstance(actual, tuple), f"{item} is {actual!r}")
         else:
@@ -688,19 +634,12 @@ class Story(RuleBasedStateMachine):
     def declared(self) -> set[str]:
         enforced, _ = self.enforced()
         return {
-            name
-            for version in enforced.values()
-            for item in version.items
-            for name in self.covered_by(item)
+            name for version in enforced.values() for item in version.items for name in self.covered_by(item)
         }
 
     def enforced(self) -> tuple[dict[str, Version], set[str]]:
         """The enforced version of each bundle, and the bundles that are on trial."""
-        bundles = [
-            each
-            for each in self.host.status()["bundles"]
-            if each["name"] in self.configured
-        ]
+        bundles = [each for each in self.host.status()["bundles"] if each["name"] in self.configured]
         versions = {
             each["name"]: self.published[each["name"], each["enforced"]]
             for each in bundles
@@ -709,17 +648,9 @@ class Story(RuleBasedStateMachine):
         return versions, {each["name"] for each in bundles if each.get("trial")}
 
     def left_behind(self) -> set[str]:
-        left = [
-            each
-            for bundle in self.host.status()["bundles"]
-            for each in bundle.get("left_behind") or ()
-        ]
+        left = [each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind") or ()]
         paths = [each["reference"].partition("#")[2] for each in left]
-        return {
-            os.path.relpath(path, self.machine)
-            for path in paths
-            if path.startswith("/")
-        } | {
+        return {os.path.relpath(path, self.machine) for path in paths if path.startswith("/")} | {
             f"{kind} {key}"
             for each in left
             for kind, _, name in [each["reference"].partition("#")]
@@ -742,13 +673,9 @@ class Story(RuleBasedStateMachine):
     def expect(self, condition: bool, problem: str) -> None:
         if not condition:
             story = "\n".join(self.events).replace(str(self.directory), "DIR")
-            files = "\n".join(
-                f"{path}: {state}" for path, state in everything(self.machine).items()
-            )
+            files = "\n".join(f"{path}: {state}" for path, state in everything(self.machine).items())
             raise AssertionError(
-                f"{problem}\n{story}\n--- the disk\n{files}".replace(
-                    str(self.directory), "DIR"
-                )
+                f"{problem}\n{story}\n--- the disk\n{files}".replace(str(self.directory), "DIR")
             )
 
 
@@ -787,9 +714,7 @@ def test_random_stories_of_three_bundles(
         made = make_publisher(directory / "publisher", served, like=site.directory)
         return make_host(directory / "host", site.anchor, str(served), execute), made
 
-    machine = seed(part)(
-        type("StoryOfOneHost", (Story,), {"new_host": staticmethod(new_host)})
-    )
+    machine = seed(part)(type("StoryOfOneHost", (Story,), {"new_host": staticmethod(new_host)}))
     stories = PLAIN if part == 0 else MANY
     limits = settings(
         max_examples=10 * stories if thorough and part else stories,

@@ -90,7 +90,7 @@ def test_part_that_is_not_the_rest_is_not_used(server: Server, head: tuple[str, 
     server.on(
         "/file",
         raw("HTTP/1.1 200 OK", body=DATA[:300]),
-        raw("HTTP/1.1 206 Partial", *head, body=b"x" * 724),
+        raw("HTTP/1.1 206 Partial", "Connection: close", *head, body=b"x" * 724),
         whole,
     )
     assert received(server, AGAIN, resume=True) == DATA

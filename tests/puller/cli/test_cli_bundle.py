@@ -120,7 +120,7 @@ def test_new_fills_an_empty_directory(tmp_path: Path) -> None:
 
 def test_new_where_a_file_is_in_the_way_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "web").write_text("")
-    with pytest.raises(PublishError, match="web: cannot be written: File exists"):
+    with pytest.raises(PublishError, match="web: cannot be written: Not a directory"):
         run("new", "web")
 
 

@@ -87,7 +87,7 @@ def test_what_hosts_could_not_read_is_refused(
 def test_words_that_make_no_sense(
     site: str, tmp_path: Path, execute: Execute, words: tuple[str, ...], status: int, said: str
 ) -> None:
-    (tmp_path / "Bad.yaml").write_text("data: {}\n")
+    (tmp_path / "Bad.yaml").write_text("data: {port: 80}\n")
     ended, output = execute("site", "data", site, *words)
     assert said in output
     assert ended == status, output

@@ -88,7 +88,7 @@ def test_run_enforces_and_keeps_its_report(unread: Unread, host: Host, publisher
     publisher.served.joinpath("metadata", "timestamp.json").write_bytes(b"nonsense")
     (host.machine / "motd").unlink()
     status = unread(*PULLER, "run", "--config", str(host.configuration))
-    assert status == host.report()["exit_status"] == 10
+    assert status == host.report()["exit_status"] == 14
     host.assert_enforces("1.0.0")
 
 

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from puller.reporting import metrics
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.values.visible import visible
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"
 FINISHED = 1795190401.5
@@ -163,7 +164,9 @@ def test_no_name_makes_another_sample(name: str) -> None:
     text = metrics.text(sent(restless=restless))
     usual = metrics.text(sent())
     assert len(text.split("\n")) == len(usual.split("\n"))
-    assert value(parsed(text), "restless_resource_changes", bundle="web", resource=f"file#{name}") == 5
+    assert (
+        value(parsed(text), "restless_resource_changes", bundle="web", resource=visible(f"file#{name}")) == 5
+    )
 
 
 def test_a_name_that_is_no_text_and_a_long_one_are_written_all_the_same(tmp_path: Path) -> None:

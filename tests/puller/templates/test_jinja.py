@@ -113,7 +113,7 @@ def test_a_template_has_only_so_much_time(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_failure_shows_the_line_it_is_in() -> None:
     with pytest.raises(TemplateError) as caught:
         render("a\n  {{ facts.nope }}\n")
-    assert caught.value.excerpt() == "  {{ facts.nope }}\n^"
+    assert caught.value.excerpt() == "  {{ facts.nope }}\n     ^"
 
 
 def test_delimiters_of_expressions_can_be_changed() -> None:

@@ -100,4 +100,4 @@ def test_what_a_hostile_host_wrote_keeps_nobody_from_being_told(tmp_path: Path) 
     told = tmp_path / "told"
     script = f"import sys; open({str(told)!r}, 'w').write(sys.argv[1])"
     assert tell_command([sys.executable, "-c", script], "web: nothing\0 works") == ""
-    assert told.read_text() == "web: nothing works"
+    assert told.read_text() == "web: nothing\\x00 works"
