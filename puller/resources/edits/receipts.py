@@ -70,7 +70,7 @@ class Receipts:
 
     def note(self, path: str, made: Mapping[str, Made], changed: Mapping[str, Made]) -> None:
         """Note what is about to be ``made``, and of what was made before how it is about to be ``changed``."""
-        before = self._edits_of(path)
+        before = self.edits_of(path)
         after = {reference: each for reference, each in changed.items() if reference in before} | {**made}
         for reference, each in after.items():
             if (old := before.get(reference)) is not None and old.lines[-1:] != each.lines:
@@ -79,7 +79,7 @@ class Receipts:
 
     def forget(self, path: str, reference: str) -> None:
         """The thing that an edit has made is gone."""
-        before = self._edits_of(path)
+        before = self.edits_of(path)
         self._save(path, before, {name: each for name, each in before.items() if name != reference})
 
     def _save(self, path: str, before: dict[str, Made], after: dict[str, Made]) -> None:
@@ -91,7 +91,8 @@ class Receipts:
         else:
             file.remove()
 
-    def _edits_of(self, path: str) -> dict[str, Made]:
+    def edits_of(self, path: str) -> dict[str, Made]:
+        """Return all that edits have put into a file, by reference."""
         found = self._load(Path(self.path(path)))
         return found.edits if found is not None and found.path == path else {}
 

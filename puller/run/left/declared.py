@@ -96,7 +96,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         from puller.run.left.decisions import Declared as Part
 
         path = self._real.of(path)
-        if path in self._whole:
+        if path in self._whole or _is_below(path, self._closed):
             return Part.WHOLE
         if self.has_place(path) or self.has_below(path):
             return Part.PART
@@ -117,6 +117,13 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _whole(self) -> frozenset[str]:
         return frozenset(map(self._real.of, whole_paths(self._all())))
+
+    @cached_property
+    def _closed(self) -> frozenset[str]:
+        """The paths below which nothing can be: of files, of links, and of what is absent."""
+        plain = (one for one in self._all() if one.type.type_name in ("file", "link"))
+        closed = (one for one in plain if one.properties.ensure != "directory")
+        return frozenset(map(self._real.of, whole_paths(closed)))
 
     def has_below(self, path: str) -> bool:
         """Whether a resource is declared below a directory."""

@@ -16,7 +16,7 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.run.left.declared import Declared
-from puller.run.left.managed import Left, Managed
+from puller.run.left.managed import SEEN, Left, Managed
 from puller.run.left.observer import Changes
 from puller.state.directories import Directories
 
@@ -39,6 +39,28 @@ class InForce(msgspec.Struct, frozen=True):
     """For a bundle on trial: the SHA-256 of the bundle to roll back to; empty without one."""
     is_back: bool = False
     """This run has rolled back to it."""
+
+
+class _Applied(msgspec.Struct, frozen=True):
+    """A catalog that was applied; ``names`` are those of its bundles, and ``events`` are set afterwards."""
+
+    catalog: HostCatalog | None = None
+    names: Sequence[str] = ()
+    events: Sequence[Event] = ()
+
+    def achieved(self, bundles: Collection[str]) -> list[Declaration]:
+        """Return the resources that are as declared, with what these bundles themselves declare of them."""
+        if self.catalog is None:
+            return []
+        seen = {event.reference for event in self.events if event.state in SEEN}
+        pairs = zip(self.names, self.catalog.manifests, strict=True)
+        return [
+            one
+            for name, manifest in pairs
+            if name in bundles
+            for one in manifest.declarations
+            if one.reference in seen
+        ]
 
 
 class Leftovers:
@@ -64,6 +86,7 @@ class Leftovers:
         self._in_force: Mapping[str, InForce] = {}
         self._trials: dict[str, TrialObserver] = {}
         self._restored: set[str] = set()
+        self._applied = _Applied()
         self._is_partial = False
         self.observer: Changes | None = None
         """For the engine that applies the catalog that ``before`` has returned."""
@@ -83,7 +106,7 @@ class Leftovers:
 
         self._in_force, self._steps, self._is_partial = in_force, [], catalog.is_partial
         self._undos, self._leaving, self._owed = {}, {}, {}
-        self._declared = Declared.by(catalog, names)
+        self._declared, self._applied = Declared.by(catalog, names), _Applied(catalog, names)
         by_declaration: dict[int, Step] = {}
         if not self._is_partial:
             self._undos = self._find_undos()
@@ -122,11 +145,11 @@ class Leftovers:
             from puller.run.left.undo import Planner, ordered_steps
 
             state, undos = self._directories.state, [*self._undos.values()]
-            on_trial = {name for name, bundle in self._in_force.items() if not bundle.has_passed}
-            planner = Planner(self._declared, on_trial, state, packages=self._packages)
+            planner = Planner(self._declared, self._on_trial, state, packages=self._packages)
             planner.plan(undos)
             if not self._noop:
-                restore_records(undos, self._declared.names, f"{state}/", self._warn)
+                kept = self._declared.names | self.managed.heirs(self._declared).keys()
+                restore_records(undos, kept, f"{state}/", self._warn)
             steps = ordered_steps(planner.steps)
         known = {step.reference for step in steps}
         removed = [step for step in removals(self._leaving, self._declared) if step.reference not in known]
@@ -176,17 +199,39 @@ class Leftovers:
             return
         self._keep_restored()
         done = self._done(events)
-        on_trial = [name for name, bundle in self._in_force.items() if not bundle.has_passed]
+        on_trial = self._on_trial
         for name, undo in self._undos.items():
             # What another bundle declares that is on trial itself is nobody's when that is given up.
             touched = self._trials[name].touched if name in self._trials else ()
             self._owed[name] = undo.conclude(
                 events, touched, passed=name not in on_trial, is_last={name}.issuperset(on_trial)
             )
+        self._applied = msgspec.structs.replace(self._applied, events=events)
         self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial)
+        self._forget_what_others_decide(self._in_force.keys() - {*on_trial})
         for name, bundle in self._in_force.items():
             if bundle.has_passed and name not in self._undos:  # a run was killed before it could say so
                 self.passed(name)
+
+    @property
+    def _on_trial(self) -> list[str]:
+        return [name for name, bundle in self._in_force.items() if not bundle.has_passed]
+
+    def _forget_what_others_decide(self, passed: Collection[str]) -> None:
+        """Remove from all journals the objects that bundles which have passed declare.
+
+        These objects are as they would be without the trials, also when these bundles leave them later.
+        """
+        journals = [name for name in self._in_force if self._has_copies(name)]
+        if not journals or not passed:
+            return
+        from puller.run.left.undo import is_decided
+
+        declared = Declared({"": self._applied.achieved(passed)})
+        for copies in map(self._copies, journals):
+            decided = {key for key, line in copies.objects.items() if is_decided(line, declared)}
+            if decided:
+                copies.keep(copies.objects.keys() - decided)
 
     def _done(self, events: Sequence[Event]) -> set[str]:
         """The references of leftovers that are gone, or as they were."""
@@ -215,6 +260,11 @@ class Leftovers:
         if self._has_copies(name):
             self._copies(name).keep(self._owed.get(name, set()))
         self.managed.passed(name)
+        bundle = self._in_force.get(name)
+        if bundle is not None and not bundle.has_passed:
+            self._in_force = {**self._in_force, name: msgspec.structs.replace(bundle, has_passed=True)}
+            self._forget_what_others_decide([name])
+            self.managed.pass_on(self._declared, self._on_trial)
 
 
 def _kept(left: Left) -> Left:

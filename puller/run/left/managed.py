@@ -24,6 +24,7 @@ from puller.values.times import written
 
 if TYPE_CHECKING:
     from puller.run.left.makings import MakingsJournal
+    from puller.run.left.same_edits import Heir, Inheritance
 
 _LOSS = "what was made before counts as having been there, and is never taken away"
 _LARGEST = 128 * 1024 * 1024  # bytes: a million resources
@@ -31,7 +32,7 @@ _MADE, _FOUND, _UNKNOWN = "m", "f", "-"
 """Puller has made it; it was there before; it was not attended to yet."""
 _TAKEN, _KEPT = "x", "-"
 """What becomes of it when nobody declares it any more, if Puller has made it."""
-_SEEN = (State.STABLE, State.CHANGED, State.REFRESHED)
+SEEN = (State.STABLE, State.CHANGED, State.REFRESHED)
 
 
 class Left(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,6 +85,14 @@ def _removed(bundle: str, declared: Declared) -> str:
     return "".join(_TAKEN if one.properties.removed == ABSENT else _KEPT for one in declared.kept(bundle))
 
 
+def _with_made(resources: Resources, made: Collection[str], owners: Collection[str]) -> Resources:
+    """Let Puller have made some declared resources, which own what others have left."""
+    pairs = zip(resources.declared, resources.origins, strict=True)
+    origins = "".join(_MADE if reference in made else origin for reference, origin in pairs)
+    left = [one for one in resources.left if one.reference not in owners]
+    return msgspec.structs.replace(resources, origins=origins, left=left)
+
+
 def _mark(left: Left, gone: Collection[str]) -> Left:
     return msgspec.structs.replace(left, gone=True) if left.reference in gone else left
 
@@ -96,6 +105,7 @@ class Managed:
         self._noop = noop
         self._bundles = (self._file.load(warn, noop=noop) or _Document()).bundles
         self._makings = directories.makings
+        self._state = directories.state
         self._renamed: dict[str, str] = {}
         """The earlier references of objects that are declared with another name now."""
         self._is_changed = self._makings.exists() and self._take_over()
@@ -199,6 +209,63 @@ class Managed:
     def _elsewhere(self, declared: Declared) -> Sequence[Resources]:
         return [each for name, each in self._bundles.items() if name not in declared.declarations]
 
+    # Edits that several declare
+
+    def heirs(self, declared: Declared, made: Collection[str] = ()) -> "dict[str, list[Heir]]":
+        """Return the declared edits of objects that another resource owns, by the owner.
+
+        Only of these it is not known how they came to be here. ``made`` is what this run has made.
+        """
+        return self._find_heirs(self._inheritance(), declared, made) if self._open(declared) else {}
+
+    def _find_heirs(
+        self, inheritance: "Inheritance", declared: Declared, made: Collection[str]
+    ) -> "dict[str, list[Heir]]":
+        from puller.run.left.same_edits import edits_in
+
+        edits = (each for bundle in self._open(declared) for each in edits_in(bundle, declared.kept(bundle)))
+        unknown = [
+            each
+            for each in edits
+            if not self.is_known(str(each[1].reference)) and each[1].reference not in made
+        ]
+        return inheritance.heirs(unknown, lambda owner: owner in made or self._origins.get(owner) == _MADE)
+
+    def _inheritance(self) -> "Inheritance":
+        from puller.run.left.same_edits import Inheritance
+
+        return Inheritance(self._state, noop=self._noop)
+
+    def _open(self, declared: Declared) -> list[str]:
+        """The bundles with resources of which it is not known how they came to be here."""
+        return [
+            bundle
+            for bundle in declared.declarations
+            if (resources := self._bundles.get(bundle, Resources())).declared != declared.kept_names(bundle)
+            or _UNKNOWN in resources.origins
+        ]
+
+    def pass_on(self, declared: Declared, on_trial: Collection[str]) -> None:
+        """Give edits that their bundles have left to the resources that declare them, unless these are on trial."""
+        left = {one.reference for resources in self._bundles.values() for one in resources.left}
+        if not left or not self._open(declared):
+            return
+        inheritance = self._inheritance()
+        heirs = {
+            owner: heir
+            for owner, each in self._find_heirs(inheritance, declared, ()).items()
+            if owner in left and (heir := next((one for one in each if one.bundle not in on_trial), None))
+        }
+        if not heirs or self._noop:
+            return
+        # A run that is cut short finds the owner, and does the same once more.
+        for owner, heir in heirs.items():
+            inheritance.copy(owner, heir)
+        made = {heir.reference for heir in heirs.values()}
+        self._save({name: _with_made(each, made, heirs) for name, each in self._bundles.items()})
+        for owner, heir in heirs.items():
+            inheritance.forget(owner, heir)
+
     # What a run has come to
 
     def conclude(
@@ -216,18 +283,22 @@ class Managed:
         is taken away by bundles ``on_trial`` may come back.
         """
         new = {}
+        heirs = self.heirs(declared, made)
+        gone = {*gone} - heirs.keys()  # they stay because of their heirs
+        shared = {heir.reference for each in heirs.values() for heir in each}
         for bundle in declared.declarations:
             left = [_mark(one, gone) for one in leaving.get(bundle, ())]
             if not on_trial:  # else what has its place now may be given up
                 left = [one for one in left if not declared.has_replaced(one.reference)]
             left = left if bundle in on_trial else [one for one in left if not one.gone]
-            new[bundle] = self._resources(bundle, declared, events, made, left)
+            new[bundle] = self._resources(bundle, declared, events, made, left, shared)
         for bundle, resources in self._bundles.items():
             if resources.left and bundle not in new:  # what another bundle declares now is not left any more
                 left = [one for one in resources.left if one.reference not in declared.names]
                 new[bundle] = msgspec.structs.replace(resources, left=left)
         if self._is_changed or any(self._bundles.get(bundle) != each for bundle, each in new.items()):
             self._save({**self._bundles, **new})
+        self.pass_on(declared, on_trial)
 
     def _resources(
         self,
@@ -236,6 +307,7 @@ class Managed:
         events: Sequence[Event],
         made: Collection[str],
         left: list[Left],
+        shared: Collection[str],
     ) -> Resources:
         before = self._bundles.get(bundle, Resources())
         names, removed = [*declared.kept_names(bundle)], _removed(bundle, declared)
@@ -252,7 +324,7 @@ class Managed:
         if names == before.declared and _UNKNOWN not in before.origins:
             origins = before.origins
         else:
-            seen = {event.reference for event in events if event.state in _SEEN}
+            seen = {event.reference for event in events if event.state in SEEN} - {*shared}
             origins = "".join(self._origin(name, seen, made) for name in names)
         return Resources(names, removed, origins, subscribers, left, paths)
 

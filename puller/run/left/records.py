@@ -26,8 +26,8 @@ def restore_records(
 ) -> None:
     """Take back the changes of trials in all records below a directory; the next run retries what fails.
 
-    ``declared`` are the references of declared resources. Edits of these stay on record. For a newer version, so do
-    their trees and scaffolds.
+    ``declared`` are the references of declared resources, and of those whose edits others declare. Edits of these stay
+    on record. For a newer version, so do their trees and scaffolds.
     """
     for undo in undos:
         for line in undo.objects.values():

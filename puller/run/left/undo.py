@@ -91,6 +91,13 @@ class Undo(msgspec.Struct):
         return owed
 
 
+def is_decided(line: Object, declared: Declared) -> bool:
+    """Return whether declared resources decide alone about an object, whatever a trial has made of it."""
+    if isinstance(line, Changed):
+        return declared.part_in(line.path) in (decisions.Declared.WHOLE, decisions.Declared.PURGED)
+    return line.reference in declared.names or declared.find_successor(line.reference) is not None
+
+
 def _failed(events: Iterable[Event]) -> set[str]:
     return {event.reference for event in events if event.state in (State.FAILED, State.SKIPPED)}
 

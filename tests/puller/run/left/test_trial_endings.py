@@ -370,3 +370,115 @@ def test_a_package_that_was_never_installed_is_not_listed(story: Story) -> None:
     output = story.run()
     assert "WARN" not in output
     assert "not_undone" not in story.host.report()["bundles"][0]
+
+
+def shared_by(story: Story) -> str:
+    return (story.machine / "shared.ini").read_text()
+
+
+def edit(name: str, kind: str = "setting", value: str = "1") -> dict[str, Any]:
+    """A setting or a line that other resources declare under other names."""
+    said: dict[str, Any] = {"line": "# shared"}
+    if kind == "setting":
+        said = {"format": "ini", "section": "one", "key": "k", "value": value}
+    return {kind: [{name: {"path": f"{MACHINE}/shared.ini", **said}}]}
+
+
+@pytest.fixture
+def two(story: Story) -> Story:
+    """Two bundles that have passed."""
+    story.host.configure(bundles=[{"name": "web"}, {"name": "base"}])
+    story.publish("1", name="web")
+    story.publish("1", name="base")
+    story.run()
+    return story
+
+
+@pytest.mark.parametrize("kind", ["setting", "line"])
+@pytest.mark.parametrize("is_later", [True, False])
+def test_an_edit_of_a_trial_passes_to_who_declares_it_too(two: Story, kind: str, is_later: bool) -> None:
+    """``is_later``: another bundle declares it before the trial is replaced, or at once."""
+    two.publish("2", edit("web-k", kind), FAILS)
+    two.run(6)
+    two.publish("2", edit("base-k", kind), name="base")
+    if is_later:
+        two.run(6, 4)
+    two.publish("3")
+    two.settle()
+    assert shared_by(two) != SHARED
+    assert two.left() == []
+    two.publish("3", name="base")
+    two.settle()
+    assert shared_by(two) == SHARED
+    assert two.left() == []
+    assert not [*(two.host.state / "edits").glob("*")]
+
+
+@pytest.mark.parametrize("kind", ["setting", "line"])
+@pytest.mark.parametrize("value", ["1", "2"])
+@pytest.mark.parametrize("ending", ["replaced", "rolled back"])
+def test_a_leftover_that_a_trial_declares_goes_after_it(
+    two: Story, kind: str, value: str, ending: str
+) -> None:
+    two.publish("2", edit("web-k", kind), name="web")
+    two.settle()
+    two.publish("2", edit("base-k", kind), FAILS, name="base")
+    two.run(4)
+    two.publish("3", name="web")
+    two.publish("3", edit("base-k", kind, value), FAILS, name="base")
+    two.run(4, 6)
+    if value == "1":  # else it is removed before the trial makes it anew
+        assert two.left() == [f"{kind}#web-k"]
+    if ending == "rolled back":
+        two.host.puller("rollback", "base")
+    else:
+        two.publish("4", name="base")
+    two.settle(0, 20)
+    assert shared_by(two) == SHARED
+    assert two.left() == []
+
+
+@pytest.mark.parametrize("removed", ["keep", "absent"])
+def test_a_renamed_edit_is_removed_as_its_last_name_says(two: Story, removed: str) -> None:
+    two.publish("2", edit("old"))
+    two.settle()
+    two.publish("3", edit("new"), removed=removed)
+    two.settle()
+    assert two.left() == []
+    two.publish("4")
+    two.settle()
+    assert (shared_by(two) == SHARED) is (removed == "absent")
+    assert two.left() == ([] if removed == "absent" else ["setting#new"])
+
+
+@pytest.mark.parametrize("removed", ["keep", "absent"])
+@pytest.mark.parametrize("is_tree", [True, False])
+def test_what_a_passed_bundle_declares_is_not_restored(two: Story, removed: str, is_tree: bool) -> None:
+    """Another bundle decides about a path during a trial, and drops it before the trial is replaced."""
+    if is_tree:
+        (two.machine / "T/sub").mkdir(parents=True)
+        (two.machine / "T/sub/d").write_text("by hand\n")
+    else:
+        (two.machine / "T").write_text("by hand\n")
+    absent = {"file": [{f"{MACHINE}/T": {"ensure": "absent", "force": True}}]}
+    two.publish("2", absent, FAILS, name="web")
+    two.run(6)
+    two.publish("2", absent, name="base", removed=removed)
+    two.run(4)
+    two.publish("3", name="base")
+    two.run(4)
+    two.publish("3", name="web")
+    two.settle()
+    assert not (two.machine / "T").exists()
+
+
+def test_nothing_is_restored_below_what_is_to_be_absent(two: Story) -> None:
+    (two.machine / "T/sub").mkdir(parents=True)
+    (two.machine / "T/sub/d").write_text("by hand\n")
+    absent = {"file": [{f"{MACHINE}/T": {"ensure": "absent", "force": True}}]}
+    two.publish("2", absent, FAILS, name="web")
+    two.run(6)
+    two.publish("3", name="web")
+    two.publish("2", absent, name="base")
+    two.settle()
+    assert not (two.machine / "T").exists()
