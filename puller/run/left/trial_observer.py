@@ -209,11 +209,19 @@ class TrialObserver:
         if before is None or changed is None or (line.original.kind == "absent" and not became.is_shared):
             return
         merged = merged_text(before, changed, system.read(line.path))
-        if merged is None or merged == before:
+        if merged is not None and merged != before:
+            self.replace_copy(line.path, merged, system)
+
+    def replace_copy(self, path: str, content: bytes, system: System) -> None:
+        """Make a content that has the edits of others the state before the trial. Raises ``OSError``."""
+        line = self._copies.objects.get(path)
+        if not isinstance(line, Changed):
             return
-        original = line.original if line.original.kind == "present" else original_of(line.path, found, system)
-        copy = self._copies.copy([merged])
-        self._append(msgspec.structs.replace(line, original=original, copy=copy, size=len(merged)))
+        original = line.original
+        if original.kind != "present":
+            original = original_of(path, system.lstat(path), system)
+        copy = self._copies.copy([content])
+        self._append(msgspec.structs.replace(line, original=original, copy=copy, size=len(content)))
 
     # Paths after the change
 

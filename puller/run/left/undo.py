@@ -195,6 +195,7 @@ class Planner:
             now, content = self._compare(undo.copies, line, became, current)
         except (OSError, PullerError):  # the step says why
             current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
+        merged = content
         part = self._declared.part_in(line.path)
         action = decisions.decide(undo.ending, _before(line), now, part)
         is_shared = became is not None and became.is_shared and now in (Now.AS_TRIAL, Now.EDITED)
@@ -214,7 +215,8 @@ class Planner:
             return action, Step(
                 LeftFile, properties, line.subscribers, Phase.LATE if is_late else Phase.EARLY
             )
-        return action, self._restoration(undo.copies, line, became, current, content)
+        step = self._restoration(undo.copies, line, became, current, content)
+        return action, msgspec.structs.replace(step, base=merged)
 
     def _shared(
         self, undo: Undo, line: Changed, current: _Current, action: Action, merged: bytes | None

@@ -482,3 +482,16 @@ def test_nothing_is_restored_below_what_is_to_be_absent(two: Story) -> None:
     two.publish("2", absent, name="base")
     two.settle()
     assert not (two.machine / "T").exists()
+
+
+def test_a_line_of_a_person_stays_through_two_trials(story: Story) -> None:
+    """The second trial edits the file too, and is given up by hand."""
+    story.publish("1", OBJECTS["setting"], OBJECTS["block"], FAILS)
+    story.run(6)
+    shared = story.machine / "shared.ini"
+    shared.write_text(f"{shared.read_text()}# a person\n")
+    story.publish("2", OBJECTS["line"], FAILS)
+    story.run(6)
+    assert "# a person" in shared.read_text()
+    story.host.puller("rollback", "web")
+    assert "# a person" in shared.read_text()
