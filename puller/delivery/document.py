@@ -76,7 +76,9 @@ def unpack(data: bytes) -> bytes:
 
 def _packed(sent: SentReport) -> bytes | None:
     """The bytes of a document, ``None`` when they are too many."""
-    text = visible_json_bytes(msgspec.json.encode(sent))
+    text = msgspec.json.encode(sent)
+    if len(text) <= LARGEST_JSON:  # escapes only make it longer
+        text = visible_json_bytes(text)
     if len(text) > LARGEST_JSON:
         return None
     compress = zlib.compressobj(wbits=_GZIP)

@@ -478,6 +478,9 @@ class Story(RuleBasedStateMachine):
     def person_changed(self, path: str) -> None:
         is_known = self.is_settled and path not in self.declared()
         self.model.base[path] = self.state_of(path) if is_known else UNKNOWN
+        for above in PATHS:
+            if path.startswith(f"{above}/"):  # a directory with a person's file in it stays
+                self.model.base[above] = UNKNOWN
 
     def run(self, *options: str) -> Outcome:
         outcome = self.host.run(*options)

@@ -41,6 +41,9 @@ with open("/var/lib/dpkg/lock-frontend", "w") as lock:
 SIMULATOR = Path(__file__).parents[1] / "simulators/packages.py"
 simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
+WITH_PROC = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+"""Run a command in a tree with ``/proc``, which is mounted for this command alone."""
+
 
 class Machine:
     """A Debian on disk: what is run in it sees nothing else, and this machine's packages stay as they are."""
@@ -50,7 +53,7 @@ class Machine:
 
     def run(self, *command: str, timeout: float = 120, check: bool = True) -> Completed:
         done = subprocess.run(
-            ["chroot", str(self.root), *command],
+            ["unshare", "--mount", "sh", "-c", WITH_PROC, str(self.root), *command],
             env=ENVIRONMENT, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
             check=False,
         )  # fmt: skip

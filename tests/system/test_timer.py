@@ -141,7 +141,8 @@ def test_the_timer_brings_the_machine_to_its_state_keeps_it_there_and_notices_an
     assert host.file("/etc/app/app.conf") == "version = 1.0.0\nhost = web01.example.com\nsystem = Debian 12\n"
     assert host.file("/etc/app/reloads") == "1.0.0\n"
 
-    assert host.messages(least_urgent=4) == []
+    # The kernel of this machine may have no Landlock, which each run reports.
+    assert [message for message in host.messages(least_urgent=4) if "Landlock" not in message] == []
     told = [message.split(" ensure=")[0] for message in host.messages(least_urgent=5)]
     assert [
         re.sub(r"fetched .*", "fetched", message)

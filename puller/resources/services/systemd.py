@@ -285,6 +285,8 @@ class Systemd:
                 self.disable(unit)
                 self._execute("enable", "--", unit.id)
         else:
+            if unit.file_state == "enabled-runtime":
+                self.disable(unit)  # otherwise the links below /run outlast a later `disable`
             self._execute("enable", "--", unit.id)
         if unit.is_init_script:
             self.read_files()  # systemctl does not

@@ -117,6 +117,7 @@ def test_many_facts_go_before_resources() -> None:
     assert (found.facts, found.report.bundles[0].events) == ({}, events)
 
 
+@pytest.mark.timeout(600)  # a hundred reports of up to a hundred megabytes
 @given(
     bundles=st.integers(0, 1000),
     texts=st.sampled_from(["", "x" * 50_000, "\x00" * 5000, "\U0001f600" * 2000]),
