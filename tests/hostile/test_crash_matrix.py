@@ -91,7 +91,7 @@ resources:
           refreshonly: true
           subscribe: ["file#{{ facts.machine }}/motd"]
   - service:
-      - app: {ensure: running, enable: true, subscribe: ["file#{{ facts.machine }}/app.conf"]}
+      - app: {ensure: running, subscribe: ["file#{{ facts.machine }}/app.conf"]}
 """
 OTHER = (65534, 65534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 WORDS: dict[str, dict[str, str]] = {
@@ -130,13 +130,17 @@ while [ "$1" != -- ]; do shift; done
 unit=UNITS/${2%.service}.service
 case $verb in
 show)
-    active=inactive sub=dead enabled=disabled
-    [ -e "$unit/running" ] && active=active sub=running
-    [ -e "$unit/enabled" ] && enabled=enabled
-    printf 'Id=%s\\nLoadState=loaded\\nActiveState=%s\\nSubState=%s\\nUnitFileState=%s\\nNeedDaemonReload=no\\n' \\
-        "${unit##*/}" $active $sub $enabled ;;
+    shift
+    for name; do
+        unit=UNITS/${name%.service}.service
+        active=inactive sub=dead enabled=disabled
+        [ -e "$unit/running" ] && active=active sub=running
+        case $name in *.target) unit=multi-user.target active=active sub=active enabled=static ;; esac
+        printf 'Id=%s\\nLoadState=loaded\\nActiveState=%s\\nSubState=%s\\nUnitFileState=%s\\n' \\
+            "${unit##*/}" $active $sub $enabled
+        printf 'NeedDaemonReload=no\\n\\n'
+    done ;;
 start | restart) mkdir -p "$unit" && cat MACHINE/app.conf > "$unit/loaded" && : > "$unit/running" ;;
-enable) mkdir -p "$unit" && : > "$unit/enabled" ;;
 *) echo "unknown verb $verb" >&2; exit 1 ;;
 esac
 """
