@@ -443,12 +443,11 @@ def test_init_script_without_start_links_is_disabled(debian: Machine) -> None:
     assert "service#old stable" in done.stdout
 
 
-def test_a_service_that_is_starting_is_waited_for(debian: Machine) -> None:
+def test_a_service_that_is_starting_is_waited_for(debian: Machine, wait_until: Callable[..., None]) -> None:
     slow = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sleep 3\n"
     write_units(debian, {"slow.service": slow})
     debian.run("systemctl", "start", "--no-block", "slow")
-    while show(debian, "slow")["ActiveState"] == "inactive":  # its job waits for its turn
-        pass
+    wait_until(lambda: show(debian, "slow")["ActiveState"] == "activating", "the job begins", 30)
     assert "service#slow stable" in apply(debian, {"resources": [{"service": [{"slow": {}}]}]}).stdout
 
 
