@@ -158,4 +158,4 @@ def test_a_hold_wants_the_plugin(fedora: Fedora, apply: Apply) -> None:
     (file,) = fedora.repository.rglob("tool*.rpm")
     assert fedora.do("rpm", "-i", "--nosignature", str(file)).exit_code == 0
     done = apply({"package": [{"tool": {"held": True}}]})
-    assert "held wants dnf's plugin versionlock, which is not here" in done["tool"].errors[0]
+    assert "held: true requires dnf's plugin versionlock" in done["tool"].errors[0]

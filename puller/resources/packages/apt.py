@@ -205,7 +205,7 @@ class Apt(Manager):
             if any((name.partition(":")[0], one) in marked for one in self._architectures(name))
         }
 
-    def is_held(self, job: Job, name: str) -> bool:
+    def is_held(self, job: Job, name: str, *, to_hold: bool) -> bool:
         found = self.found(job, name)
         return found.held or any(one.held for one in found.installed)
 

@@ -137,8 +137,13 @@ class Dnf(Manager):
     def delivers(self, job: Job, plan: Plan, name: str) -> bool:
         return True  # dnf itself refuses names that it does not know
 
-    def is_held(self, job: Job, name: str) -> bool:
-        return bool(self._locks.about(job, name))
+    def is_held(self, job: Job, name: str, *, to_hold: bool) -> bool:
+        is_held = self._locks.about(job, name)
+        if to_hold and is_held is None:
+            raise ResourceError(
+                "held: true requires dnf's plugin versionlock (package python3-dnf-plugin-versionlock)"
+            )
+        return bool(is_held)
 
     def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
         verb = "add" if held else "delete"
@@ -247,11 +252,9 @@ class Dnf(Manager):
     def _list_locks(self, job: Job, names: Sequence[str]) -> Mapping[str, bool]:
         completed = job.query("dnf", "-q", "versionlock", "list")
         if "No such command" in completed.stderr or "Unknown argument" in completed.stderr:
-            raise ResourceError(
-                "held wants dnf's plugin versionlock, which is not here (package python3-dnf-plugin-versionlock)"
-            )
+            return {}  # without its plugin, dnf holds no package
         locked = parse_locks(output("dnf versionlock list", completed))
-        return {name: True for name in names if self._without_architecture(job, name) in locked}
+        return {name: self._without_architecture(job, name) in locked for name in names}
 
     def _list_updates(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Record]]:
         # check-update and not repoquery, which does not regard the priorities of repositories.

@@ -227,8 +227,11 @@ class Manager(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def is_held(self, job: Job, name: str) -> bool:
-        """Whether the package manager was told to leave a package in its version."""
+    def is_held(self, job: Job, name: str, *, to_hold: bool) -> bool:
+        """Return whether the package manager keeps a package in its version.
+
+        Raises `ResourceError` if the package is ``to_hold`` and the package manager cannot hold packages.
+        """
 
     @abstractmethod
     def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:

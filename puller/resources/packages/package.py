@@ -60,7 +60,7 @@ class Package(Resource[PackageProperties, PackageState]):
         installed = manager.installed(job, properties.name)
         is_held = found.held or any(one.held for one in installed)
         if properties.held is not None:
-            is_held = manager.is_held(job, properties.name)
+            is_held = manager.is_held(job, properties.name, to_hold=properties.held)
         is_automatic = bool(installed) and not self._is_to_go and manager.is_automatic(job, properties.name)
         if installed and properties.debconf and not self._is_to_go:
             self._notes = self._find_other_answers()

@@ -193,7 +193,7 @@ def test_a_fedora_without_the_plugin_cannot_hold_and_says_what_is_missing(packag
     machine = a_fedora("1.0-1")
     machine.locks = None
     assert predict(package(machine)) == "stable", "who holds nothing needs no plugin"
-    with pytest.raises(ResourceError, match="held wants dnf's plugin versionlock, which is not here"):
+    with pytest.raises(ResourceError, match="held: true requires dnf's plugin versionlock"):
         package(machine, held=True).look()
 
 
