@@ -78,7 +78,7 @@ class Touches:
         return Cause(self._anything, is_named=False)
 
     def _real(self, path: str) -> str:
-        directory, name = os.path.split(path.rstrip("/"))
+        directory, name = os.path.split(path.rstrip("/") or "/")
         if (real := self._directories.get(directory)) is None:
             real = self._directories[directory] = os.path.realpath(directory)
         return os.path.join(real, name)

@@ -373,6 +373,8 @@ class SimulatedSystemd(LocalSystem):
         load = unit.load[0]
         if verb == "is-enabled":
             state = unit.file_state(unit.file)
+            if unit.source.startswith("/etc/init.d/"):  # systemd-sysv-install answers
+                state = "enabled" if unit.wanted_by else "disabled"
             return done(f"{state}\n", 0 if state.startswith(("enabled", "static")) else 1)
         if verb in ("start", "restart") and load != "loaded":
             return done("", 1, f"Failed to {verb} {unit.id}: Unit {unit.id} {load}.")

@@ -23,7 +23,7 @@ from puller.resources.services.at_boot import AtBoot
 from puller.resources.services.install_section import InstallSections
 from puller.resources.services.managers import SYSTEM, Manager
 from puller.resources.services.masks import Masks
-from puller.resources.services.unit import Unit
+from puller.resources.services.unit import INIT_SCRIPTS, Unit
 from puller.resources.services.unit_files import UnitFiles, parse_last_read
 from puller.resources.services.unit_records import Installs, Restarts
 from puller.system import stability
@@ -225,8 +225,10 @@ class Systemd:
     def _read(self, given: Mapping[str, str]) -> Unit:
         fields = {field: given.get(name, "") for name, field in _FIELDS.items()}
         needs_reload = given.get("NeedDaemonReload") == "yes" or self._is_behind
-        if needs_reload and fields["load"] == "loaded":
-            # What systemd has read says nothing of an [Install] section that was written since; this reads the files.
+        is_init_script = fields["source"].startswith(INIT_SCRIPTS)
+        if needs_reload and fields["load"] == "loaded" and not is_init_script:
+            # systemd does not know an [Install] section that was written since it has read its files. Of an init
+            # script, `is-enabled` prints whether it is enabled instead of "generated".
             fields["file_state"] = self._query("systemctl", "is-enabled", "--", fields["id"]).stdout.strip()
         return Unit(
             **fields,

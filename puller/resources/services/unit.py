@@ -14,7 +14,7 @@ _PASSING = frozenset({"activating", "deactivating", "reloading", "refreshing", "
 
 _LINKED = frozenset({"enabled", "enabled-runtime", "alias"})
 """States of unit files that have links of their own, which ``systemctl disable`` removes."""
-_INIT_SCRIPTS = "/etc/init.d/"
+INIT_SCRIPTS = "/etc/init.d/"
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Unit(msgspec.Struct, frozen=True):
     @property
     def is_init_script(self) -> bool:
         """Whether it was made from a script of ``/etc/init.d``, which systemctl enables by links in ``/etc/rcN.d``."""
-        return self.file_state == "generated" and self.source.startswith(_INIT_SCRIPTS)
+        return self.file_state == "generated" and self.source.startswith(INIT_SCRIPTS)
 
     @property
     def is_restarting(self) -> bool:

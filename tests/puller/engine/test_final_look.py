@@ -111,6 +111,16 @@ def test_links_on_the_way_to_a_path_are_resolved(tmp_path: Path) -> None:
     assert touches.last([f"{tmp_path}/alias/conf"]) == (3, True)
 
 
+def test_paths_do_not_depend_on_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    touches = Touches()
+    touches.add(3, ["/"])
+    assert touches.last(["/"]) == (3, True)
+
+
 def test_a_child_manifest_fails_with_its_undone_resource(run: Run, tmp_path: Path) -> None:
     child, undo = UNDOING.split("      - exec")
     (tmp_path / "child.yaml").write_text(child.replace("DIR", str(tmp_path)).replace("IDS", IDS))
@@ -232,6 +242,9 @@ def test_a_file_of_unknown_content_is_not_fetched_again() -> None:
         ("/a/b/c", "/a/b/", True),
         ("/a/b/c/", "/a/b/", True),
         ("/a/b", "/a/b/", True),
+        ("/a/b", "/", True),
+        ("/", "/", True),
+        ("/", "/a", True),
         ("packages", "packages", True),
         ("packages", "mount", False),
         (ANYTHING, "/a/b", True),

@@ -646,6 +646,10 @@ def test_init_script_is_enabled_by_its_links(machine: SimulatedSystemd, service:
         assert apply(service("odd", ensure="stopped", enable=enabled)) != []
         assert machine.told() == [f"{verb} odd.service", "daemon-reload"]
         assert apply(service("odd", ensure="stopped", enable=enabled)) == []
+        machine.files[f"{verb}.service"] = simulator.SLEEP  # a dry run leaves it unread
+        dry_run = service("odd", ensure="stopped", enable=enabled, noop=True, new_run=True)
+        assert dry_run.differences(dry_run.look()) == []
+        assert apply(service("odd", ensure="stopped", enable=enabled)) == []
 
 
 # What fails
