@@ -94,6 +94,27 @@ def require_trusted_source(path: str) -> None:
         )
 
 
+def distrust_of_new_way(path: str, context: Context, uid: int) -> str:
+    """Return why another user than ``uid`` could exchange a path once this run has made the directories above it.
+
+    Only a dry run asks: it finds no directory that an earlier resource would have made for a user. Empty if nobody can.
+    """
+    if not context.noop:
+        return ""
+    from puller.resources.claims import Use
+
+    for part in context.resources():
+        for claim in part.type.claims(part.properties):
+            # A home belongs to its user, though its claim accepts every owner.
+            is_home = part.type.type_name == "user" and claim.use is Use.CONTENTS
+            owner = part.properties.name if is_home else claim.owner
+            if owner is None or not path.startswith(f"{claim.path}/") or context.system.lstat(claim.path):
+                continue
+            if user_id(owner, context) not in (0, os.geteuid(), uid):
+                return f"{claim.path} would belong to {owner}"
+    return ""
+
+
 def describe_attributes(found: os.stat_result) -> dict[str, str]:
     """Owner, group and mode as plain values (``puller state``)."""
     return {

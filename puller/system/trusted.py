@@ -9,12 +9,17 @@
 
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bundles.filesystem.safe_paths import Walk
 from puller.errors import ConfigurationError
+
+if TYPE_CHECKING:  # most paths are judged for root and the running user alone
+    from puller.system.identity import Identity
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -36,23 +41,29 @@ def judge(path: str, *, private_group: bool = False) -> Judged:
     """
     # The working directory is not asked for in vain: it may have been removed.
     walk = _Judging(path if os.path.isabs(path) else os.path.join(os.getcwd(), path))
-    walk.group = _private_group() if private_group else None
+    private = _private_group() if private_group else None
+    walk.groups = () if private is None else (private,)
     try:
         walk.go()
         found = os.fstat(walk.here)
-        reason = walk.reason or _distrust(walk.real, found, walk.group)
+        reason = walk.reason or _distrust(walk.real, found, walk.groups)
         return Judged(walk.real, found, reason, walk.reason)
     finally:
         os.close(walk.here)
 
 
-def distrust_of_way(path: str) -> str:
+def distrust_of_way(path: str, user: "Identity | None" = None) -> str:
     """Return why another user can change which file an absolute path names; empty if only root and we can.
 
-    The file itself may be anyone's, and may be missing. Raises ``OSError``.
+    The file itself may be anyone's, and may be missing. ``user`` is trusted as well, and so are the groups of an
+    ordinary user. Raises ``OSError``.
     """
     walk = _JudgingWay(path)
-    walk.group = 0  # root's own group
+    walk.groups = (0,)  # root's own group
+    if user is not None and user.uid != 0:
+        walk.users, walk.groups = (user.uid,), (0, user.gid, *user.groups)
+    elif os.geteuid() != 0:
+        walk.groups = (0, os.getegid(), *os.getgroups())
     try:
         walk.go()
     except FileNotFoundError:
@@ -112,19 +123,21 @@ class _Judging(Walk):
     """The first thing on the way that is not to be trusted is the ``reason``."""
 
     reason = ""
-    group: int | None = None
-    """One that may write."""
+    users: Collection[int] = ()
+    """Trusted users beside root and the running user."""
+    groups: Collection[int] = ()
+    """Groups that may write."""
 
     def saw(self, name: str, found: os.stat_result) -> None:
         place = os.path.join(self.real, name)
         self.reason = self.reason or self._of_directory(place, found)
         if stat.S_ISLNK(found.st_mode):
-            self.reason = self.reason or _distrust_of_owner(place, found)
+            self.reason = self.reason or _distrust_of_owner(place, found, self.users)
 
     def _of_directory(self, place: str, found: os.stat_result) -> str:
         directory = os.fstat(self.here)
         if not directory.st_mode & stat.S_ISVTX or directory.st_uid not in _trusted_users():
-            return _distrust(self.real, directory, self.group)
+            return _distrust(self.real, directory, self.groups, self.users)
         # In a sticky directory, such as /tmp, nobody can rename or remove what belongs to somebody else, but may be
         # able to give a second name to it.
         if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
@@ -139,27 +152,30 @@ class _JudgingWay(_Judging):
         super().saw(name, found)
         # In a sticky directory the owner of an entry can rename it, and make another one of its name.
         if os.fstat(self.here).st_mode & stat.S_ISVTX:
-            self.reason = self.reason or _distrust_of_owner(os.path.join(self.real, name), found)
+            place = os.path.join(self.real, name)
+            self.reason = self.reason or _distrust_of_owner(place, found, self.users)
 
     def distrust_of_missing(self) -> str:
         """Return why another user could make the name that is missing here."""
         directory = os.fstat(self.here)
         if directory.st_mode & stat.S_ISVTX:
-            return _distrust_of_owner(self.real, directory)
-        return _distrust(self.real, directory, self.group)
+            return _distrust_of_owner(self.real, directory, self.users)
+        return _distrust(self.real, directory, self.groups, self.users)
 
 
-def _distrust(path: str, found: os.stat_result, group: int | None = None) -> str:
-    if reason := _distrust_of_owner(path, found):
+def _distrust(
+    path: str, found: os.stat_result, groups: Collection[int] = (), users: Collection[int] = ()
+) -> str:
+    if reason := _distrust_of_owner(path, found, users):
         return reason
-    others = stat.S_IWOTH if found.st_gid == group else stat.S_IWGRP | stat.S_IWOTH
+    others = stat.S_IWOTH if found.st_gid in groups else stat.S_IWGRP | stat.S_IWOTH
     if found.st_mode & others:
         return f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, wanted it writable by its owner only"
     return ""
 
 
-def _distrust_of_owner(path: str, found: os.stat_result) -> str:
-    if found.st_uid in _trusted_users():
+def _distrust_of_owner(path: str, found: os.stat_result, users: Collection[int] = ()) -> str:
+    if found.st_uid in _trusted_users() or found.st_uid in users:
         return ""
     return f"{path} belongs to user {found.st_uid}, wanted root or the running user {os.geteuid()}"
 

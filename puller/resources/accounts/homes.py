@@ -10,9 +10,10 @@ import stat
 from puller.errors import ResourceError
 from puller.resources.accounts.databases import Known, User, login_defs
 from puller.resources.base import Context
-from puller.resources.owners import user_name
+from puller.resources.owners import distrust_of_new_way, user_name
 from puller.resources.paths import require_parent
 from puller.system.protocol import Attributes
+from puller.system.trusted import distrust_of_way
 
 
 def find_home(home: str, context: Context) -> os.stat_result | None:
@@ -26,6 +27,7 @@ def require_new(home: str, uid: int | None, context: Context) -> None:
     An empty directory of root is given to the user; what belongs to the uid already stays as it is.
     """
     require_parent(home, context)
+    _require_own_way(home, uid, context)
     found = find_home(home, context)
     if found is None or (uid is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == uid):
         return
@@ -66,6 +68,7 @@ def is_own_already(user: User, new: str, known: Known, context: Context) -> bool
 def require_movable(user: User, new: str, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` where the home of a user cannot be moved, or is not theirs alone."""
     require_parent(new, context)
+    _require_own_way(new, user.uid, context)
     if is_own_already(user, new, known, context):
         return
     if context.system.exists(new):
@@ -78,6 +81,16 @@ def require_removable(user: User, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` where the home is not the user's alone, or removing it would empty anything else."""
     if find_home(user.home, context) is not None:
         _require_own(user, "removed", known, context)
+
+
+def _require_own_way(home: str, uid: int | None, context: Context) -> None:
+    """Raise ``ResourceError`` if another user can lead the path of a home elsewhere.
+
+    useradd and usermod make, fill and give away the directory by its path.
+    """
+    reason = distrust_of_way(home) or distrust_of_new_way(home, context, 0 if uid is None else uid)
+    if reason:
+        raise ResourceError(f"home {home} is not made, because others could exchange it: {reason}")
 
 
 def _require_own(user: User, what: str, known: Known, context: Context) -> None:
@@ -98,7 +111,7 @@ def _why_not_own(user: User, home: str, known: Known, context: Context) -> str:
         return "is a link" if found and stat.S_ISLNK(found.st_mode) else "is not a directory"
     if found.st_uid != user.uid:
         return f"belongs to {user_name(found.st_uid)}"
-    if above is None or above.st_uid != 0 or not stat.S_ISDIR(above.st_mode):
+    if above is None or above.st_uid != 0 or not stat.S_ISDIR(above.st_mode) or distrust_of_way(home):
         return "is not in a directory of root"
     others = (one for one in known.names.users.values() if one.name != user.name)
     # Below it counts as well: the other one's home would go along.

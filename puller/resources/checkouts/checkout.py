@@ -24,6 +24,7 @@ from puller.resources.checkouts.repository import Repository
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import (
     attribute_differences,
+    distrust_of_new_way,
     group_id,
     group_name,
     user_id,
@@ -105,9 +106,8 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             return CheckoutState(found, is_empty=not system.children(path))
         state = CheckoutState(found, is_repository=True, url=repository.url(), head=repository.head())
         # In a repository of an unexpected owner no git is started: it would run what that owner has configured.
-        is_of_other_owner = self.properties.ensure != "absent" and bool(self._of_owner(state))
-        is_forced_away = self.properties.ensure == "absent" and self.properties.force
-        if is_of_other_owner or is_forced_away or self._git_comes():
+        # A tree that is to go is searched for work when it goes.
+        if self.properties.ensure == "absent" or self._of_owner(state) or self._git_comes():
             return msgspec.structs.replace(state, goal=Goal(state.head, is_here=True))
         git = self._git(path, found.st_uid, found.st_gid)
         changed, cut_short = self._changed(repository, git)
@@ -315,7 +315,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             refuse_mounted(path, "removed" if self.properties.ensure == "absent" else "replaced")
         if kind == "absent" and self.properties.ensure != "absent":
             require_parent(path, self.context)
-            self._attributes_of_new(actual.found)  # raises for an owner or group that there is not
+            self._refuse_to_share(self._attributes_of_new(actual.found))
         if self.properties.ensure == "absent" and kind == "present":
             from puller.resources.owned_paths import refuse_owned_below
 
@@ -327,6 +327,17 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         if kind == "present":
             self._refuse_another_owner(differences)
             self._refuse_to_lose(actual, differences)
+
+    def _refuse_to_share(self, attributes: Attributes) -> None:
+        """Raise ``ResourceError`` if another user could exchange the new tree while git runs in it."""
+        uid, gid, path = attributes.uid, attributes.gid, self.properties.name
+        if UNKNOWN_ID in (uid, gid):
+            return
+        if reason := self._git(steps.staging_of(path), uid, gid).why_refused():
+            raise ResourceError(reason)
+        if reason := distrust_of_new_way(path, self.context, uid):
+            user = user_name(uid)
+            raise ResourceError(f"git is not run as {user} where others could exchange the tree: {reason}")
 
     def _refuse_another_owner(self, differences: Sequence[Difference]) -> None:
         other = [str(difference) for difference in differences if difference.property in ("owner", "group")]

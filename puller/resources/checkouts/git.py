@@ -2,6 +2,7 @@
 
 * It runs as the owner of the working tree, with ids set before it is started, and never as root in a tree of somebody
   else: the configuration of a repository names programs.
+* It never runs where another user could exchange the repository.
 * No hooks, no submodules, no programs of filters for large files, no questions; only transports that fetch.
 * Credentials are in its environment, which only its user and root can read; its arguments everybody can.
 """
@@ -14,6 +15,7 @@ import msgspec
 
 from puller.errors import ResourceError
 from puller.resources.checkouts.remote import PROTOCOLS, Remote
+from puller.resources.owners import user_name
 from puller.system.commands import SEARCH_PATH, Command, Completed
 from puller.system.identity import Identity
 from puller.system.protocol import System
@@ -93,11 +95,17 @@ class Git(msgspec.Struct, frozen=True):
         """Return a git for a submodule. It knows no remote."""
         return msgspec.structs.replace(self, directory=directory, remote=None, is_bare=is_bare)
 
-    def is_in_reach_of_others(self) -> bool:
-        """Return whether git runs as root below a directory in which another user can exchange the repository."""
-        from puller.system.trusted import judge  # for the few trees that have submodules and go
+    def why_refused(self) -> str:
+        """Return why another user could exchange the repository while git runs; empty if nobody can.
 
-        return self.identity is None and os.geteuid() == 0 and bool(judge(self.directory).reason)
+        Git turns its working directory into an absolute path and opens files by it, whatever directory it was started
+        in. Another repository at this path names programs, which would run as the user of git. Raises ``OSError``.
+        """
+        from puller.system.trusted import distrust_of_way
+
+        reason = distrust_of_way(f"{self.directory}/{'HEAD' if self.is_bare else '.git'}", self.identity)
+        user = user_name(self.identity.uid if self.identity else os.geteuid())
+        return reason and f"git is not run as {user} where others could exchange the tree: {reason}"
 
     def changed_files(self) -> list[str]:
         """The files of the commit that are not as it has them."""
@@ -212,6 +220,8 @@ class Git(msgspec.Struct, frozen=True):
     ) -> Completed:
         if network and self.why_offline:
             raise ResourceError(self.why_offline)
+        if refusal := self.why_refused():
+            raise ResourceError(refusal)
         settings = [word for key, value in _SETTINGS.items() for word in ("-c", f"{key}={value}")]
         where = ["--git-dir=.", "--work-tree=."] if self.is_bare else []
         command = Command(

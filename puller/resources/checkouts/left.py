@@ -25,6 +25,8 @@ class LeftCheckout(Checkout):
         if not actual.is_repository:
             return "it is not a repository any more"
         git = self._git(path, found.st_uid, found.st_gid)
+        if reason := git.why_refused():
+            return f"it may contain work: {reason}"
         work = find_work(Repository(path, found, system), git, system, keeps_other_files=True)
         return f"it {work}" if work else ""
 

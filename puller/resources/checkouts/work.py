@@ -183,13 +183,11 @@ class _Search:
             found = self._system.lstat(path)
             if found is None or not stat.S_ISDIR(found.st_mode) or not self._system.children(path):
                 continue
-            # Git opens a submodule by its whole path, in which a user could exchange a directory meanwhile.
-            submodule = None if git.is_in_reach_of_others() else repository.submodule(path)
-            if submodule is None:
+            submodule, inner = repository.submodule(path), git.at(path)
+            if submodule is None or inner.why_refused():
                 yield Work(WorkKind.SUBMODULE, entry.path)
             else:
-                found_work = self.in_tree(submodule, git.at(path), entry.object)
-                yield from _located(found_work, entry.path)
+                yield from _located(self.in_tree(submodule, inner, entry.object), entry.path)
 
     def _unused_modules(self, repository: Repository, git: Git) -> Iterator[Work]:
         """Search the git directories of submodules that have no working tree now."""
@@ -197,10 +195,10 @@ class _Search:
             if directory in self._seen:
                 continue
             name = directory.removeprefix(f"{repository.git_directory}/modules/")
-            if git.is_in_reach_of_others():
+            module, bare = repository.module(directory), git.at(directory, is_bare=True)
+            if bare.why_refused():
                 yield Work(WorkKind.SUBMODULE, name)
                 continue
-            module, bare = repository.module(directory), git.at(directory, is_bare=True)
             self._seen.add(directory)
             yield from _located(self._kept_by_git(module), name)
             yield from _located(self._commits(module, bare), name)

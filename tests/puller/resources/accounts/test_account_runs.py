@@ -96,7 +96,6 @@ def outcomes(events: dict[str, Event]) -> dict[str, str]:
         "[{user: {name: a, uid: 3001}}, {file: {name: DIR/x, owner: a, group: a, mode: '0644', content: x}}]",
         "[{user: {name: a}}, {file: {name: DIR/homes/a/x, owner: a, group: a, mode: '0644', content: x}}]",
         "[{group: {name: g}}, {file: {name: DIR/x, owner: root, group: g, mode: '0644', content: x}}]",
-        "[{user: {name: a}}, {user: {name: b, home: DIR/homes/a/b}}]",
     ],
 )
 def test_what_an_earlier_resource_makes_is_there_for_later_ones_in_a_dry_run_too(
@@ -108,6 +107,17 @@ def test_what_an_earlier_resource_makes_is_there_for_later_ones_in_a_dry_run_too
     assert machine.ran == []
     assert {event.state for event in apply(text).values()} == {State.CHANGED}
     assert {event.state for event in apply(text).values()} == {State.STABLE}
+
+
+@pytest.mark.root
+@pytest.mark.attack("homes.way")
+def test_no_home_is_made_where_a_user_could_exchange_it(machine: Accounts, apply: Apply) -> None:
+    text = "[{user: {name: a}}, {user: {name: b, home: DIR/homes/a/b}}]"
+    for noop in (True, False, True, False):
+        first, second = apply(text, noop=noop).values()
+        assert not first.errors
+        assert "could exchange it" in second.errors[0]
+    assert not any("b" in words for words in machine.ran)
 
 
 def test_a_file_of_a_new_user_with_a_known_uid_is_predicted_exactly(apply: Apply, tmp_path: Path) -> None:

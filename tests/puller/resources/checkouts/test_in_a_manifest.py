@@ -54,3 +54,15 @@ def test_a_dry_run_believes_in_what_a_clone_brings(tmp_path: Path, remote: Remot
     assert (tmp_path / "copy").read_text() == "one"
     assert apply(tmp_path, *resources) == ["stable"] * 5
     assert apply(tmp_path, *resources, noop=True) == ["stable"] * 5
+
+
+@pytest.mark.root
+def test_a_dry_run_refuses_a_tree_below_a_new_home(open_to_all: Path, remote: Remote) -> None:
+    theirs = {"ensure": "directory", "owner": "nobody", "group": "nogroup", "mode": "0755"}
+    resources = (
+        {"file": [{f"{open_to_all}/home": theirs}]},
+        {"checkout": [{f"{open_to_all}/home/app": {"url": remote.url, "revision": "v1"}}]},
+    )
+    assert apply(open_to_all, *resources, noop=True) == ["would change", "failed"]
+    assert apply(open_to_all, *resources) == ["changed", "failed"]
+    assert apply(open_to_all, *resources, noop=True) == ["stable", "failed"]

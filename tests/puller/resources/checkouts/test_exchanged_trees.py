@@ -1,0 +1,165 @@
+"""Git never runs where another user could exchange the tree for one whose configuration names programs."""
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from puller.errors import ResourceError
+from puller.resources.checkouts.left import LeftCheckout
+from puller.resources.checkouts.steps import staging_of
+from tests.puller.resources.checkouts.conftest import Place, Remote, give
+
+pytestmark = [pytest.mark.root, pytest.mark.attack("checkout.exchange")]
+NOBODY = 65534
+WWW_DATA = 33
+REFUSED = re.escape("where others could exchange the tree")
+
+
+@pytest.fixture
+def home(open_to_all: Path, place: Place) -> Path:
+    """A directory of an ordinary user, with the place of the tree in it."""
+    path = open_to_all / "home"
+    path.mkdir()
+    give(path, NOBODY)
+    place.path = path / "app"
+    return path
+
+
+@pytest.fixture
+def exchanged(home: Path, open_to_all: Path) -> Iterator[Path]:
+    """A mark that a program leaves if git reads the configuration of the user who exchanges the staging directory."""
+    marks = open_to_all / "marks"
+    marks.mkdir()
+    marks.chmod(0o777)
+    program = marks / "program"
+    program.write_text(f"#!/bin/sh\nid -u >> {marks}/ran\nexit 1\n")
+    program.chmod(0o755)
+    prepared = home / "prepared/.git"
+    prepared.mkdir(parents=True)
+    settings = f'[core]\ngitProxy = {program}\n[url "git://example.invalid/"]\ninsteadOf = file:///\n'
+    (prepared / "config").write_text(settings)
+    give(prepared.parent, NOBODY)
+    attacker = os.fork()
+    if attacker == 0:
+        _exchange(Path(staging_of(str(home / "app"))), home)
+    yield marks / "ran"
+    os.kill(attacker, signal.SIGKILL)
+    os.waitpid(attacker, 0)
+
+
+def _exchange(staging: Path, home: Path) -> None:
+    """Put a prepared directory in the place of each new staging directory, until this process is killed."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    number = 0
+    while True:
+        if not os.path.exists(staging / ".git"):
+            continue
+        try:
+            os.rename(staging, home / f"aside-{number}")
+            os.rename(home / "prepared", staging)
+        except OSError:
+            continue
+        number += 1
+
+
+def test_a_tree_exchanged_during_a_clone_runs_nothing(
+    place: Place, remote: Remote, home: Path, exchanged: Path
+) -> None:
+    prepared = home.parent / "copy"
+    shutil.copytree(home / "prepared", prepared)
+    for _ in range(20):
+        with pytest.raises(ResourceError, match=REFUSED):
+            place.apply(url=remote.url, revision="v1")
+        assert not exchanged.exists()
+        assert place.started == []
+        if not (home / "prepared").exists():
+            shutil.copytree(prepared, home / "prepared")
+            give(home / "prepared", NOBODY)
+
+
+def give_to(uid: int, gid: int, mode: int) -> Callable[[Path], None]:
+    """Return a change of a directory."""
+
+    def change(path: Path) -> None:
+        os.chown(path, uid, gid)
+        path.chmod(mode)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "owner", "is_refused"),
+    [
+        (give_to(0, 0, 0o755), "root", False),
+        (give_to(0, 0, 0o775), "root", False),
+        (give_to(0, 0, 0o1777), "root", False),
+        (give_to(0, 0, 0o777), "root", True),
+        (give_to(0, WWW_DATA, 0o2775), "root", True),
+        (give_to(NOBODY, NOBODY, 0o755), "root", True),
+        (give_to(NOBODY, NOBODY, 0o755), "nobody", False),
+        (give_to(NOBODY, NOBODY, 0o755), "www-data", True),
+        (give_to(0, WWW_DATA, 0o2775), "www-data", False),
+        (give_to(0, NOBODY, 0o2775), "www-data", True),
+        (give_to(0, 0, 0o777), "www-data", True),
+    ],
+)
+def test_git_runs_only_where_nobody_else_may_write(
+    place: Place, open_to_all: Path, home: Path, change: Callable[[Path], None], owner: str, is_refused: bool
+) -> None:
+    theirs = Remote(open_to_all / "remote")
+    theirs.commit("one", tag="v1")
+    give(theirs.bare, {"root": 0, "nobody": NOBODY, "www-data": WWW_DATA}[owner])
+    change(home)
+    declared = {"url": theirs.url, "revision": "v1", "owner": owner}
+    if not is_refused:
+        assert place.predict(**declared).startswith("Would have cloned")
+        place.apply(**declared)
+        assert place.apply(**declared) == []
+        return
+    for act in (place.predict, place.apply):
+        with pytest.raises(ResourceError, match=REFUSED):
+            act(**declared)
+        assert place.started == []
+
+
+def test_git_does_not_run_in_a_tree_that_is_exchangeable(place: Place, remote: Remote, home: Path) -> None:
+    os.chown(home, 0, 0)
+    place.apply(url=remote.url, revision="v1")
+    os.chown(home, NOBODY, NOBODY)
+    for declared in (
+        {"url": remote.url, "revision": "v1"},
+        {"url": remote.url, "revision": "v2"},
+        {"url": remote.url, "ensure": "latest", "revision": "main"},
+        {"ensure": "absent"},
+    ):
+        for act in (place.predict, place.apply):
+            with pytest.raises(ResourceError, match=REFUSED):
+                act(**declared)
+            assert place.started == []
+    place.apply(ensure="absent", force=True)
+    assert not place.path.exists()
+
+
+def test_a_tree_that_others_may_write_is_exchangeable(place: Place, remote: Remote, home: Path) -> None:
+    os.chown(home, 0, 0)
+    place.apply(url=remote.url, revision="v1")
+    place.path.chmod(0o777)
+    with pytest.raises(ResourceError, match=REFUSED):
+        place.apply(url=remote.url, revision="v2")
+
+
+def test_a_leftover_that_is_exchangeable_stays(place: Place, remote: Remote, home: Path) -> None:
+    os.chown(home, 0, 0)
+    place.apply(url=remote.url, revision="v1")
+    os.chown(home, NOBODY, NOBODY)
+    leftover = place.resource(of=LeftCheckout, ensure="absent")
+    assert leftover.differences(leftover.look()) == ()
+    assert any("it may contain work" in note for note in leftover.notes)
+    assert place.started == []
