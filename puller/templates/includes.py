@@ -14,6 +14,7 @@ from jinja2.runtime import Context
 from bundles.filesystem.atomic import read_limited
 from puller.bundle_paths import BundleFiles
 from puller.templates.bundle_files import BundleFunction
+from puller.values.byte_order import MARK
 
 _SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an included template
 
@@ -46,7 +47,9 @@ class Includes:
         path = self._found.get(name)
         if path is None:
             return self._texts.get(name)
-        return read_limited(path, _SIZE_LIMIT).decode("utf-8") if os.path.isfile(path) else None
+        if not os.path.isfile(path):
+            return None
+        return read_limited(path, _SIZE_LIMIT).decode("utf-8").removeprefix(MARK)
 
     def called(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
         """The names of a scope with its functions such that a path means what it means in the file that calls them."""

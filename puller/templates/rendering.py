@@ -26,6 +26,7 @@ from puller.templates.bundle_files import read_text, seen_from
 from puller.templates.engine import choose_engine, load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.scope import Engine, TemplateScope, plain_facts
+from puller.values.byte_order import IS_WIDE, MARK, is_wide
 
 if TYPE_CHECKING:
     from puller.templates.jinja import JinjaEngine, JinjaTemplate
@@ -58,7 +59,10 @@ def render_file(
     ``sensitive``: errors quote no values, whether these are known as secrets or not.
     """
     try:  # 1. read
-        text = read_limited(path, _LIMIT).decode("utf-8")
+        data = read_limited(path, _LIMIT)
+        text = data.decode("utf-8")
+        if is_wide(data):
+            raise ResourceError(f"template {path} {IS_WIDE}")
     except OSError as error:
         raise ResourceError(f"template {path} cannot be read: {reason(error)}") from error
     except ValueError as error:
@@ -80,8 +84,13 @@ def render_text(
 ) -> Rendered:
     """The text of a template that is at hand, from step 2 on. Raises ``ResourceError``.
 
-    ``name`` stands in messages; includes are found among ``files``.
+    ``name`` stands in messages; includes are found among ``files``. A byte order mark is no part of the template, and
+    stays at the start.
     """
+    if text.startswith(MARK):
+        plain_text = text.removeprefix(MARK)
+        rendered = render_text(name, plain_text, engine, scope, files, delimiters, sensitive=sensitive)
+        return rendered._replace(text=MARK + rendered.text)
     loaded = load(engine, delimiters, root=files)  # 2. load
     with errors_explained():  # 3. parse and check: no value has been seen, so none is hidden
         template = loaded.compile(name, text)

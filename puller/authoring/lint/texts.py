@@ -4,15 +4,17 @@ from pathlib import Path
 from typing import Final
 
 from bundles.filesystem.trees import open_regular
+from puller.values.byte_order import IS_WIDE, MARK, is_wide
 
 _SIZE_LIMIT: Final = 16 * 1024 * 1024
 
 
 def read_text(path: str, limit: int = _SIZE_LIMIT) -> str | None:
-    """The text of a file of at most ``limit`` bytes, with its own ends of lines; ``None`` where it cannot be read."""
+    """Return the text of a file of at most ``limit`` bytes, without a byte order mark; ``None`` if it is unreadable."""
     try:
         data = _read(path, limit)
-        return data.decode("utf-8") if len(data) <= limit else None
+        is_text = len(data) <= limit and not is_wide(data)
+        return data.decode("utf-8").removeprefix(MARK) if is_text else None
     except (OSError, ValueError):
         return None
 
@@ -23,6 +25,7 @@ def problem_of_text(path: str) -> str:
         data = _read(path, _SIZE_LIMIT)
         if len(data) <= _SIZE_LIMIT:
             data.decode("utf-8")
+            return IS_WIDE if is_wide(data) else ""
     except UnicodeDecodeError as error:
         return f"is not UTF-8 text, at byte {error.start}"
     except (OSError, ValueError):

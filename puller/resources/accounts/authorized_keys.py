@@ -16,6 +16,7 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.accounts.keys import Key, find_key
 from puller.system.safe_paths import open_safely
+from puller.values.byte_order import IS_WIDE, is_wide
 
 LARGEST = 1024 * 1024
 """Bytes of the file; a larger one is refused."""
@@ -136,8 +137,11 @@ def _write_as_user(home: int, wanted: Wanted) -> None:
 def merged(content: bytes, wanted: Wanted) -> tuple[bytes, KeysState]:
     """The content with the wanted keys, and how that differs; nothing but keys and what is exclusive is touched.
 
-    A second line of a wanted key goes: sshd takes whichever line lets the user in.
+    A second line of a wanted key goes: sshd takes whichever line lets the user in. Raises ``ResourceError`` for text
+    in another encoding, unless all other lines go.
     """
+    if is_wide(content) and not wanted.exclusive:
+        raise ResourceError(f"{wanted.path} {IS_WIDE}")
     missing: dict[tuple[str, str], Key] = {key.identity: key for key in wanted.keys}
     lines, changed, surplus = [], 0, 0
     for line in content.split(b"\n"):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from puller.errors import ResourceError
 from puller.resources.base import Difference
+from puller.values.byte_order import IS_WIDE, is_wide
 
 _LONGEST_SHOWN = 200  # characters
 _MARK = codecs.BOM_UTF8
@@ -36,8 +37,8 @@ class Text:
     @classmethod
     def of(cls, data: bytes) -> "Text":
         """Return the text of a file. Raises ``ResourceError`` for UTF-16 and UTF-32."""
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
-            raise ResourceError("begins with a byte order mark of UTF-16 or UTF-32; only UTF-8 is edited")
+        if is_wide(data):
+            raise ResourceError(IS_WIDE)
         has_mark = data.startswith(_MARK)
         whole = data.removeprefix(_MARK).decode("utf-8", "surrogateescape")
         return cls.of_whole(whole, has_mark=has_mark)

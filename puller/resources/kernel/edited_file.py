@@ -1,6 +1,7 @@
 """A file of the system that many resources have a line in: read when it has changed, and edited by one write.
 
-Bytes that are no UTF-8 are carried through. Owner, group, mode and labels stay; a new file is root's with mode 0644.
+Bytes that are no UTF-8 are carried through. Text in UTF-16 or UTF-32 is refused. Owner, group, mode and labels stay; a
+new file is root's with mode 0644.
 """
 
 import os
@@ -11,6 +12,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes, System
+from puller.values.byte_order import IS_WIDE, is_wide
 
 T = TypeVar("T")
 Editing = Callable[[str], str]
@@ -41,7 +43,7 @@ class EditedFile(Generic[T]):
             found = self._look(context.system)
             if (identity := _identity(found)) != self._identity:
                 content = b"" if found is None else context.system.read(self.real)
-                self._value, self._identity = self._parse(_decoded(content)), identity
+                self._value, self._identity = self._parse(self._decoded(content)), identity
             self._changes = changes
         return self._value
 
@@ -49,7 +51,7 @@ class EditedFile(Generic[T]):
         """The file's ``lstat``, its content, and what the editing makes of it."""
         found = self._look(system)
         before = b"" if found is None else system.read(self.real)
-        return found, before, edit(_decoded(before)).encode("utf-8", "surrogateescape")
+        return found, before, edit(self._decoded(before)).encode("utf-8", "surrogateescape")
 
     def write(self, system: System, edit: Editing) -> bool:
         """Edit it by one write; whether there was anything to write. A missing directory is made."""
@@ -71,6 +73,12 @@ class EditedFile(Generic[T]):
             raise ResourceError(f"{self.path} is a {kind}, wanted a file")
         return found
 
+    def _decoded(self, content: bytes) -> str:
+        # A UTF-8 byte order mark stays a part of the first word, as the programs read it.
+        if is_wide(content):
+            raise ResourceError(f"{self.path} {IS_WIDE}")
+        return content.decode("utf-8", "surrogateescape")
+
 
 def _identity(found: os.stat_result | None) -> tuple[int, ...] | None:
     if found is None:
@@ -82,7 +90,3 @@ def _attributes(found: os.stat_result | None) -> Attributes:
     if found is None:
         return Attributes(os.geteuid(), os.getegid(), 0o644)
     return Attributes(found.st_uid, found.st_gid, found.st_mode & 0o7777)
-
-
-def _decoded(content: bytes) -> str:
-    return content.decode("utf-8", "surrogateescape")

@@ -171,7 +171,8 @@ def lines_of(path: str) -> Iterator[Line]:
     """The lines of a file of one of the directories. Raises ``OSError``."""
     text = _text(path) or ""
     if "/modules-load.d/" in path:
-        names = (line.strip() for line in text.splitlines())
+        # As systemd reads it: lines end at no other character, and no other blanks are stripped.
+        names = (line.strip(" \t") for line in re.split("[\0\r\n]", text))
         yield from (Line(path, "load", normalized(name)) for name in names if name and name[0] not in "#;")
         return
     for line in text.replace("\\\n", " ").splitlines():

@@ -14,6 +14,7 @@ import msgspec
 from puller.errors import ResourceError, reason
 from puller.resources.tree_paths import printable
 from puller.system.protocol import System
+from puller.values.byte_order import MARK, holds_wide, is_wide
 
 MOST_ENTRIES = 100_000
 """Files and directories of one source."""
@@ -30,6 +31,8 @@ class ScaffoldSource(msgspec.Struct, frozen=True):
     binary: frozenset[str]
     """Those that are no templates."""
     executable: frozenset[str]
+    marked: frozenset[str]
+    """Text files with a byte order mark, which is not in ``texts``."""
 
     @property
     def templates(self) -> dict[str, str]:
@@ -61,18 +64,22 @@ class _Reader:
 
     def read(self) -> ScaffoldSource:
         texts: dict[str, str] = {}
-        binary, executable = set(), set()
+        binary, executable, marked = set(), set(), set()
         for path, real, found in self.files(self.root, "", ()):
             data = self.system.read(real)
             texts[path] = data.decode("utf-8", "surrogateescape")
-            if not _is_utf8(data):
-                self.refuse_lookalike(path, data)
+            is_text = not is_wide(data) and _is_utf8(data)
+            self.refuse_lookalike(path, data, is_text=is_text)
+            if not is_text:
                 binary.add(path)
+            elif texts[path].startswith(MARK):
+                texts[path] = texts[path].removeprefix(MARK)
+                marked.add(path)
             if found.st_mode & stat.S_IXUSR:
                 executable.add(path)
         if not texts:
             raise ResourceError(f"source {self.name} holds no files")
-        return ScaffoldSource(texts, frozenset(binary), frozenset(executable))
+        return ScaffoldSource(texts, frozenset(binary), frozenset(executable), frozenset(marked))
 
     def files(
         self, directory: str, prefix: str, above: tuple[str, ...]
@@ -113,10 +120,13 @@ class _Reader:
             what = f"more than {MOST_ENTRIES} files, or {MOST_BYTES >> 20} MiB"
             raise ResourceError(f"source {self.name} holds {what}, which is too much for a scaffold")
 
-    def refuse_lookalike(self, path: str, data: bytes) -> None:
+    def refuse_lookalike(self, path: str, data: bytes, *, is_text: bool) -> None:
         """A template in another encoding must not be copied with its actions in it."""
-        found = [mark for mark in self.delimiters if mark.encode() in data]
-        if found and b"\0" not in data:
+        is_other = not is_text and b"\0" not in data
+        found = [
+            mark for mark in self.delimiters if (is_other and mark.encode() in data) or holds_wide(mark, data)
+        ]
+        if found:
             raise self.error(path, f"is not UTF-8 text, but holds {found[0]!r} as a template would")
 
     def error(self, path: str, what: str) -> ResourceError:

@@ -21,6 +21,7 @@ from puller.templates.limits import Budget
 from puller.templates.rendering import OWN, Delimiters, errors_explained, load, seen_by
 from puller.templates.scope import Engine, Template
 from puller.templates.tree import render_tree, walk
+from puller.values.byte_order import MARK
 
 _BEGINNINGS = {"jinja": ("{{", "{%"), "go": ("{{",), "jet": ("[[",)}
 
@@ -93,7 +94,11 @@ def render_source(request: RenderRequest, scope: Scope, files: BundleFiles, syst
         )
     is_secret = request.sensitive or engine.used_secret or seen.is_secret
     rendered = {
-        path: Rendered(_encoded(text, request.name, path), path in source.executable, is_secret)
+        path: Rendered(
+            _encoded(MARK + text if path in source.marked else text, request.name, path),
+            path in source.executable,
+            is_secret,
+        )
         for path, text in sorted(texts.items())
     }
     made = {path for path, is_file in walk(source.texts) if not is_file}

@@ -7,6 +7,7 @@ import msgspec
 
 from puller.errors import ResourceError
 from puller.system.protocol import System
+from puller.values.byte_order import MARK
 
 _SUFFIXES = {"WantedBy": "wants", "RequiredBy": "requires", "UpheldBy": "upholds"}
 
@@ -84,7 +85,9 @@ class InstallSections:
     def _read(self, path: str) -> str | None:
         try:
             path = os.path.realpath(path)
-            return self._system.read(path).decode(errors="replace") if self._system.exists(path) else None
+            if not self._system.exists(path):
+                return None
+            return self._system.read(path).decode(errors="replace").removeprefix(MARK)  # as systemd does
         except (OSError, ResourceError):  # systemd reports a unit file that cannot be read
             return None
 
