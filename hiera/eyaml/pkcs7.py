@@ -1,15 +1,12 @@
 """PKCS#7 enveloped data (RFC 5652, section 6), as hiera-eyaml writes it: AES-CBC for the content, RSA for its key.
 
-* The numbers and ciphers are the library's (``cryptography``); here is only the wrapping, in DER.
-* A private key is enough to open an envelope. The library's own function also wants the certificate, and the ones
-  that old versions of eyaml made carry the serial number 0, which the library has announced to refuse.
-* Nothing of the content is in any error.
+* The library ``cryptography`` writes envelopes (``seal``). This module reads their DER, and the library decrypts.
+* A private key is enough to open an envelope. The library's function also requires the certificate, which hosts
+  do not have.
+* Errors never contain any part of the content.
 """
 
-import os
-import re
-from binascii import Error as Base64Error
-from binascii import a2b_base64
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -20,18 +17,17 @@ from hiera.errors import DocumentError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.x509 import Certificate
 
-_INTEGER, _OCTETS, _NULL, _OID, _SEQUENCE, _SET = 0x02, 0x04, 0x05, 0x06, 0x30, 0x31
-_TAGGED_0, _TAGGED_0_PLAIN, _TAGGED_1 = 0xA0, 0x80, 0xA1
+_SEQUENCE, _SET = 0x30, 0x31
+_TAGGED_0, _TAGGED_0_PLAIN = 0xA0, 0x80
 
-_DATA: Final = bytes.fromhex("2a864886f70d010701")  # 1.2.840.113549.1.7.1
 _ENVELOPED_DATA: Final = bytes.fromhex("2a864886f70d010703")
 _RSA: Final = bytes.fromhex("2a864886f70d010101")
-_AES_256_CBC: Final = bytes.fromhex("60864801650304012a")
 _AES_KEY_BYTES = {
     bytes.fromhex("608648016503040102"): 16,
     bytes.fromhex("608648016503040116"): 24,
-    _AES_256_CBC: 32,
+    bytes.fromhex("60864801650304012a"): 32,
 }
 
 
@@ -80,14 +76,6 @@ def _first(data: bytes) -> _Node:
     if end > len(data):
         raise _malformed()
     return _Node(data[0], data[start:end], data[:end])
-
-
-def _der(tag: int, *parts: bytes) -> bytes:
-    content = b"".join(parts)
-    if len(content) < 0x80:
-        return bytes((tag, len(content))) + content
-    length = len(content).to_bytes((len(content).bit_length() + 7) // 8)
-    return bytes((tag, 0x80 | len(length))) + length + content
 
 
 def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
@@ -178,61 +166,41 @@ def _load_private_key(pem: bytes) -> "RSAPrivateKey":
 
 
 def seal(content: bytes, certificate_pems: Sequence[bytes]) -> bytes:
-    """``content`` in an envelope that the private key of each certificate opens; raises ``EnvelopeError``."""
-    from cryptography.hazmat.primitives.ciphers import Cipher
-    from cryptography.hazmat.primitives.ciphers.algorithms import AES
-    from cryptography.hazmat.primitives.ciphers.modes import CBC
-    from cryptography.hazmat.primitives.padding import PKCS7
+    """Return ``content`` in an envelope that the private key of each certificate opens.
 
-    key, vector = os.urandom(32), os.urandom(16)
-    padder = PKCS7(128).padder()
-    encryptor = Cipher(AES(key), CBC(vector)).encryptor()
-    text = encryptor.update(padder.update(content) + padder.finalize()) + encryptor.finalize()
-    cipher = _der(_SEQUENCE, _der(_OID, _AES_256_CBC), _der(_OCTETS, vector))
-    version = _der(_INTEGER, b"\0")
-    recipients = _der(_SET, *sorted(_recipient(pem, key) for pem in certificate_pems))
-    info = _der(_SEQUENCE, _der(_OID, _DATA), cipher, _der(_TAGGED_0_PLAIN, text))
-    envelope = _der(_SEQUENCE, version, recipients, info)
-    return _der(_SEQUENCE, _der(_OID, _ENVELOPED_DATA), _der(_TAGGED_0, envelope))
+    Raise ``EnvelopeError`` if a certificate is invalid, or if its key is not an RSA key.
+    """
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7EnvelopeBuilder, PKCS7Options
+    from cryptography.utils import CryptographyDeprecationWarning
+
+    builder = PKCS7EnvelopeBuilder().set_data(content).set_content_encryption_algorithm(AES256)
+    # Certificates of old versions of eyaml have the serial number 0, which the library reports as deprecated.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        for pem in certificate_pems:
+            builder = builder.add_recipient(_load_certificate(pem))
+        # Without the option ``Binary``, the library replaces each newline by CR LF, as for mail.
+        return builder.encrypt(Encoding.DER, [PKCS7Options.Binary])
 
 
-def _recipient(certificate_pem: bytes, key: bytes) -> bytes:
-    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+def _load_certificate(pem: bytes) -> "Certificate":
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-    from cryptography.hazmat.primitives.serialization import load_der_public_key
+    from cryptography.x509 import load_pem_x509_certificate
 
-    serial, issuer, public_key_der = _certificate(certificate_pem)
     try:
-        public_key = load_der_public_key(public_key_der)
+        certificate = load_pem_x509_certificate(pem)
     except ValueError:
+        raise EnvelopeError("", "not a certificate in PEM") from None
+    try:
+        public_key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
         raise EnvelopeError("", "the certificate holds no public key that can be read") from None
     if not isinstance(public_key, RSAPublicKey):
         raise EnvelopeError("", "the certificate's key is not an RSA key")
-    return _der(
-        _SEQUENCE,
-        _der(_INTEGER, b"\0"),
-        _der(_SEQUENCE, issuer, serial),
-        _der(_SEQUENCE, _der(_OID, _RSA), _der(_NULL)),
-        _der(_OCTETS, public_key.encrypt(key, PKCS1v15())),
-    )
-
-
-_PEM_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s(.+?)-----END CERTIFICATE-----", re.DOTALL)
-
-
-def _certificate(pem: bytes) -> tuple[bytes, bytes, bytes]:
-    """Serial number, issuer and public key, each as the DER it is in the certificate."""
-    found = _PEM_CERTIFICATE.search(pem)
-    try:
-        der = a2b_base64(found[1]) if found else b""
-        fields = _first(der).sequence(3)[0].sequence(6)
-    except (Base64Error, EnvelopeError):
-        raise EnvelopeError("", "not a certificate in PEM") from None
-    if fields[0].tag == _TAGGED_0:  # the version, which version 1 does not write
-        fields = fields[1:]
-    if len(fields) < 6:
-        raise EnvelopeError("", "not a certificate in PEM")
-    return fields[0].whole, fields[2].whole, fields[5].whole
+    return certificate
 
 
 def create_key_pair(bits: int = 2048) -> tuple[bytes, bytes]:

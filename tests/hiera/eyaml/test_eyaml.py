@@ -2,12 +2,19 @@
 
 import os
 import shutil
+import ssl
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +77,28 @@ def test_every_recipient_can_open_it_and_nobody_else(pair: Pair, other_pair: Pai
     for _ in range(5):
         with pytest.raises(EnvelopeError, match="encrypted for another key"):
             open_envelope(seal(CANARY.encode() * 9, [pair[1]]), other_pair[0])
+
+
+def test_certificate_with_serial_number_zero_is_accepted() -> None:
+    """Old versions of eyaml wrote such certificates."""
+    private, certificate = self_signed(generate_private_key(65537, 2048))
+    der = ssl.PEM_cert_to_DER_cert(certificate.decode())
+    zero = ssl.DER_cert_to_PEM_cert(der.replace(b"\x02\x01\x01", b"\x02\x01\x00", 1)).encode()
+    assert open_envelope(seal(b"a\nb\r\n", [zero]), private) == b"a\nb\r\n"
+
+
+def test_certificate_without_rsa_key_is_refused() -> None:
+    with pytest.raises(EnvelopeError, match="not an RSA key"):
+        seal(b"x", [self_signed(Ed25519PrivateKey.generate())[1]])
+
+
+def self_signed(key: RSAPrivateKey | Ed25519PrivateKey) -> Pair:
+    """Return ``key`` and a certificate with the serial number 1, both PEM."""
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(x509.Name([]), x509.Name([]), key.public_key(), 1, now, now)
+    certificate = builder.sign(key, SHA256() if isinstance(key, RSAPrivateKey) else None)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private, certificate.public_bytes(Encoding.PEM)
 
 
 @pytest.mark.parametrize(
