@@ -5,6 +5,8 @@
 * The longer a mirror has failed, the longer its backoff: five minutes, then twice as long each time, six hours at most.
 * One that helps, or is only behind another one, is forgotten here at once.
 * When no mirror helped, nothing is learnt: that is the network of this host as a rule, and not all the mirrors.
+* A short failure is a notice. A mirror that has failed for a week without interruption is a warning, as it is probably
+  gone for good.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,6 +22,10 @@ MEMORY = "mirrors.json"
 
 FIRST_BACKOFF = timedelta(minutes=5)
 LONGEST_BACKOFF = timedelta(hours=6)
+WARNED_AFTER = timedelta(days=7)
+WARNED_AFTER_FAILURES = 10
+"""A host that is up for a short time now and then asks too rarely to know that a failure lasts."""
+
 _LARGEST_JITTER = 0.2  # of a backoff, which is shorter by that at most: many hosts do not come back at once
 _LONGEST_REASON = 500  # characters
 _FORMAT = 1
@@ -34,6 +40,10 @@ class Failing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     times: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
     next_try: _Time
     reason: str
+
+    def is_lasting(self, now: datetime) -> bool:
+        """Whether the mirror has failed for so long, and so often, that somebody should repair or remove it."""
+        return self.times >= WARNED_AFTER_FAILURES and now - self.since >= WARNED_AFTER
 
     def __str__(self) -> str:
         times = "once" if self.times == 1 else f"{self.times} times"
@@ -73,10 +83,12 @@ class MirrorMemory:
         # A next try beyond the longest backoff was written while the clock of this host was wrong.
         return found is not None and self._now < found.next_try <= self._now + LONGEST_BACKOFF
 
-    def sentences(self, mirrors: Iterable[str]) -> Iterator[RoutineNote]:
-        """Return a sentence about each of these mirrors that failed while another one helped."""
-        failing = (mirror for mirror in mirrors if mirror in self._failing)
-        return (RoutineNote(f"{mirror}: {self._failing[mirror]}") for mirror in failing)
+    def sentences(self, mirrors: Iterable[str]) -> Iterator[str]:
+        """Return a note about each of these mirrors that failed while another one helped."""
+        for mirror in mirrors:
+            if (failing := self._failing.get(mirror)) is not None:
+                sentence = f"{mirror}: {failing}"
+                yield sentence if failing.is_lasting(self._now) else RoutineNote(sentence)
 
     def failed(self, mirror: str, reason: str) -> None:
         """Remember that a mirror failed, although another one helped."""

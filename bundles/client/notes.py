@@ -1,8 +1,9 @@
 """Notes of a refresh: sentences for people, in two kinds.
 
 * A plain ``str`` is a warning: somebody should act.
-* A `RoutineNote` reports an event that the design expects, and that no host can mend: another mirror has helped, or
-  the publisher has rotated keys. As warnings, such notes would make the monitoring of a whole fleet yellow at once.
+* A `RoutineNote` reports an event that the design expects, and that no host can mend: another mirror has helped for
+  some days, or the publisher has rotated keys. As warnings, such notes would make the monitoring of a whole fleet yellow
+  at once.
 """
 
 

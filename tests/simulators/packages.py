@@ -295,12 +295,13 @@ class Debian(Machine):
     def listed(self, plan: dict[str, str], removals: Sequence[str], verb: str = "Remv") -> str:
         """What ``apt-get --simulate`` prints."""
         lines = [f"{verb} {key} [{self.packages[key].version}]" for key in removals]
-        for key, version in plan.items():
+        changed = [key for key, version in plan.items() if self.versions(key) != [version]]
+        for key in changed:
             name, _, architecture = key.partition(":")
-            if self.versions(key) != [version]:
-                architecture = architecture or self.architecture.get(name, NATIVE)
-                lines.append(f"Inst {key} ({version} localhost [{architecture}])")
-        return "".join(f"{line}\n" for line in lines)
+            architecture = architecture or self.architecture.get(name, NATIVE)
+            lines.append(f"Inst {key} ({plan[key]} localhost [{architecture}])")
+        numbers = f"{len(changed)} newly installed, {len(removals)} to remove"
+        return "".join(f"{line}\n" for line in [f"0 upgraded, {numbers} and 0 not upgraded.", *lines])
 
     def set_up(self, plan: dict[str, str]) -> Completed:
         for key, version in plan.items():
@@ -496,9 +497,9 @@ class Fedora(Machine):
         if is_simulated:
             added = [one for one in self.packages if one not in before]
             replaced = [one.name for one in before if one.name not in {other.name for other in self.packages}]
-            text = self.table("Installing", added, replaced)
+            text = "" if completed.exit_code else self.table("Installing", added, replaced)
             self.packages, self.repository = before, offered
-            return ended(1, text, completed.stderr) if added or completed.exit_code else ended()
+            return ended(1 if added or completed.exit_code else 0, text, completed.stderr)
         return completed
 
     def with_dependents(self, packages: list[Rpm]) -> list[Rpm]:
@@ -511,7 +512,11 @@ class Fedora(Machine):
         """The table of a transaction that dnf 4 prints."""
         rows = [f" {one.name}  {one.architecture}  {one.version}  local  6 k" for one in packages]
         rows += [f"     replacing  {name}.x86_64 1.0-1" for name in replaced]
-        return "\n".join([f"{heading}:", *rows, "", "Transaction Summary", ""]) if rows else ""
+        if not rows:
+            return "Nothing to do.\n"
+        summary = f"{heading.removesuffix('ing').replace('Remov', 'Remove')}  {len(packages)} Packages"
+        columns = " Package  Architecture  Version  Repository  Size"
+        return "\n".join([columns, f"{heading}:", *rows, "", "Transaction Summary", summary, ""])
 
     def check_update(self, names: list[str]) -> Completed:
         text = "\n"

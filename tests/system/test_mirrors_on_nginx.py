@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import signal
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,14 +110,16 @@ def test_a_file_that_is_shorter_on_the_server_is_not_taken(
     on_server.write_bytes(whole[: part.stat().st_size // 2])
     outcome = published.run()
     assert outcome.status == 14
-    published.assert_told("ended early", outcome)
+    published.assert_told(r"ended early: \d+ of \d+ bytes arrived", outcome)
     published.assert_enforces("1.0.0")
+    assert 416 in statuses(nginx), "the rest is asked for first"
     on_server.write_bytes(whole)
     assert published.run().status == 0
     published.assert_enforces("1.1.0")
+    assert downloads(published) == []
 
 
-def test_with_a_mirror_that_is_down_every_run_is_told_and_goes_on(
+def test_a_mirror_that_is_down_is_a_notice_of_every_run(
     published: Host, nginx: Nginx, publisher: Publisher
 ) -> None:
     down = "http://127.0.0.1:1"
@@ -132,3 +136,47 @@ def test_with_a_mirror_that_is_down_every_run_is_told_and_goes_on(
     assert outcome.status == 0
     assert f"{down}: failed once since" in outcome.output
     assert len(nginx.requests()) == before + 2, "a revalidation, at the mirror that works"
+
+
+def fail_for(host: Host, days: int) -> None:
+    """Let the failure of the first mirror be so many days old, and the next try due."""
+    path = host.state / "trust/mirrors.json"
+    memory = json.loads(path.read_text())
+    (failing,) = memory["mirrors"].values()
+    since = datetime.now(UTC) - timedelta(days=days)
+    failing |= {"since": since.isoformat(), "times": 4 * days, "next_try": datetime.now(UTC).isoformat()}
+    path.write_text(json.dumps(memory))
+
+
+def test_a_mirror_that_is_down_for_a_week_is_a_warning(published: Host, nginx: Nginx) -> None:
+    down = "http://127.0.0.1:1"
+    published.configure(site=[down, nginx.url])
+    assert published.run().status == 0
+    fail_for(published, 6)
+    published.run()
+    assert published.report().get("problems", []) == []
+    fail_for(published, 8)
+    for _ in range(2):  # the second run leaves the mirror alone, and has the warning all the same
+        outcome = published.run()
+        published.assert_told(f"{down}: failed 33 times since .*Connection refused", outcome)
+        check = published.puller("status", "--check")
+        assert check.status == 1
+        assert f"{down}: failed 33 times" in check.output
+    published.configure(site=[nginx.url, f"{nginx.url}/"])
+    assert published.run().status == 0
+    assert published.report().get("problems", []) == []
+
+
+def test_a_mirror_that_is_back_after_a_week_is_no_warning(
+    published: Host, nginx: Nginx, publisher: Publisher
+) -> None:
+    published.configure(site=[nginx.url, str(publisher.served)])
+    nginx.stop()
+    published.run()
+    fail_for(published, 8)
+    published.assert_told(f"{nginx.url}: failed 33 times since", published.run())
+    nginx.start()
+    fail_for(published, 8)
+    outcome = published.run()
+    assert "failed" not in outcome.output
+    assert published.report().get("problems", []) == []

@@ -5,6 +5,7 @@ Packages are signed with a key that gpg makes here (Debian: ``apt-get install gp
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -145,7 +146,11 @@ def test_names_that_packages_provide_and_files_are_packages_too(
     file.rename(tmp_path / "server.rpm")
     assert fedora.do("dnf", "-q", "remove", "-y", "server").exit_code == 0
     source = {"package": [{"server": {"source": "server.rpm"}}]}
-    assert states(apply(source, noop=True)) == {"server": "would change"}
+    checksum = hashlib.sha256((tmp_path / "server.rpm").read_bytes()).hexdigest()
+    checked = {"package": [{"server": {"source": "server.rpm", "checksum": checksum}}]}
+    for package in (source, checked):
+        predicted = apply(package, noop=True)["server"]
+        assert predicted.noop_message == "Would have installed version 1.0-1", predicted.errors
     assert states(apply(source)) == {"server": "changed"}
     assert states(apply(source)) == {"server": "stable"}
     assert fedora.versions("server") == ["1.0-1"]

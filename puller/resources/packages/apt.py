@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from puller.errors import ResourceError, reason
+from puller.resources.packages.apt_simulation import OPTIONS, parse_simulation
 from puller.resources.packages.apt_sources import accepting_changes, options_for_one
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
@@ -61,10 +62,6 @@ _NEVER_INSTALLED = "unknown\tnot-installed\t"
 _STATUSES_OF_INSTALLED = ("installed", "triggers-awaited", "triggers-pending")
 
 _FILE_FORMAT = "${Package}\\t${Version}\\t${Architecture}"
-
-# ``Inst tool:i386 [1.0] (2.0 Debian:12.5/stable [i386])``, ``Remv tool [1.0]``, ``Purg tool [1.0]``
-_INSTALLS = re.compile(r"Inst (\S+) (?:\[\S*\] )?\((\S+) .*\[(\S+)\]\)")
-_REMOVES = re.compile(r"(?:Remv|Purg) (\S+)")
 
 _VERSION_LINE = re.compile(r" (?:\*\*\*|   ) (\S+)")
 
@@ -136,7 +133,7 @@ class Apt(Manager):
 
     def plan(self, job: Job, request: Request) -> Plan:
         completed = self._simulate(job, request)
-        return parse_plan(output(_description(request), completed), self._native)
+        return parse_simulation(output(_description(request), completed), self._native)
 
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
         # By apt's words, as its exit code is 100 for nearly everything.
@@ -151,7 +148,7 @@ class Apt(Manager):
             simulated = self._simulate(job, request)
             if simulated.exit_code != 0:
                 return simulated
-            plan = parse_plan(simulated.stdout, self._native)
+            plan = parse_simulation(simulated.stdout, self._native)
             approve(plan, request)
             # Another process may change packages between the simulation and the change.
             options = ("--no-remove",) if request.install and not plan.removals else ()
@@ -160,8 +157,12 @@ class Apt(Manager):
         self._change(job, run, _description(request), remedies)
 
     def _simulate(self, job: Job, request: Request) -> Completed:
-        without_cache = _WITHOUT_CACHE if job.noop else ()
-        return job.query(*_apt_get(job, request, "--simulate", *without_cache))
+        if not job.noop:
+            return job.query(*_apt_get(job, request, *OPTIONS))
+        from puller.resources.packages.kept_files import named_files  # for dry runs only
+
+        with named_files(request, self.suffix) as named:
+            return job.query(*_apt_get(job, named, *OPTIONS, *_WITHOUT_CACHE))
 
     def canonical(self, job: Job, name: str) -> str:
         if not self._native:
@@ -174,15 +175,6 @@ class Apt(Manager):
 
     def full_name(self, job: Job, record: Record) -> str:
         return self.canonical(job, f"{record.name}:{record.architecture}")
-
-    def delivers(self, job: Job, plan: Plan, name: str) -> bool:
-        found = self.found(job, name)
-        if found.installed or found.providers:
-            return True
-        if any(self.is_named(job, record, name) for record in plan.installs):
-            return True
-        offered = self.offered_providers(job, name)
-        return any(record.name in offered for record in plan.installs)
 
     def is_automatic(self, job: Job, name: str) -> bool:
         return bool(self._automatic.about(job, name))
@@ -318,17 +310,6 @@ def parse_policies(text: str) -> dict[str, Policy]:
         elif version := _VERSION_LINE.match(line):
             policy.versions.append(version[1])
     return found
-
-
-def parse_plan(text: str, native: str) -> Plan:
-    """Return the packages that ``apt-get --simulate`` installs and removes."""
-    installs, removals = [], []
-    for line in text.splitlines():
-        if install := _INSTALLS.match(line):
-            installs.append(Record(install[1].partition(":")[0], install[2], install[3]))
-        elif removal := _REMOVES.match(line):
-            removals.append(removal[1].removesuffix(f":{native}"))
-    return Plan(tuple(installs), tuple(removals))
 
 
 def parse_marks(text: str) -> set[tuple[str, str]]:

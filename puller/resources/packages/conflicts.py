@@ -14,6 +14,7 @@ import msgspec
 from puller.errors import NeededByAnother, ResourceError
 from puller.resources.base import Context, Part
 from puller.resources.packages.job import Job
+from puller.resources.packages.kept_files import KeptFiles
 from puller.resources.packages.manager import Manager, Plan, Record, Request, Wanted
 from puller.resources.packages.properties import GONE, PackageProperties
 
@@ -162,6 +163,7 @@ class DryRun:
     def __init__(self) -> None:
         self.request: Request | None = None
         self.accepted: list[str] = []
+        self.files = KeptFiles()
         self._removed: set[str] = set()
         self.harmless: frozenset[str] | None = None
         """Packages that need no simulation of their own; ``None`` before the first simulation."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from puller.errors import ResourceError
+from puller.resources.packages.dnf_simulation import OPTIONS, has_plan, parse_simulation
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
 from puller.resources.packages.manager import (
@@ -40,14 +41,6 @@ _NOT_FOUND = ("Unable to find a match", "No match for argument")
 
 # One package in a table that may be broken into several lines: name.architecture, version, repository.
 _UPDATE = re.compile(r"^(\S+)\.(\w+)\s+(\S+-\S+)\s+\S+[ \t]*$", re.MULTILINE)
-# ``Removing dependent packages:``, and rows such as `` tool  noarch  1.0-1  local  6 k``, which may be wrapped.
-_HEADING = re.compile(
-    r"^(Installing|Upgrading|Downgrading|Reinstalling|Removing)\b[^:\n]*:[ \t]*$", re.MULTILINE
-)
-_ROW = re.compile(r"^ (\S+)\s+(\w+)\s+(\S+-\S+)\s", re.MULTILINE)
-# `` replacing  tool.noarch 1.0-1``; dnf 5 writes the architecture as a column.
-_REPLACED = re.compile(r"^ +replacing +(\S+?)(?:\.\w+)? .*$", re.MULTILINE)
-
 _OBSOLETING = re.compile(r"^obsoleting packages", re.IGNORECASE | re.MULTILINE)
 _ERROR = re.compile(r"^error:", re.MULTILINE)
 
@@ -97,30 +90,33 @@ class Dnf(Manager):
             removals = self.plan(job, msgspec.structs.replace(request, install=()))
             return Plan(installs.installs, (*installs.removals, *removals.removals))
         completed = self._simulate(job, request)
-        plan = parse_plan(completed.stdout)
-        # A refused simulation ends with 1, as a failed one does.
-        if completed.exit_code not in (0, 1) or (completed.exit_code and plan == Plan()):
+        if not _is_complete(completed):
             raise failure(" ".join(("dnf", *self._words(job, request))), completed)
-        return plan
+        return parse_simulation(completed.stdout)
 
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
         verb, *packages = self._words(job, request)
 
         def run() -> Completed:
             simulated = self._simulate(job, request)
-            plan = parse_plan(simulated.stdout)
-            if plan != Plan():
-                approve(plan, request)
+            if not _is_complete(simulated):
+                return simulated
+            approve(parse_simulation(simulated.stdout), request)
             return self._with_packages(job.execute, ("dnf", verb, "-y", *_options(request)), packages)
 
         self._change(job, run, " ".join(("dnf", verb, *packages)), dict.fromkeys(_NOT_FOUND, self.refresh))
 
     def _simulate(self, job: Job, request: Request) -> Completed:
+        if not job.noop:
+            return self._assume_no(job, request)
+        from puller.resources.packages.kept_files import named_files  # for dry runs only
+
+        with named_files(request, self.suffix) as named:
+            return self._assume_no(job, named, "--cacheonly")
+
+    def _assume_no(self, job: Job, request: Request, *options: str) -> Completed:
         verb, *packages = self._words(job, request)
-        cached = ("--cacheonly",) if job.noop else ()
-        return self._with_packages(
-            job.query, ("dnf", verb, "--assumeno", *cached, *_options(request)), packages
-        )
+        return self._with_packages(job.query, ("dnf", verb, *OPTIONS, *options, *_options(request)), packages)
 
     def _words(self, job: Job, request: Request) -> list[str]:
         """The verb and the packages of the command for a request, which either installs or removes."""
@@ -134,8 +130,18 @@ class Dnf(Manager):
     def full_name(self, job: Job, record: Record) -> str:
         return record.name
 
-    def delivers(self, job: Job, plan: Plan, name: str) -> bool:
-        return True  # dnf itself refuses names that it does not know
+    def is_automatic(self, job: Job, name: str) -> bool:
+        # Only a query of dnf knows the reason of an installation, and it takes longer than all others of a run.
+        del job, name
+        return False
+
+    def mark_manual(self, job: Job, names: Sequence[str]) -> None:
+        packages = [rpm_name(name) for name in names]
+        for reason in ("install", "user"):  # of dnf 4, and of dnf 5
+            completed = self._with_packages(job.execute, ("dnf", "-q", "-y", "mark", reason), packages)
+            if completed.exit_code == 0:
+                return
+        raise failure("dnf mark", completed)
 
     def is_held(self, job: Job, name: str, *, to_hold: bool) -> bool:
         is_held = self._locks.about(job, name)
@@ -273,22 +279,6 @@ def rpm_name(name: str) -> str:
     return name.replace(":", ".")
 
 
-def parse_plan(text: str) -> Plan:
-    """Return the packages in the table of a dnf transaction, which dnf 4 and dnf 5 group under headings."""
-    table = text.partition("\nTransaction Summary")[0]
-    _, *groups = _HEADING.split(table)
-    installs, removals = [], []
-    for heading, rows in zip(groups[::2], groups[1::2], strict=True):
-        for name, architecture, version in _ROW.findall(_REPLACED.sub("", rows)):
-            if heading == "Removing":
-                removals.append(name)
-            else:
-                installs.append(Record(name, version.removeprefix("0:"), architecture))
-    # dnf 5 also lists the older version of a package itself.
-    replaced = {*_REPLACED.findall(table)} - {record.name for record in installs}
-    return Plan(tuple(installs), (*removals, *sorted(replaced)))
-
-
 def parse_records(text: str) -> tuple[list[Record], list[str]]:
     """The lines of our formats, each record once; and the lines that are something else."""
     records: dict[Record, None] = {}
@@ -345,6 +335,11 @@ def _for_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, lis
         for name in (record.name, f"{record.name}.{record.architecture}"):
             found.setdefault(name, []).append(record)
     return {name: found.get(rpm_name(name), []) for name in names}
+
+
+def _is_complete(simulated: Completed) -> bool:
+    """Whether a simulation has come to a plan. It is then refused, and ends with 1, as a failed simulation does."""
+    return simulated.exit_code == 0 or (simulated.exit_code == 1 and has_plan(simulated.stdout))
 
 
 def _options(request: Request) -> tuple[str, ...]:

@@ -213,18 +213,27 @@ class Manager(ABC):
     def full_name(self, job: Job, record: Record) -> str:
         """Return the canonical name of a package."""
 
-    @abstractmethod
     def delivers(self, job: Job, plan: Plan, name: str) -> bool:
-        """Whether the package of this name is installed once a plan is carried out."""
+        """Whether the package of this name, or one that provides it, is installed once a plan is carried out."""
+        found = self.found(job, name)
+        if found.installed or found.providers:
+            return True
+        if any(self.is_named(job, record, name) for record in plan.installs):
+            return True
+        offered = self.offered_providers(job, name) if plan.installs else ()
+        return any(record.name in offered for record in plan.installs)
 
+    @abstractmethod
     def is_automatic(self, job: Job, name: str) -> bool:
-        """Whether the package was installed only because others need it, so that an automatic removal takes it away."""
-        del job, name
-        return False
+        """Whether the package was installed only because others need it, so that an automatic removal takes it away.
 
+        Every run asks this of every declared package, so it must start no process. A manager that cannot know it
+        without a process returns False.
+        """
+
+    @abstractmethod
     def mark_manual(self, job: Job, names: Sequence[str]) -> None:
-        """Mark packages as installed by request, so that no automatic removal takes them away."""
-        raise NotImplementedError
+        """Mark installed packages as installed by request, so that no automatic removal takes them away."""
 
     @abstractmethod
     def is_held(self, job: Job, name: str, *, to_hold: bool) -> bool:

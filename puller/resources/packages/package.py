@@ -212,7 +212,10 @@ class Package(Resource[PackageProperties, PackageState]):
         if is_asked_for and not self._is_to_go and not self.properties.source:
             self._require_offer()
         message = f"Would have {self._done(action, actual)}"
-        if removed := self._foretell_removals(action, actual):
+        removed = self._foretell_removals(action, actual)
+        if removed is None:
+            message += " (changes of other packages are unknown until the run)"
+        elif removed:
             message += f", and removed {', '.join(removed)} with it"
         is_as_wanted = held in (None, actual.held) or action in REMOVALS
         return message if is_as_wanted else f"{message}, and {holding}"
@@ -335,17 +338,22 @@ class Package(Resource[PackageProperties, PackageState]):
             manager.require_offer(self._job, properties.name, request)
         manager.may_get_repositories |= bool(_OF_REPOSITORIES.search(properties.name))
 
-    def _foretell_removals(self, action: Action, actual: PackageState) -> Sequence[str]:
-        """In noop: the packages that the change would remove; raises ``ResourceError`` if it would be refused.
+    def _foretell_removals(self, action: Action, actual: PackageState) -> Sequence[str] | None:
+        """Return the packages that the change would remove, for a dry run.
+
+        ``None`` if an earlier resource brings the file or the repository, so that the change cannot be simulated.
+        Raises ``ResourceError`` if the change would be refused.
 
         All changes that the dry run has predicted are simulated together, as each one is made on top of the others.
         """
-        if (request := self._request(action, actual)) is None:
-            return ()
         from puller.resources.packages.conflicts import DryRun
 
-        manager, job, claims = self._manager, self._job, self._claims
+        if action in REMOVALS and not actual.installed:  # only configuration files go
+            return ()
         dry_run: DryRun = self.context.shared.setdefault(DryRun, DryRun())
+        if (request := self._request(action, actual, dry_run)) is None:
+            return None
+        manager, job, claims = self._manager, self._job, self._claims
         if dry_run.harmless is None:
             dry_run.harmless = claims.find_harmless()
         if self.properties.name in dry_run.harmless:
@@ -377,19 +385,17 @@ class Package(Resource[PackageProperties, PackageState]):
             NeededByAnother(f"cannot be combined with {self.type_name}#{other}: {error}") if other else error
         )
 
-    def _request(self, action: Action, actual: PackageState) -> "Request | None":
-        """The change as it can be simulated; ``None`` where that needs what is not on this machine yet."""
+    def _request(self, action: Action, actual: PackageState, dry_run: "DryRun") -> "Request | None":
+        """Return the change for a simulation. ``None`` if an earlier resource brings the file or the repository."""
         from puller.resources.packages.manager import Request, Wanted
 
         properties, manager, job = self.properties, self._manager, self._job
         if action in REMOVALS:
-            if not actual.installed:
-                return None
             purge = properties.ensure == "purged"
             return Request(remove=(properties.name,), purge=purge, changes_held=properties.held is not None)
         options = properties.options or DEFAULTS
         if properties.source is not None:
-            path = self._file.path_to_plan() if self._file is not None else None
+            path = self._file.path_to_plan(dry_run.files.keep) if self._file is not None else None
             wanted = Wanted(properties.name, actual.candidate, path) if path else None
         elif self._may_get_repositories() or not manager.knows_repositories(job, properties.name):
             return None

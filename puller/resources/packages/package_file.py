@@ -3,12 +3,13 @@
 * The package manager reads which package a file is.
 * With a checksum, it reads a private copy of bytes that have this checksum, when the version is unknown and when the
   package is installed. The content behind a checksum never changes, so the version is remembered.
+* A dry run simulates the installation of the same bytes. It fetches a file of a server for that, as the run does.
 * Without a checksum, a file of this machine must be one that only root can change.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from puller.errors import ResourceError
@@ -65,11 +66,14 @@ class PackageFile:
             system.replace_file(path, (data,), Attributes(os.geteuid(), os.getegid(), 0o600), None)
             yield path
 
-    def path_to_plan(self) -> str | None:
-        """The path of a file that is on this machine, for a simulation; ``None`` for one that must be copied first."""
-        if self._wanted is not None or is_url(self._source) or self._is_to_come():
+    def path_to_plan(self, keep: Callable[[bytes], str]) -> str | None:
+        """Return a path for a simulation. ``None`` if an earlier resource of this dry run would bring the file.
+
+        ``keep`` receives bytes that have the checksum, and returns a path of them.
+        """
+        if not is_url(self._source) and self._is_to_come():
             return None
-        return self._path()
+        return self._path() if self._wanted is None else keep(self._content())
 
     def _place(self) -> str:
         source = self._source

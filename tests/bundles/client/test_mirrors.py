@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bundles.client import trusted_metadata
-from bundles.client.mirror_backoff import FIRST_BACKOFF, LONGEST_BACKOFF, MEMORY, MirrorMemory
+from bundles.client.mirror_backoff import (
+    FIRST_BACKOFF,
+    LONGEST_BACKOFF,
+    MEMORY,
+    WARNED_AFTER_FAILURES,
+    MirrorMemory,
+)
+from bundles.client.notes import RoutineNote
 from bundles.errors import BundleError, NotFoundError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
 from bundles.format.bins import bin_of
@@ -452,6 +459,41 @@ def test_rests_double_up_to_a_bound_and_differ_between_hosts(times: int) -> None
     longest = min(FIRST_BACKOFF * 2 ** min(times - 1, 30), LONGEST_BACKOFF)
     assert len(rests) > 1
     assert all(longest * 0.8 - timedelta(seconds=1) <= rest <= longest for rest in rests)
+
+
+def kinds_of_notes(every: timedelta, times: int) -> list[bool]:
+    """Whether the note about a mirror that always fails is routine, for each of these runs."""
+    kinds, data = [], MirrorMemory(NOW).to_bytes()
+    for number in range(times):
+        now = NOW + number * every
+        memory = MirrorMemory.parse(data, now) if data else MirrorMemory(now)
+        memory.failed("https://a", "why")
+        (note,) = memory.sentences(["https://a"])
+        kinds.append(isinstance(note, RoutineNote))
+        data = memory.to_bytes()
+    return kinds
+
+
+def test_a_mirror_that_fails_for_a_week_becomes_a_warning() -> None:
+    a_week = 7 * 4
+    assert kinds_of_notes(timedelta(hours=6), 2 * a_week) == [True] * a_week + [False] * a_week
+
+
+def test_a_host_that_rarely_runs_has_no_warning_of_a_mirror() -> None:
+    routine = WARNED_AFTER_FAILURES - 1
+    assert kinds_of_notes(timedelta(days=1), routine + 3) == [True] * routine + [False] * 3
+
+
+def test_a_mirror_that_helps_once_is_no_warning_any_more() -> None:
+    memory = MirrorMemory(NOW)
+    for _ in range(WARNED_AFTER_FAILURES):
+        memory.failed("https://a", "why")
+    later = MirrorMemory.parse(memory.to_bytes(), NOW + timedelta(days=30))
+    assert [type(note) for note in later.sentences(["https://a"])] == [str]
+    later.helped("https://a")
+    assert later.to_bytes() == b""
+    later.failed("https://a", "why")
+    assert [type(note) for note in later.sentences(["https://a"])] == [RoutineNote]
 
 
 def test_what_is_kept_is_understood_again() -> None:

@@ -181,7 +181,8 @@ def test_a_command_that_was_killed_has_no_remedy(
     debian: Debian, job: NewJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = Completed(None, None, True, "", "E: Unable to fetch some archives\n", 60.0)
-    simulated = Completed(0, None, False, "", "", 0.1)
+    summary = "0 upgraded, 1 newly installed, 0 to remove and 0 not upgraded.\n"
+    simulated = Completed(0, None, False, f"{summary}Inst tool (2.0-1 localhost [amd64])\n", "", 0.1)
     monkeypatch.setattr(
         debian, "apt_get", lambda arguments: simulated if "--simulate" in arguments else killed
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,14 +45,14 @@ def debian(simulator: Any) -> Debian:
 
 @pytest.fixture
 def run(load: Callable[..., Any], tmp_path: Path, simulator: Any) -> Run:
-    """``run(machine, text, noop=…)`` gives the events by name."""
+    """``run(machine, text, noop=…)`` gives the events by name; each URL has the content ``remote``."""
 
-    def apply(machine: Machine, text: str, *, noop: bool = False) -> dict[str, Event]:
+    def apply(machine: Machine, text: str, *, noop: bool = False, remote: bytes = b"") -> dict[str, Event]:
         family = "Debian" if type(machine).__name__ == "Debian" else "RedHat"
         manifest = load(text, facts={"os": {"family": family}})
         pending = PendingRefreshes(tmp_path / "pending.json", "web", noop=True)
         system = simulator.LookingOnly(machine) if noop else machine
-        engine = Engine(manifest, system, lambda url: b"", pending, Settings(noop=noop))
+        engine = Engine(manifest, system, lambda url: remote, pending, Settings(noop=noop))
         return {event.name: event for event in engine.apply()}
 
     return apply
@@ -228,6 +231,40 @@ def test_a_file_for_another_architecture_is_not_installed(run: Run, debian: Debi
     for noop in (True, False):
         assert "is the package other (i386), wanted other" in run(debian, text, noop=noop)["other"].errors[0]
     assert debian.changed == []
+
+
+@pytest.mark.parametrize("source", ["bbb.deb", "https://example.com/bbb.deb"])
+def test_a_file_with_a_checksum_is_simulated_too(
+    run: Run, debian: Debian, tmp_path: Path, source: str
+) -> None:
+    content = b"bbb 2.0 amd64"
+    (tmp_path / "bbb.deb").write_bytes(content)
+    checksum = hashlib.sha256(content).hexdigest()
+    package = f"{{bbb: {{source: '{source}', checksum: {checksum}}}}}"
+    run(debian, "resources: [{package: [aaa, other]}]")
+    together = f"resources: [{{package: [{package}, aaa]}}]"
+    for noop in (True, False, False):
+        event = run(debian, together, noop=noop, remote=content)["bbb"]
+        assert event.state == "failed"
+        assert "the package manager would remove aaa, which package#aaa declares present" in event.errors[0]
+    alone = f"resources: [{{package: [{package}]}}]"
+    predicted = run(debian, alone, noop=True, remote=content)["bbb"]
+    assert predicted.noop_message == "Would have installed version 2.0, and removed aaa with it"
+    assert run(debian, alone, remote=content)["bbb"].notes == ["removed aaa with it"]
+
+
+def test_a_dry_run_leaves_no_package_file_behind(
+    run: Run, debian: Debian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "bbb.deb").write_bytes(b"bbb 2.0 amd64")
+    checksum = hashlib.sha256(b"bbb 2.0 amd64").hexdigest()
+    run(debian, f"resources: [{{package: [{{bbb: {{source: bbb.deb, checksum: {checksum}}}}}]}}]", noop=True)
+    gc.collect()
+    links = (Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+    assert not [link for link in links if link.is_symlink() and "/memfd:package" in str(link.readlink())]
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_lists_that_cannot_be_fetched_are_part_of_the_failure(run: Run, debian: Debian) -> None:
