@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from hiera.document.document import Document
 from hiera.errors import HieraError
 from puller.authoring.preview.differences import Outcome, Refusal
 from puller.authoring.preview.machines import Machine
 from puller.authoring.resolution import resolve
-from puller.data.sources import DataSource, Origin, Surroundings
+from puller.data.sources import DataSource, Origin, Surroundings, read
 from puller.errors import ConfigurationError, ManifestError, PullerError
 from puller.manifest.bundle_facts import FACTS
 from puller.manifest.manifest import Inputs
@@ -54,6 +55,20 @@ class OneByOne:
             return resolve(self.source, self.given.inputs(facts), key=self.given.key, before=self.before)
         except (ManifestError, ConfigurationError, HieraError) as error:
             return Refusal(str(error))
+
+
+def empty_documents(data_files: Iterable[Path]) -> Iterator[str]:
+    """Yield a sentence for each data document without data: a run refuses it as a document of the site.
+
+    Raises ``ConfigurationError`` for a document without any text, which a run refuses wherever it comes from.
+    """
+    for path in data_files:
+        text = read(path)
+        if not text.strip():
+            raise ConfigurationError(f"{path}: is empty, and hosts refuse an empty document")
+        with contextlib.suppress(HieraError):  # an invalid document fails on every machine
+            if Document.parse(text, str(path)).is_empty:
+                yield f"{path} has no data: hosts refuse such a document of the site, and keep the last good copy"
 
 
 def unknown_facts(source: ManifestSource) -> str:

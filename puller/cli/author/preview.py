@@ -195,7 +195,7 @@ def _previewed(
 
     from puller.authoring.preview import groups
     from puller.authoring.preview.progress import watched_on_a_terminal
-    from puller.authoring.preview.resolvers import Given, OneByOne, unknown_facts
+    from puller.authoring.preview.resolvers import Given, OneByOne, empty_documents, unknown_facts
     from puller.authoring.preview.sharing import Shared, joined_missing
     from puller.data.sources import assigned
 
@@ -206,7 +206,7 @@ def _previewed(
         options["private_key"],
     )
     old, new = (Shared(OneByOne(side, given, before)) for side in sides)
-    unknown = dict.fromkeys(filter(None, map(unknown_facts, sides)))
+    unknown = dict.fromkeys((*empty_documents(given.data_files), *filter(None, map(unknown_facts, sides))))
     with watched_on_a_terminal(machines) as watched:
         found = groups.preview(old, new, watched, (*notes, *unknown))
     return msgspec.structs.replace(found, missing=joined_missing((old, new)))

@@ -458,6 +458,30 @@ def test_data_is_given_to_both_sides_and_its_secrets_are_not_shown(
     assert execute(*words, "--set", "port=8081")[0] == 0
 
 
+@pytest.mark.parametrize("text", ["", "  \n", "\n\n"])
+def test_an_empty_data_document_is_refused_as_by_a_run(
+    execute: Execute, old: Path, new: Path, fleet: Path, tmp_path: Path, text: str
+) -> None:
+    data = tmp_path / "site.yaml"
+    data.write_text(text)
+    options = ("--from", str(old), "--facts", str(fleet), "--data", str(data))
+    status, output = execute("preview", str(new), *options)
+    assert status == 78
+    assert f"{data}: is empty, and hosts refuse an empty document" in output
+
+
+@pytest.mark.parametrize("text", ["{}", "null", "# nothing\n", "data: {}\n"])
+def test_a_data_document_without_data_is_named(
+    execute: Execute, old: Path, new: Path, fleet: Path, tmp_path: Path, text: str
+) -> None:
+    data = tmp_path / "site.yaml"
+    data.write_text(text)
+    options = ("--from", str(old), "--facts", str(fleet), "--data", str(data))
+    status, output = execute("preview", str(new), *options)
+    assert status == 0
+    assert f"{data} has no data: hosts refuse such a document" in output
+
+
 def test_a_bundle_is_read_with_those_before_it(
     execute: Execute, old: Path, fleet: Path, tmp_path: Path
 ) -> None:
