@@ -7,13 +7,13 @@
 * A run without changes does nothing here.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from puller.manifest.catalog import Catalog
 from puller.reporting.report import Event, State
 from puller.resources.base import ANYTHING, Resource
+from puller.system.real_paths import RealPaths
 
 _LOOKED_AT = (State.STABLE, State.CHANGED, State.REFRESHED)
 
@@ -46,7 +46,7 @@ class Touches:
         self._around: dict[str, int] = {}
         """All directories on the way to a touched path, and the path."""
         self._anything = -1
-        self._directories: dict[str, str] = {}
+        self._paths = RealPaths()
 
     def add(self, place: int, subjects: Iterable[str]) -> None:
         """Note the subjects of a change."""
@@ -57,9 +57,12 @@ class Touches:
             elif not subject.startswith("/"):
                 self._exact[subject] = place
             else:
-                path = self._real(subject)
+                path = self._paths.of(subject)
                 (self._trees if subject.endswith("/") else self._exact)[path] = place
-                self._around.update((ancestor, place) for ancestor in _ancestors(path))
+                for ancestor in _ancestors(path):
+                    if self._around.get(ancestor) == place:  # and so are all directories above it
+                        break
+                    self._around[ancestor] = place
 
     def last(self, subjects: Iterable[str]) -> Cause:
         """Return the last change that touched a subject."""
@@ -68,7 +71,7 @@ class Touches:
             if not subject.startswith("/"):
                 named = max(named, self._exact.get(subject, -1))
                 continue
-            path = self._real(subject)
+            path = self._paths.of(subject)
             known = self._around if subject.endswith("/") else self._exact
             named = max(named, known.get(path, -1))
             if self._trees:
@@ -76,12 +79,6 @@ class Touches:
         if named >= self._anything:
             return Cause(named, is_named=True)
         return Cause(self._anything, is_named=False)
-
-    def _real(self, path: str) -> str:
-        directory, name = os.path.split(path.rstrip("/") or "/")
-        if (real := self._directories.get(directory)) is None:
-            real = self._directories[directory] = os.path.realpath(directory)
-        return os.path.join(real, name)
 
 
 class FinalLook:

@@ -80,12 +80,13 @@ class LeftFiles(Resource[Properties, LeftState]):
     def change(self, differences: Sequence[Difference], actual: LeftState) -> None:
         del differences
         receipt, system = actual.receipt, self.context.system
-        for path, found in actual.files.items():
-            system.remove(self._path(receipt, path), found, within=receipt.root)
-        for path in actual.directories:
-            place = self._path(receipt, path)
-            if (now := system.lstat(place)) is not None:  # its times are others since its files are gone
-                system.remove(place, now, within=receipt.root if path else "")
+        with system.removing(receipt.root):
+            for path, found in actual.files.items():
+                system.remove(self._path(receipt, path), found, within=receipt.root)
+            for path in actual.directories:
+                place = self._path(receipt, path)
+                if (now := system.lstat(place)) is not None:  # its times are others since its files are gone
+                    system.remove(place, now, within=receipt.root if path else "")
         if not self.look().exists:
             self._receipts.forget()
 

@@ -40,6 +40,7 @@ from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, r
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
+    from puller.system.descent import Descent
     from puller.system.identity import Identity
 
 
@@ -59,6 +60,7 @@ class LocalSystem:
         """Directories to which no link leads that is not followed, without a slash at the end."""
         self._users: dict[str, int] = {}
         self._groups: dict[str, int] = {}
+        self._descent: Descent | None = None
 
     # Looking
 
@@ -364,12 +366,24 @@ class LocalSystem:
             os.setxattr(pinned, _NOTE + key, text.encode("ascii"), follow_symlinks=False)
 
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
-        name = os.path.basename(path)
-        with _open_parent(path, within) as parent:
+        name, descent = os.path.basename(path), self._descent
+        is_on_the_way = descent is not None and within == descent.top
+        opened = _below(descent, path) if descent and is_on_the_way else _open_parent(path, within)
+        with opened as parent:
             require_same(path, looked_at, _stat_at(parent, name))
             remove = os.rmdir if stat.S_ISDIR(looked_at.st_mode) else os.unlink
             remove(name, dir_fd=parent)
             os.fsync(parent)
+
+    @contextlib.contextmanager
+    def removing(self, within: str) -> Iterator[None]:
+        from puller.system.descent import Descent  # only where something is removed
+
+        with contextlib.closing(Descent(within)) as self._descent:
+            try:
+                yield
+            finally:
+                self._descent = None
 
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
         directory, name = os.path.split(path)
@@ -487,12 +501,22 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
     """The directory that holds ``path``, open; below ``within``, if given, no link leads to it."""
     directory = os.path.dirname(path)
     below = directory.removeprefix(within) if within else ""
-    with naming(path), contextlib.ExitStack() as stack:
-        descriptor = stack.enter_context(open_safely(within or directory))
-        for name in filter(None, below.split("/")):
-            descriptor = os.open(name, REAL_DIRECTORY, dir_fd=descriptor)
-            stack.callback(os.close, descriptor)
-        yield descriptor
+    with naming(path):
+        if not below.strip("/"):
+            with open_safely(within or directory) as descriptor:
+                yield descriptor
+            return
+        from puller.system.descent import Descent  # only for what is below a tree
+
+        with contextlib.closing(Descent(within)) as descent:
+            yield descent.parent_of(path)
+
+
+@contextlib.contextmanager
+def _below(descent: "Descent", path: str) -> Iterator[int]:
+    """The directory that holds ``path``, open, on the way of a descent."""
+    with naming(path):
+        yield descent.parent_of(path)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -164,6 +165,12 @@ class System(Protocol):
 
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         """Remove a file, link or empty directory."""
+
+    def removing(self, within: str) -> AbstractContextManager[None]:
+        """Let all removals ``within`` a directory share one open directory until the end of the context.
+
+        Each path should be near the path before, so that removing a deep tree takes linear time.
+        """
 
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
         """Remove a directory and all below it; links are removed, never followed."""

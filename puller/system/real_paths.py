@@ -44,10 +44,14 @@ class RealPaths:
 
     def directory(self, path: str) -> str:
         """Return the path with all links resolved, the last one included. Reads each directory once."""
-        known = self._directories.get(path)
-        if known is None:
-            known = self._directories[path] = self._resolved(path)
-        return known
+        if (known := self._directories.get(path)) is not None:
+            return known
+        unknown = [path]
+        while (above := unknown[-1].rstrip("/").rpartition("/")[0]) not in self._directories:
+            unknown.append(above)
+        for each in reversed(unknown):  # from the top, as a path may be deeper than the stack
+            known = self._directories[each] = self._resolved(each)
+        return self._directories[path]
 
     def links_on(self, path: str) -> frozenset[str]:
         """Return the canonical paths of all links in the parent directories of a path."""

@@ -260,8 +260,10 @@ class Tree(OneFile):
             attributes = wanted.of(found, source)
             system.set_attributes(self._path(path), attributes, found, content, within=self._root)
         # 3. Remove
-        for path, found in plan.removals():
-            self._remove_below(path, found)
+        if plan.removed:
+            with system.removing(self._root):
+                for path, found in plan.removals():
+                    self._remove_below(path, found)
 
     def _write(self, path: str, entry: os.stat_result, found: os.stat_result | None, wanted: Wanted) -> None:
         from bundles.filesystem.free_space import needing

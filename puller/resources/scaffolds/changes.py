@@ -36,7 +36,7 @@ def place(
     """
     # 1. Purge what is in the way
     blocking = set(in_the_way(target))
-    _purge(system, target, blocking)
+    _purge(system, target, sorted(blocking))
     # 2. Directories
     _make_directories(system, target, ownership)
     # 3. Files
@@ -52,7 +52,8 @@ def place(
         if (found := target.files[path]) is not None:
             system.set_attributes(target.path(path), wanted, found, within=target.root)
     # 5. Purge the rest
-    _purge(system, target, target.foreign.things.keys() - blocking)
+    # In the order of their paths, in which a deep tree is one way down and up again.
+    _purge(system, target, [path for path in target.foreign.things if path not in blocking])
 
 
 def clear(system: System, target: Target, directories: Iterable[str], *, keep_root: bool) -> None:
@@ -62,22 +63,23 @@ def clear(system: System, target: Target, directories: Iterable[str], *, keep_ro
     for path, found in target.files.items():
         if found is not None and not stat.S_ISDIR(found.st_mode):
             found_in.setdefault(path.rpartition("/")[0], []).append(path)
-    for directory in (*reversed(_real(system, target, directories)), ""):
-        for path in found_in.get(directory, ()):
-            _remove(system, target, path, target.files[path])
-        if directory:
-            _remove_if_empty(system, target.path(directory), within=target.root)
+    with system.removing(target.root):
+        for directory in (*reversed(_real(system, target, directories)), ""):
+            for path in found_in.get(directory, ()):
+                _remove(system, target, path, target.files[path])
+            if directory:
+                _remove_if_empty(system, target.path(directory), within=target.root)
     if not keep_root:
         _remove_if_empty(system, target.root)
 
 
 def _real(system: System, target: Target, directories: Iterable[str]) -> list[str]:
     """The paths that are directories of the target and not links to others, each before what it holds."""
-    real = [""]
+    real = {"": None}
     for directory in sorted(directories, key=lambda path: (path.count("/"), path)):
         if directory.rpartition("/")[0] in real and _is_directory(system.lstat(target.path(directory))):
-            real.append(directory)
-    return real[1:]
+            real[directory] = None
+    return [*real][1:]
 
 
 def _make_directories(system: System, target: Target, ownership: Ownership) -> None:
@@ -91,12 +93,16 @@ def _make_directories(system: System, target: Target, ownership: Ownership) -> N
 def _purge(system: System, target: Target, things: Iterable[str]) -> None:
     """Remove foreign things, and the foreign directories that are empty then."""
     emptied: set[str] = set()
-    for path in things:
-        _remove(system, target, path, target.foreign.things[path])
-        emptied.update(parents(path))
-    for directory in target.foreign.directories:
-        if directory in emptied:
-            _remove_if_empty(system, target.path(directory), within=target.root)
+    with system.removing(target.root):
+        for path in things:
+            _remove(system, target, path, target.foreign.things[path])
+            for above in parents(path):
+                if above in emptied:
+                    break
+                emptied.add(above)
+        for directory in target.foreign.directories:
+            if directory in emptied:
+                _remove_if_empty(system, target.path(directory), within=target.root)
 
 
 def _remove(system: System, target: Target, path: str, found: os.stat_result | None) -> None:

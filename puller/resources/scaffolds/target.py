@@ -7,7 +7,8 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -16,7 +17,7 @@ from puller.resources.owned_paths import OwnedPaths
 from puller.resources.paths import require_makeable
 from puller.resources.receipts import Receipt, own_file
 from puller.resources.scaffolds.tree import Tree
-from puller.resources.tree_paths import directories_of, kind, parents, printable
+from puller.resources.tree_paths import directories_of, kind, printable
 from puller.system.protocol import System
 
 Found = os.stat_result | None
@@ -184,11 +185,17 @@ def gives_way(found: os.stat_result) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def in_the_way(target: Target) -> Iterable[str]:
-    """The foreign things that stand where a file or directory of the scaffold belongs."""
-    for path in target.foreign.things:
-        if path in target.directories or not target.files.keys().isdisjoint((path, *parents(path))):
-            yield path
+def in_the_way(target: Target) -> set[str]:
+    """Return the foreign things that stand where a file or directory of the scaffold belongs."""
+    things = sorted(target.foreign.things)
+    found = {path for path in things if path in target.directories or path in target.files}
+    for file in target.files:
+        below = f"{file}/"
+        index = bisect_left(things, below)
+        while index < len(things) and things[index].startswith(below):
+            found.add(things[index])
+            index += 1
+    return found
 
 
 def require_possible(system: System, name: str, target: Target) -> None:
