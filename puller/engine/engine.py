@@ -70,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True):
     observer: Observer | None = None
     elsewhere: Callable[[], Sequence[str]] = tuple
     """The paths at and below which is what others keep on this host, although the catalog does not have them."""
+    leftovers: Callable[[], Sequence[str]] = tuple
+    """The references of resources that bundles have left behind."""
 
 
 class Engine:
@@ -315,6 +317,7 @@ class Engine:
             parts=self._parts.of,
             resources=self._parts.all,
             elsewhere=self._settings.elsewhere,
+            leftovers=self._settings.leftovers,
             state_directory=self._settings.state_directory,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
             noop=looks_only or self._settings.noop,

@@ -168,6 +168,8 @@ class Context(msgspec.Struct, frozen=True):
     """All resources that are managed in this run, or may be; raises ``ResourceError`` where it is not known which."""
     elsewhere: Callable[[], Sequence[str]] = tuple
     """The paths at and below which is what bundles of this host keep that have no part in this run."""
+    leftovers: Callable[[], Sequence[str]] = tuple
+    """The references of resources that a bundle of this host has managed and nobody declares any more."""
     state_directory: Path | None = None
     """Where to keep what must be remembered between runs; ``None``: the user's own place."""
     log: Callable[[str], None] = lambda line: None
@@ -488,6 +490,10 @@ class Resource(ABC, Generic[P, S]):
         """The directories of which it alone knows what it puts below them."""
         del properties
         return ()
+
+    def work_left(self) -> Mapping[str, str]:
+        """Return the paths of a leftover that contain somebody's work, each with the reason. A purge leaves them."""
+        return {}
 
     @classmethod
     def is_in_use(cls, properties: Any) -> bool:

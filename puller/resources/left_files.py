@@ -1,7 +1,7 @@
 """A tree of files that nobody declares any more: what was made is removed by its receipt, without its source.
 
 * What somebody has changed since stays, and so does a directory that anything is in.
-* What is declared as a file of its own stays, with the directories above it.
+* The paths of other resources stay, with the directories above them.
 """
 
 import os
@@ -12,9 +12,9 @@ from typing import ClassVar
 import msgspec
 
 from puller.resources.base import Difference, Properties, Resource
+from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.receipts import Receipt, Receipts, own_file
-from puller.resources.tree_paths import parents, printable
-from puller.system.real_paths import RealPaths
+from puller.resources.tree_paths import printable
 
 
 class LeftState(msgspec.Struct, frozen=True):
@@ -40,31 +40,28 @@ class LeftFiles(Resource[Properties, LeftState]):
         receipt, system = self._receipts.load(), self.context.system
         if not receipt.root:
             return LeftState(receipt, system.lstat(self.properties.name) is not None)
-        real = RealPaths()
-        declared = {real.of(name) for name in self.context.declared("file")}
+        reference = f"{self.type_name}#{self.properties.name}"
+        owned = owned_below(receipt.root, self.context, reference, spares_work=False)
         files = {}
         for path in receipt.files:
-            if real.of(self._path(receipt, path)) not in declared and (
-                found := own_file(system, receipt.root, path, receipt)
-            ):
+            is_kept = owned.is_touched_by(path)
+            if not is_kept and (found := own_file(system, receipt.root, path, receipt)):
                 files[path] = found
         exists = any(
             os.path.lexists(self._path(receipt, path)) for path in (*receipt.files, *receipt.directories)
         )
-        return LeftState(receipt, exists, files, self._emptied(receipt, files, declared))
+        return LeftState(receipt, exists, files, self._emptied(receipt, files, owned))
 
     def _emptied(
-        self, receipt: Receipt, files: dict[str, os.stat_result], declared: set[str]
+        self, receipt: Receipt, files: dict[str, os.stat_result], owned: OwnedPaths
     ) -> dict[str, os.stat_result]:
         """The directories in which nothing else is than what goes."""
-        kept = {above for path in declared for above in parents(path)} | declared
-        real = RealPaths()
         going = {self._path(receipt, path) for path in files}
         emptied = {}
         for path in sorted(receipt.directories, reverse=True):
             place, system = self._path(receipt, path), self.context.system
             found = system.lstat(place)
-            if found is None or not stat.S_ISDIR(found.st_mode) or real.of(place) in kept:
+            if found is None or not stat.S_ISDIR(found.st_mode) or owned.is_touched_by(path):
                 continue
             if all(f"{place}/{name}" in going for name, _ in system.children(place)):
                 emptied[path] = found

@@ -3,7 +3,8 @@
 * A purge, a tree, a scaffold, and the removal or replacement of a directory all ask here.
 * Each type states its paths (``Resource.places``, ``claims``, ``fills``, ``tool_paths``). Paths are compared in
   canonical form, and the links that lead to an owned path are owned as well.
-* Puller's own state, mount points, and the paths of bundles that this run does not apply stay as well.
+* Puller's own state, mount points, and the paths of bundles that this run does not apply stay as well. So do leftovers
+  that contain somebody's work, for which their removal would leave them, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,11 +15,16 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.base import Context, Part
 from puller.resources.claims import Claim, Use
-from puller.resources.tree_paths import parents
+from puller.resources.tree_paths import parents, printable
+from puller.state.directories import Directories
 from puller.system.real_paths import RealPaths
+from puller.values.removed import ABSENT
 
 _AT_THE_LINK = frozenset({"file", "link"})
 """Types that never follow a link at their path."""
+_WITH_WORK = frozenset({"archive", "checkout"})
+"""Types whose leftovers may contain somebody's work (``Resource.work_left``)."""
+_MOST_NAMED = 5
 
 
 class Owner(NamedTuple):
@@ -39,21 +45,45 @@ class OwnedPaths(msgspec.Struct, frozen=True):
     """Directories with contents that only their resource knows."""
     mounted: frozenset[str] = frozenset()
     """Mount points."""
+    with_work: Mapping[str, str] = {}
+    """Paths of leftovers that contain somebody's work, each with the reason."""
+    around: str = ""
+    """Why the directory itself is not purged: it is a part of a leftover that contains work. Usually empty."""
     owners: Mapping[str, tuple[Owner, ...]] = {}
     """Claims by path."""
 
     def is_owned(self, path: str) -> bool:
         """Whether a path, with everything below it, belongs to another resource."""
-        return path in self.places or path in self.filled or path in self.mounted
+        return path in self.places or path in self.filled or path in self.mounted or path in self.with_work
 
     def is_kept(self, path: str) -> bool:
         """Whether a path stays when everything else in the directory is removed."""
         return path in self.above or self.is_owned(path)
 
+    def is_touched_by(self, path: str) -> bool:
+        """Return whether a path is kept, or is below a path of another resource."""
+        return self.is_kept(path) or any(map(self.is_owned, parents(path)))
 
-def owned_below(root: str, context: Context, reference: str) -> OwnedPaths:
+    def notes(self, root: str) -> list[str]:
+        """Return sentences about the leftovers that a purge of ``root`` leaves."""
+        if not self.with_work:
+            return []
+        first, *more = sorted(self.with_work.items())[:_MOST_NAMED]
+        rest = len(self.with_work) - len(more) - 1
+        named = [f"{root}/{printable(path)} {reason}, so it stays" for path, reason in (first, *more)]
+        return [*named, *([f"{rest} more paths of leftovers stay"] if rest else [])]
+
+    def refuse_around(self, root: str) -> None:
+        """Raise ``ResourceError`` if the directory itself is a part of a leftover that contains work."""
+        if self.around:
+            raise ResourceError(f"{root} is not purged: {self.around}")
+
+
+def owned_below(root: str, context: Context, reference: str, *, spares_work: bool = True) -> OwnedPaths:
     """Return the paths below ``root`` that belong to other resources than ``reference``.
 
+    With ``spares_work``, leftovers that contain somebody's work are among them. The removal of a leftover, which
+    removes only its own files, does without.
     Raises ``OSError``, and ``ResourceError`` if a declaration cannot be evaluated on this machine.
     """
     known = _Known.current(context)
@@ -72,13 +102,37 @@ def owned_below(root: str, context: Context, reference: str) -> OwnedPaths:
             owners[path] = (*owners.get(path, ()), Owner(owned.reference, owned.claim))
     filled = frozenset(path for path, _ in below(known.filled))
     mounted = frozenset(path for path, _ in below(map(_OwnedPath, known.mounted)))
-    leading = frozenset(directory for path in (*places, *filled) for directory in parents(path))
-    return OwnedPaths(frozenset(places), leading, filled, mounted, owners)
+    leftovers = [each for each in context.leftovers() if each != reference] if spares_work else ()
+    work = _work_near(above, leftovers, context, known.real) if leftovers else {}
+    with_work = {path.removeprefix(above): reason for path, reason in work.items() if path.startswith(above)}
+    around = next((f"{path} {why}" for path, why in work.items() if above.startswith(f"{path}/")), "")
+    leading = frozenset(directory for path in (*places, *filled, *with_work) for directory in parents(path))
+    return OwnedPaths(frozenset(places), leading, filled, mounted, with_work, around, owners)
+
+
+def _work_near(above: str, leftovers: Iterable[str], context: Context, real: RealPaths) -> Mapping[str, str]:
+    """Return the paths of leftovers with work at, above or below a directory, each with the reason."""
+    from puller.resources.registry import find_remover  # only where something is left behind
+
+    work: dict[str, str] = {}
+    state = context.state_directory or Directories.of_user().state
+    for type_name, _, name in (reference.partition("#") for reference in leftovers):
+        remover = find_remover(type_name) if type_name in _WITH_WORK else None
+        if remover is None:
+            continue
+        properties = remover.properties_type(name=name, ensure=str(ABSENT))
+        places = [f"{real.directory(path)}/" for path in remover.occupies(properties, state)]
+        if any(place.startswith(above) or above.startswith(place) for place in places):
+            found = remover(properties, context).work_left()
+            work.update((real.of(path), reason) for path, reason in found.items())
+    return work
 
 
 def refuse_owned_below(path: str, context: Context, reference: str, verb: str) -> None:
     """Raise ``ResourceError`` if another resource owns something below a directory that is to be ``verb``."""
     owned = owned_below(path, context, reference)
+    for place, reason in owned.with_work.items():
+        raise ResourceError(f"{path} cannot be {verb}: {path}/{printable(place)} {reason}")
     for place in sorted(owned.places | owned.filled):
         owners = owned.owners.get(place, ())
         is_to_go = any(owner.claim.use is Use.ABSENT for owner in owners)

@@ -255,6 +255,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
             self.means.settings,
             observer=leftovers.observer,
             elsewhere=leftovers.elsewhere,
+            leftovers=leftovers.references,
             listener=self._listener(catalog),
         )
         on_trial = {

@@ -81,6 +81,9 @@ def require_removable(user: User, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` where the home is not the user's alone, or removing it would empty anything else."""
     if find_home(user.home, context) is not None:
         _require_own(user, "removed", known, context)
+        from puller.resources.owned_paths import refuse_owned_below  # for the few homes that go
+
+        refuse_owned_below(user.home, context, f"user#{user.name}", "removed")
 
 
 def _require_own_way(home: str, uid: int | None, context: Context) -> None:

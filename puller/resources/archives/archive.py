@@ -45,6 +45,7 @@ from puller.system.protocol import Attributes, require_one_name
 if TYPE_CHECKING:  # opening archives is imported when one is opened
     from puller.resources.archives.filling import Filled, Surroundings
     from puller.resources.archives.opened import Opened
+    from puller.resources.owned_paths import OwnedPaths
 
 _NOT_REPLACED = ("directory", "character device", "block device")
 
@@ -282,7 +283,13 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def _surroundings(self, parent: str) -> "Surroundings":
         from puller.resources.archives.filling import Surroundings
 
-        return Surroundings(parent, self._beside, self.context.declared("file"))
+        return Surroundings(parent, self._beside, lambda: self._owned_below(parent))
+
+    def _owned_below(self, directory: str) -> "OwnedPaths":
+        from puller.resources.owned_paths import owned_below  # only where an archive before is replaced
+
+        reference = f"{self.type_name}#{self.properties.name}"
+        return owned_below(directory, self.context, reference, spares_work=False)
 
     def _filling(self, sha256: str) -> Filling:
         return Filling(archive=self.properties.name, sha256=sha256, creates=self.properties.creates or "")

@@ -9,7 +9,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from puller.errors import ResourceError
 from puller.resources.archives.leftovers import Removable
 from puller.resources.archives.placing import Unpacked
 from puller.resources.archives.receipts import Filling, Made, Members, Place, Receipts, has_one_purpose
+from puller.resources.owned_paths import OwnedPaths
 
 
 class Contents(Protocol):
@@ -39,8 +40,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     """The directory, as it is declared."""
     beside: Collection[str]
     """The other archives that this run takes care of."""
-    managed: Iterable[str] = ()
-    """The files that it takes care of."""
+    owned: Callable[[], OwnedPaths] = OwnedPaths
+    """Returns the paths below the directory that belong to other resources."""
 
 
 class Plan:
@@ -82,11 +83,11 @@ class Plan:
     def _find_removable(self, kept: Iterable[Filling]) -> Removable:
         """All that was put in place by what is superseded alone, and that no other resource takes care of."""
         wanted = {path for other in kept for path in self.members[other.key] or ()}
-        wanted |= {self._below(path) for path in self._around.managed}
+        owned = self._around.owned() if self.superseded else OwnedPaths()
         found: Mapping[str, list[Made]] = defaultdict(list)
         for other in self.superseded:
             for path, made in (self.members[other.key] or {}).items():
-                if path not in wanted:
+                if path not in wanted and not owned.is_touched_by(path):
                     found[path].append(made)
         return found
 

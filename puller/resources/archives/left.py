@@ -5,20 +5,22 @@
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from bundles.first_few import first_few
 from puller.resources.archives.archive import Archive
 from puller.resources.archives.leftovers import Removable, made_at, remove
 from puller.resources.archives.properties import ArchiveProperties
-from puller.resources.archives.receipts import Filling, Place, Receipts
+from puller.resources.archives.receipts import Filling, Members, Place, Receipts
 from puller.resources.archives.steps import ArchiveState
 from puller.resources.base import Difference
-from puller.system.real_paths import RealPaths
 from puller.system.safe_paths import open_safely
+
+_MOST_NAMED = 5
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -27,6 +29,8 @@ class Contents(msgspec.Struct, frozen=True):
     place: Place
     filling: Filling
     removable: Removable
+    changed: Members = {}
+    """Files and links that somebody has changed since, as they were made. They stay."""
 
     def __str__(self) -> str:
         return f"{len(self.removable)} paths in {self.place.directory}"
@@ -49,24 +53,28 @@ class LeftArchive(Archive):
         for place, filling in self._receipts.places_of(self.properties.name):
             if self.context.uncertain(place.directory):
                 continue  # in a dry run: the archive that takes its place takes its members away
-            wanted = self._wanted_by_others(place)
-            members = self._receipts.members(place, filling) or {}
             with suppress(FileNotFoundError, NotADirectoryError), open_safely(place.directory) as directory:
-                removable = {
-                    path: (made,)
-                    for path, made in members.items()
-                    if path not in wanted and made_at(directory, path) == made
-                }
-                yield Contents(place, filling, removable)
+                yield self._contents_in(directory, place, filling)
 
-    def _wanted_by_others(self, place: Place) -> set[str]:
-        """The paths below a directory that another archive has brought, or a file resource takes care of."""
+    def _contents_in(self, directory: int, place: Place, filling: Filling) -> Contents:
+        members = self._receipts.members(place, filling) or {}
+        owned = self._owned_below(place.directory)
+        of_others = self._members_of_others(place)
+        removable, changed = {}, {}
+        for path, made in members.items():
+            now = made_at(directory, path)
+            if path in of_others or now is None or owned.is_touched_by(path):
+                continue
+            if now == made:
+                removable[path] = (made,)
+            elif made.kind != "directory":
+                changed[path] = made
+        return Contents(place, filling, removable, changed)
+
+    def _members_of_others(self, place: Place) -> set[str]:
+        """Return the paths below a directory that another archive has brought."""
         others = (other for other in place.fillings if other.archive != self.properties.name)
-        wanted = {path for other in others for path in self._receipts.members(place, other) or ()}
-        real = RealPaths()
-        above = f"{real.directory(place.directory).rstrip('/')}/"
-        managed = (path for path in map(real.of, self.context.declared("file")) if path.startswith(above))
-        return wanted | {name.removeprefix(above) for name in managed}
+        return {path for other in others for path in self._receipts.members(place, other) or ()}
 
     def differences(self, actual: ArchiveState, *, refresh: bool = False) -> Sequence[Difference]:
         found = list(super().differences(actual, refresh=refresh))
@@ -81,7 +89,10 @@ class LeftArchive(Archive):
         for contents in _contents_of(actual):
             with open_safely(contents.place.directory) as directory:
                 remove(directory, contents.removable, contents.removable)
-            self._forget(contents)
+            if contents.changed:
+                self._receipts.save_members(contents.place, contents.filling, contents.changed)
+            else:
+                self._forget(contents)
         if actual.found is not None:
             super().change(differences, actual)
 
@@ -91,6 +102,28 @@ class LeftArchive(Archive):
         receipts.forget_members(place, contents.filling)
         fillings = tuple(other for other in place.fillings if other.key != contents.filling.key)
         receipts.save(msgspec.structs.replace(place, fillings=fillings))
+
+    def final_ensure(self, actual: ArchiveState) -> str:
+        return "present" if self._changed(actual) else super().final_ensure(actual)
+
+    def work_left(self) -> Mapping[str, str]:
+        return dict.fromkeys(
+            self._changed(self.look()), f"was changed since {self.properties.name} brought it"
+        )
+
+    @property
+    def notes(self) -> Sequence[str]:
+        changed = self._changed(self.look())
+        return [f"{first_few(changed, _MOST_NAMED)}: changed since, so it stays"] if changed else ()
+
+    @staticmethod
+    def _changed(actual: ArchiveState) -> list[str]:
+        """Return the absolute paths of members that somebody has changed."""
+        return [
+            os.path.join(contents.place.directory, path)
+            for contents in _contents_of(actual)
+            for path in sorted(contents.changed)
+        ]
 
     def noop_message(self, differences: Sequence[Difference], actual: ArchiveState) -> str:
         for contents in _contents_of(actual):

@@ -1,7 +1,9 @@
 """A leftover working tree that Puller has cloned: remove it if it contains no work of anybody."""
 
-from collections.abc import Sequence
+import stat
+from collections.abc import Mapping, Sequence
 
+from puller.errors import ResourceError
 from puller.resources.base import Difference
 from puller.resources.checkouts.checkout import Checkout, CheckoutProperties, CheckoutState
 from puller.resources.checkouts.repository import Repository
@@ -29,6 +31,16 @@ class LeftCheckout(Checkout):
             return f"it may contain work: {reason}"
         work = find_work(Repository(path, found, system), git, system, keeps_other_files=True)
         return f"it {work}" if work else ""
+
+    def work_left(self) -> Mapping[str, str]:
+        found = self.context.system.lstat(self.properties.name)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return {}
+        try:
+            reason = self._find_why_kept(self.look())
+        except (OSError, ResourceError) as error:
+            reason = f"it may contain work: {error}"
+        return {self.properties.name: f"is left behind, and {reason}"} if reason else {}
 
     @property
     def notes(self) -> Sequence[str]:

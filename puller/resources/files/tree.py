@@ -88,6 +88,11 @@ class Tree(OneFile):
         changed = {*plan.changed, *plan.in_the_way}
         return f"Would have changed {len(changed)} files, removed {len(plan.removed)}"
 
+    @property
+    def notes(self) -> Sequence[str]:
+        more = self._owned.notes(self._root) if self.properties.purge else ()
+        return [*super().notes, *more]
+
     def is_there(self, actual: FileState) -> bool:
         plan = _below(actual) or Plan()
         return actual.kind == "directory" and not plan.made and None not in plan.written.values()
@@ -189,6 +194,8 @@ class Tree(OneFile):
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         if itself:
             self._refuse_what_cannot_be(actual, itself)
+        if plan.removed:
+            self._owned.refuse_around(self._root)
         if plan.differences:
             self._refuse_below(plan)
 

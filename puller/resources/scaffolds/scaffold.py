@@ -88,6 +88,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     providers = ("posix", "choria")  # the latter is what manifests of the reference say
 
     _tree: Tree | None = None
+    _spared = OwnedPaths()
+    """The paths that the last purge has left."""
 
     def look(self) -> ScaffoldState:
         properties, system = self.properties, self.context.system
@@ -144,6 +146,10 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         if count := len(actual.changed) + len(actual.purged):
             return f"Would have changed {count} scaffold files"
         return "Would have created the target directory"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._spared.notes(self.properties.name)
 
     def final_ensure(self, actual: ScaffoldState) -> str:
         return "present" if actual.exists else "absent"
@@ -238,7 +244,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     def _owned(self) -> OwnedPaths:
         """The paths below the target that belong to other resources."""
-        return owned_below(self.properties.name, self.context, f"{self.type_name}#{self.properties.name}")
+        name = self.properties.name
+        self._spared = owned_below(name, self.context, f"{self.type_name}#{name}")
+        return self._spared
 
     def _ownership(self) -> Ownership:
         properties = self.properties
@@ -255,6 +263,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     def _require_possible(self, target: Target, actual: ScaffoldState) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         # 3. Refuse
+        if actual.purged:
+            self._owned().refuse_around(self.properties.name)
         require_possible(self.context.system, self.properties.name, target)
         replaced = [path for path in self._written(target, actual) if target.files[path] is not None]
         if replaced or actual.purged:

@@ -139,7 +139,7 @@ def find_foreign(
         for name, found in children:
             path = f"{directory}/{name}" if directory else name
             # An undeclared mount point is refused later, so that the run reports it.
-            if path in owned.places or path in owned.filled:
+            if path in owned.places or path in owned.filled or path in owned.with_work:
                 continue
             if stat.S_ISDIR(found.st_mode):
                 # A link to a directory is none here, so the walk never leaves the target.

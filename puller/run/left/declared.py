@@ -104,10 +104,17 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
             return Part.PURGED if _is_below(path, self._purged) else Part.FILLED
         return Part.PURGED if _is_below(path, self._purged) else Part.NOTHING
 
-    def has_replaced(self, reference: str) -> bool:
-        """Whether another resource is declared at the path that a leftover is named by."""
+    def has_replaced(self, reference: str, failed: Collection[str] = ()) -> bool:
+        """Return whether a declared resource that has not failed is at the path that a leftover is named by."""
         path = reference.partition("#")[2]
-        return path.startswith("/") and reference not in self.names and self.has_place(path)
+        if not path.startswith("/") or reference in self.names or not self.has_place(path):
+            return False
+        place = self._real.of(path)
+        return not failed or any(
+            str(one.reference) not in failed
+            for one in self._all()
+            if any(self._real.of(each) == place for each in _paths(one))
+        )
 
     def has_place(self, path: str) -> bool:
         """Whether a resource is declared at a path."""

@@ -186,6 +186,10 @@ class Leftovers:
         """The paths at and below which is what bundles have that have no part in this run, as far as it is known."""
         return self.managed.paths_elsewhere(self._declared)
 
+    def references(self) -> Sequence[str]:
+        """Return the references of all leftovers, of bundles without a part in this run as well."""
+        return self.managed.left_of_all(self._declared)
+
     def remaining(self, name: str) -> tuple[str, list[str]]:
         """The bundle whose trial is undone, by its SHA-256, and sentences about what cannot be undone."""
         if (undo := self._undos.get(name)) is None:

@@ -181,6 +181,12 @@ class Managed:
                 found[bundle] = left
         return found
 
+    def left_of_all(self, declared: Declared) -> list[str]:
+        """Return the references of all leftovers that are not declared now, and are not gone."""
+        here = [one for each in self.leaving(declared).values() for one in each]
+        elsewhere = [one for each in self._elsewhere(declared) for one in each.left]
+        return [one.reference for one in (*here, *elsewhere) if not one.gone]
+
     def _is_renamed(self, reference: str, declared: Declared) -> bool:
         """Whether a declared resource manages the object under another name. Note where the object came from."""
         successor = declared.find_successor(reference)
@@ -285,11 +291,12 @@ class Managed:
         new = {}
         heirs = self.heirs(declared, made)
         gone = {*gone} - heirs.keys()  # they stay because of their heirs
+        failed = {event.reference for event in events if event.state not in SEEN}
         shared = {heir.reference for each in heirs.values() for heir in each}
         for bundle in declared.declarations:
             left = [_mark(one, gone) for one in leaving.get(bundle, ())]
             if not on_trial:  # else what has its place now may be given up
-                left = [one for one in left if not declared.has_replaced(one.reference)]
+                left = [one for one in left if not declared.has_replaced(one.reference, failed)]
             left = left if bundle in on_trial else [one for one in left if not one.gone]
             new[bundle] = self._resources(bundle, declared, events, made, left, shared)
         for bundle, resources in self._bundles.items():

@@ -684,3 +684,17 @@ def test_a_home_with_a_slash_at_its_end_is_the_same_one(machine: Accounts, apply
     machine.bring(f"useradd -m -d {homes}/a -- a")
     machine.passwd.put([*machine.passwd.lines["a"][:5], f"{homes}/a/", "/bin/sh"])
     assert outcomes(apply("[{user: {name: a, home: DIR/homes/a}}]")) == {"user#a": "stable"}
+
+
+@pytest.mark.parametrize("noop", [True, False])
+def test_a_home_with_a_path_of_another_resource_stays(
+    machine: Accounts, apply: Apply, tmp_path: Path, noop: bool
+) -> None:
+    apply("[{user: {name: a}}]")
+    home = tmp_path / "homes/a"
+    (home / "done").touch()
+    command = "{exec: {name: /bin/true, creates: DIR/homes/a/done}}"
+    text = f"[{command}, {{user: {{name: a, ensure: absent, remove_home: true}}}}]"
+    failure = apply(text, noop=noop)["user#a"].errors[0]
+    assert failure == f"{home} cannot be removed: exec#/bin/true keeps {home}/done"
+    assert home.exists()

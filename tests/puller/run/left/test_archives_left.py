@@ -7,6 +7,8 @@ from runpy import run_path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.conftest import Host, Publisher, WebServer
 from tests.puller.run.left.test_way_back import copies, story, tree
 
@@ -57,3 +59,62 @@ def test_that_of_a_bundle_on_trial_is_undone(host: Host, publisher: Publisher, w
     assert host.run().status == 7
     assert tree(host.machine) == before
     assert copies(host) == []
+
+
+PURGE = """\
+  - file:
+      - "{{ facts.machine }}/opt/apps":
+          {ensure: directory, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0755", purge: true}
+"""
+CREATES = '  - exec: [{{"/bin/true": {{creates: "{{{{ facts.machine }}}}/opt/apps/app/{}"}}}}]\n'
+
+
+@pytest.mark.parametrize("removed", ["", "removed: absent\n"])
+def test_a_purge_leaves_changed_members_of_a_leftover(
+    host: Host, publisher: Publisher, web: WebServer, removed: str
+) -> None:
+    publish(publisher, web, "1.0.0", removed + story(0, ARCHIVE))
+    assert host.run().status == 0
+    apps = host.machine / "opt/apps"
+    (apps / "app/share/doc").write_text("changed by hand\n")
+    (apps / "app/new").write_text("of nobody\n")
+    publisher.publish("2.0.0", removed + story(0, PURGE))
+    sentence = f"{apps}/app/share/doc was changed since {host.machine}/app.tar.gz brought it, so it stays"
+    assert sentence in host.run("--noop", "-v").output
+    for _ in range(3):
+        outcome = host.run("-v")
+        assert outcome.status == 0, outcome.output
+        assert sentence in outcome.output
+        assert sorted(path.name for path in apps.rglob("*")) == ["app", "doc", "share"]
+    assert set(host.states().values()) == {"stable"}
+    (apps / "app/share/doc").unlink()
+    assert host.run().status == 0
+    assert [*apps.rglob("*")] == []
+
+
+def test_a_leftover_leaves_the_paths_of_all_types(host: Host, publisher: Publisher, web: WebServer) -> None:
+    publish(publisher, web, "1.0.0", "removed: absent\n" + story(0, ARCHIVE))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", "removed: absent\n" + story(0, CREATES.format("bin/run")))
+    for _ in range(2):
+        assert host.run().status == 0
+        found = sorted(path.name for path in (host.machine / "opt/apps").rglob("*"))
+        assert found == ["app", "bin", "run"]
+
+
+def test_a_newer_archive_leaves_the_paths_of_all_types(
+    host: Host, publisher: Publisher, web: WebServer
+) -> None:
+    publish(publisher, web, "1.0.0", story(0, ARCHIVE))
+    assert host.run().status == 0
+    data = writer.gzip(writer.tar(writer.Member("app/bin/run", b"new\n")))
+    newer = ARCHIVE.replace("archives/app", "archives/new")
+    newer = newer.replace(hashlib.sha256(DATA).hexdigest(), hashlib.sha256(data).hexdigest())
+    publish(publisher, web, "2.0.0", story(0, newer, CREATES.format("share/doc")))
+    (web.root / "archives/new.tar.gz").write_bytes(data)
+    assert host.run().status == 0
+    assert (host.machine / "opt/apps/app/bin/run").read_text() == "new\n"
+    assert (host.machine / "opt/apps/app/share/doc").exists()
+    publish(publisher, web, "3.0.0", story(0, ARCHIVE))
+    assert host.run().status == 0
+    assert (host.machine / "opt/apps/app/bin/run").read_text() == "run\n"

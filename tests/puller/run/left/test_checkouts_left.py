@@ -111,3 +111,77 @@ def test_a_checkout_stays_until_its_successor_is_cloned(
     assert text(host, "new") == "two"
     assert not (host.machine / "old").exists()
     assert host.run("--detailed-exitcodes").status == 0
+
+
+def purge(name: str, kind: str) -> str:
+    """A resource that purges a directory of the machine."""
+    if kind == "file":
+        owners = 'ensure: directory, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0755"'
+        return f'  - file: [{{"{{{{ facts.machine }}}}/{name}": {{{owners}, purge: true}}}}]\n'
+    return f'  - scaffold: [{{"{{{{ facts.machine }}}}/{name}": {{source: templates, purge: true}}}}]\n'
+
+
+@pytest.mark.parametrize("kind", ["file", "scaffold"])
+@pytest.mark.parametrize("removed", ["", "removed: absent\n"])
+def test_a_purge_leaves_a_leftover_checkout_with_work(
+    host: Host, publisher: Publisher, remote: Remote, kind: str, removed: str
+) -> None:
+    (host.machine / "srv").mkdir(parents=True)
+    trees = [checkout(remote, f"srv/{name}", revision="v1") for name in ("clean", "changed")]
+    publisher.publish("1.0.0", removed + story(0, *trees), files={"templates/x": b"x"})
+    assert host.run().status == 0
+    (host.machine / "srv/changed/file").write_text("by hand")
+    (host.machine / "srv/other").write_text("of nobody")
+    publisher.publish("2.0.0", removed + story(0, purge("srv", kind)), files={"templates/x": b"x"})
+    kept = f"{host.machine}/srv/changed is left behind, and it has local changes in file, so it stays"
+    outcome = host.run("--noop", "-v")
+    assert kept in outcome.output
+    for number in range(3):
+        outcome = host.run("-v")
+        assert outcome.status == 0, outcome.output
+        assert kept in outcome.output
+        assert {path.name for path in (host.machine / "srv").iterdir()} - {"x"} == {"changed"}
+        assert text(host, "srv/changed") == "by hand"
+        if number:
+            assert set(host.states().values()) == {"stable"}
+    git(host.machine / "srv/changed", "checkout", "--quiet", "file")
+    assert host.run().status == 0
+    assert {path.name for path in (host.machine / "srv").iterdir()} - {"x"} == set()
+
+
+@pytest.mark.parametrize("kind", ["file", "scaffold"])
+@pytest.mark.parametrize("place", ["app", "app/below"])
+def test_a_purge_in_a_checkout_with_work_is_refused(
+    host: Host, publisher: Publisher, remote: Remote, kind: str, place: str
+) -> None:
+    publisher.publish("1.0.0", story(0, checkout(remote, revision="v1")), files={"templates/x": b"x"})
+    assert host.run().status == 0
+    (host.machine / "app/below").mkdir()
+    (host.machine / "app/below/work").write_text("by hand")
+    publisher.publish("2.0.0", story(0, purge(place, kind)), files={"templates/x": b"x"})
+    for _ in range(3):
+        outcome = host.run("-v")
+        assert outcome.status in (4, 6)
+        assert "is not purged: " in outcome.output
+        assert "has files that are not of its commit: below/" in outcome.output
+        assert (host.machine / "app/below/work").read_text() == "by hand"
+    publisher.publish(
+        "3.0.0", story(0, checkout(remote, ensure="absent", force="true").replace("'true'", "true"))
+    )
+    assert host.run().status == 0
+    assert not (host.machine / "app").exists()
+
+
+@pytest.mark.root
+def test_a_leftover_checkout_of_which_nobody_can_tell_stays(
+    host: Host, publisher: Publisher, remote: Remote
+) -> None:
+    (host.machine / "srv").mkdir(parents=True)
+    publisher.publish("1.0.0", story(0, checkout(remote, "srv/app", revision="v1")))
+    assert host.run().status == 0
+    (host.machine / "srv/app/.git/config").chmod(0o666)
+    publisher.publish("2.0.0", story(0, purge("srv", "file")))
+    outcome = host.run("-v")
+    assert outcome.status == 0, outcome.output
+    assert "srv/app is left behind, and it may contain work: " in outcome.output
+    assert text(host, "srv/app") == "one"
