@@ -103,14 +103,13 @@ class Document:
         source: str,
         *,
         limit: int = yaml_text.SIZE_LIMIT,
-        keep: bool = False,
     ) -> Document:
-        """Read a document of its own, YAML or JSON; ``keep`` as for ``yaml_text.load``.
+        """Read a document of its own, YAML or JSON.
 
         Raises DocumentError and LimitError.
         """
         # 1.
-        value = yaml_text.load(text, source, limit=limit, keep=keep)
+        value = yaml_text.load(text, source, limit=limit)
         decoded = text.decode() if isinstance(text, bytes) else text
         locate = functools.partial(yaml_text.locate, decoded)
         shape = _Shape(source, locate)

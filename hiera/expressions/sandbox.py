@@ -45,8 +45,8 @@ from hiera.expressions.callers import callers
 from hiera.expressions.columns import place_of, with_columns
 from hiera.expressions.dates import TIME_PARTS, TIMES
 from hiera.expressions.filter_tables import FILTERS, TESTS, qualified, table
-from hiera.expressions.kept_code import code_of
 from hiera.expressions.refused import refused
+from hiera.expressions.template_code import code_of
 from hiera.expressions.undefined import FILTERS_OF_MISSING, TESTS_OF_MISSING, ExplainedUndefined
 from hiera.limits import SCALARS, meter
 from hiera.values import sizes

@@ -1,7 +1,6 @@
 """YAML text becomes plain values, or an error that names the file, the line and the column.
 
-The rules are in ``yaml_reading``, which is imported when a text is read: a text that was read by an earlier process may
-have its value kept (``kept_values``).
+The rules are in ``yaml_reading``, which is imported when a text is read.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from hiera.errors import DocumentError, LimitError
-from hiera.text.kept_values import value_of
 
 if TYPE_CHECKING:
     from hiera.text.yaml_reading import Tags
@@ -28,23 +26,16 @@ def load(
     *,
     limit: int = SIZE_LIMIT,
     tags: Tags = NO_TAGS,
-    keep: bool = False,
 ) -> Any:
     """Return the value of the one document in ``text``, or None when it is empty.
 
-    ``source`` is the name used in messages, ``limit`` a number of characters. ``keep``: the text is one that the next
-    process will read again, so that its value is kept for it. Do not change the value: what was aliased is shared.
+    ``source`` is the name used in messages, ``limit`` a number of characters. Do not change the value: what was aliased
+    is shared.
     Raises DocumentError (*file:line:column: sentence*) and LimitError.
     """
+    from hiera.text import yaml_reading
 
-    def read() -> Any:
-        from hiera.text import yaml_reading  # see there
-
-        return yaml_reading.read(_decoded(text, source, limit), source, limit, tags)
-
-    if not keep or tags or len(text) > limit:
-        return read()
-    return value_of(text, limit, read)
+    return yaml_reading.read(_decoded(text, source, limit), source, limit, tags)
 
 
 def locate(text: str, path: Sequence[str | int]) -> tuple[int, int]:

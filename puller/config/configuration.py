@@ -224,7 +224,7 @@ def _load(path: Path, kind: type[Configuration]) -> Configuration:
     option = " --as-user" if kind.as_user else ""
     try:
         data = read_limited(trusted(path), _SIZE_LIMIT)
-        value = yaml_text.load(data, str(path), keep=True)
+        value = yaml_text.load(data, str(path))
     except FileNotFoundError:
         raise ConfigurationError(
             f"{path}: there is no configuration; `puller config sample{option}` prints one to start from"

@@ -83,7 +83,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     def resolve(self, text: str, name: str, origin: Origin, below: Iterable[DataSource] = ()) -> DataSource:
         """The data that a document gives over the sources ``below``; raises ``HieraError`` naming file and line."""
-        document = Document.parse(text, name, keep=True)
+        document = Document.parse(text, name)
         resolved = document.resolve(self.facts, self.environ, data=merged(below))
         return DataSource(origin, name, resolved.data, document, resolved.explanation)
 

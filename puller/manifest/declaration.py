@@ -109,8 +109,6 @@ class Declaration(msgspec.Struct):
     """Given when it stands for all that a loop would have made that cannot be evaluated on this machine."""
     late: Late | None = None
     """Given when its expressions are to be evaluated again when its turn comes."""
-    checked: Properties | None = None
-    """Those with which its type is known to find nothing wrong (``kept_declarations``)."""
 
     def __str__(self) -> str:
         return str(self.reference)
@@ -214,8 +212,6 @@ class Declaration(msgspec.Struct):
 
     def check(self) -> None:
         """Note all that its type finds wrong with its properties, as far as they are known."""
-        if self.checked is self.properties:
-            return
         if isinstance(self.properties, self.type.properties_type):
             for error in self.type.problems(self.properties):
                 self.add_problem(error)

@@ -179,7 +179,7 @@ def _why_malformed(name: object, path: object) -> str:
 def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
     try:
         text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
-        value = yaml_text.load(text, name, keep=True)
+        value = yaml_text.load(text, name)
     except OSError as error:
         raise SourceError(file_problem(error, "cannot be read", where=name)) from error
     except (HieraError, ValueError) as error:

@@ -5,8 +5,7 @@
   it, reported when it is reached; everything else that is wrong refuses the manifest.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from os.path import dirname, join
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,22 +21,20 @@ from puller.manifest import children
 from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
 from puller.manifest.contradictions import find_contradictions
-from puller.manifest.declaration import Agent, Child, Declaration, Home
+from puller.manifest.declaration import Child, Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.identities import Key, objects_of, spellings_of
-from puller.manifest.kept_store import UNREAD
 from puller.manifest.links import link, order
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
-from puller.manifest.reading import ManifestText, home_of, kept_of
+from puller.manifest.reading import ManifestText, home_of
 from puller.resources.spellings import Spellings
 from puller.system import signals
 from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
 
 if TYPE_CHECKING:
-    from puller.manifest.kept_declarations import KeptDeclarations
     from puller.manifest.masking import Mask
 
 
@@ -98,8 +95,7 @@ def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: In
 
 
 def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[Reference] = ()) -> Manifest:
-    new: list[Callable[[], None]] = []
-    home, declarations = _declared(text, inputs, family, new.append)
+    home, declarations = _declared(text, inputs, family)
     # 6. One declaration for each name.
     if family.children:  # few manifests have any
         children.hand_down(declarations)
@@ -116,8 +112,6 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
     pre_message, post_message = text.message("pre_message", home), text.message("post_message", home)
     # 9. All problems at once.
     family.raise_any()
-    for keep in new:
-        keep()
     return Manifest(
         declarations,
         indexes,
@@ -152,16 +146,12 @@ def _declared(
     text: ManifestText,
     inputs: Inputs,
     family: Family,
-    note: Callable[[Callable[[], None]], None],
     child: Child | None = None,
 ) -> tuple[Home, list[Declaration]]:
-    """Steps 1 to 5 of one manifest: its home, and its resources, those of a child before the one that brings it.
-
-    ``note`` is given what keeps them for the next run, to be called when nothing is wrong with any of them.
-    """
+    """Steps 1 to 5 of one manifest: its home, and its resources, those of a child before the one that brings it."""
 
     def read_child(name: str, child: Child) -> list[Declaration]:
-        return _declared(ManifestText.of_file(Path(child.path), name), inputs, family, note, child)[1]
+        return _declared(ManifestText.of_file(Path(child.path), name), inputs, family, child)[1]
 
     # 1. Its keys.
     text.check_keys()
@@ -175,20 +165,8 @@ def _declared(
     found: list[Declaration] = []
     # 3. Its lists of resources.
     for one in _lists_of(text, home, family):
-        kept = _kept(one, home, inputs)
-        known = [] if kept is None else kept.find(one.problems, home)
-        if known and None not in known:  # as for most lists: then they are not even read
-            found += filter(None, known)
-            continue
-        entries = one.entries()
-        if kept is not None and not known:
-            note(partial(kept.keep, one.problems, home, one.entries, text.value, one.path))
-        # Strict, as an entry without its place among what is known would be left out of the run, and nobody told.
-        for entry, declaration in zip(entries, known or [None] * len(entries), strict=True):
+        for entry in read_entries(one.value, one.path, one.problems):
             signals.check()
-            if declaration is not None:
-                found.append(declaration)
-                continue
             # 4. One entry, or each item of its loop.
             declared = list(_declared_by(entry, one.problems, home, inputs, one.mask))
             if not declared and entry.loop is not None and (name := entry.loop.written_out(home.files)):
@@ -221,30 +199,12 @@ class _List(msgspec.Struct, frozen=True):
     problems: Problems
     mask: "Mask | None" = None
     """Given when the list was rendered with secrets at hand."""
-    kept: "KeptDeclarations | None" = None
-    """What earlier runs have kept of the text; then ``value`` may be `UNREAD`."""
-
-    def entries(self) -> list[Entry]:
-        """Each resource; what is wrong is noted."""
-        value = self.value
-        if value is UNREAD:
-            value = yaml_text.load(self.problems.text, self.problems.source, keep=True)
-            for key in self.path:
-                value = value[key]
-        return read_entries(value, self.path, self.problems)
-
-
-def _kept(one: _List, home: Home, inputs: Inputs) -> "KeptDeclarations | None":
-    """The declarations that an earlier run may have kept of a list; ``None`` for a list of which none are kept."""
-    if one.mask is not None or inputs.watch is not None:
-        return None
-    return one.kept if home.has_data and home.agent is Agent.OF_THE_MACHINE else None
 
 
 def _lists_of(text: ManifestText, home: Home, family: Family) -> Iterator[_List]:
     if "resources" in text.run:
         path = (*text.run_path, "resources")
-        yield _List(text.run["resources"], path, text.problems, kept=text.kept)
+        yield _List(text.run["resources"], path, text.problems)
     if "resources_template" in text.run:
         yield _rendered_list(text, home, family)
 
@@ -272,7 +232,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
     except (HieraError, ResourceError) as error:
         text.refuse("resources_template", mask(str(error)) if mask else str(error))
         return _List([], (), text.problems)
-    return _List(value, (), problems, mask, kept_of(rendered.text))
+    return _List(value, (), problems, mask)
 
 
 def _unite(declarations: list[Declaration], spellings: Spellings) -> list[Declaration]:

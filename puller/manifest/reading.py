@@ -24,7 +24,6 @@ from puller.data.sources import DataSource, Origin, merged
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
 from puller.manifest.declaration import Agent, Child, Declaration, Home
-from puller.manifest.kept_store import SHORTEST, STORE
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.values.removed import Removed
@@ -33,7 +32,6 @@ from puller.values.suggestions import unknown_key
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
-    from puller.manifest.kept_declarations import KeptDeclarations
     from puller.values.exports import Export
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
@@ -76,8 +74,6 @@ class ManifestText(msgspec.Struct, frozen=True):
     run_path: KeyPath
     """Where that mapping stands."""
     annotations: "Annotations | None" = None
-    kept: "KeptDeclarations | None" = None
-    """What earlier runs have kept of it; then its list of resources may not have been read."""
 
     @classmethod
     def of_file(cls, path: Path, name: str) -> "ManifestText":
@@ -86,17 +82,15 @@ class ManifestText(msgspec.Struct, frozen=True):
         Raises ``SourceError``, and ``ManifestError`` also where it asks for another agent than this.
         """
         text = _read(path, name)
-        kept = kept_of(text)
-        value: Any = None if kept is None else kept.rest()
         try:
-            value = yaml_text.load(text, name, keep=True) if value is None else value
+            value = yaml_text.load(text, name)
         except HieraError as error:
             raise ManifestError([str(error)]) from error
         problems = Problems.of_text(name, text)
         if not isinstance(value, dict):
             problems.add((), "is not a mapping; wanted keys such as data and resources")
             problems.raise_any()
-        found = cls.of_value(path.parent, value, problems, annotations_of(text, name), kept)
+        found = cls.of_value(path.parent, value, problems, annotations_of(text, name))
         found.refuse_other_puller()
         return found
 
@@ -107,11 +101,10 @@ class ManifestText(msgspec.Struct, frozen=True):
         value: dict[str, Any],
         problems: Problems,
         annotations: "Annotations | None" = None,
-        kept: "KeptDeclarations | None" = None,
     ) -> "ManifestText":
         """A mapping as if it had been read from a manifest in ``directory``."""
         run, run_path = _run_section(value, problems)
-        return cls(directory, problems.source, value, problems, run, run_path, annotations, kept)
+        return cls(directory, problems.source, value, problems, run, run_path, annotations)
 
     @property
     def list_engine(self) -> str | None:
@@ -226,15 +219,6 @@ class ManifestText(msgspec.Struct, frozen=True):
         except HieraError as error:
             self.refuse(key, f"{key}: {error}")
             return ""
-
-
-def kept_of(text: str) -> "KeptDeclarations | None":
-    """The store's answers about a text; ``None`` where nobody keeps anything, or the text is too short for that."""
-    if len(text) < SHORTEST or (store := STORE.opened()) is None:
-        return None
-    from puller.manifest.kept_declarations import KeptDeclarations  # few manifests are so long
-
-    return KeptDeclarations(store, text)
 
 
 def _read(path: Path, name: str) -> str:

@@ -41,12 +41,12 @@ from puller.reporting.retention import Retention, identity, is_good
 from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.run.application import Means
 from puller.run.host import Host
-from puller.run.kept_results import kept_results
 from puller.run.left.leftovers import Leftovers
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
 from puller.run.reconciliation import Reconciliation
 from puller.run.site import Offer, SiteView, copy_trust, refresh
+from puller.run.template_cache import cached_templates
 from puller.run.trials import Trials
 from puller.state.directories import Directories
 from puller.state.lock import only_run
@@ -103,7 +103,7 @@ class Agent(msgspec.Struct, frozen=True):
         paused, phases = "", Phases()
         reports: list[BundleReport] = []
         # 1. Lock
-        with self._exclusively(), self._place_for_downloads() as downloads, self._kept_results():
+        with self._exclusively(), self._place_for_downloads() as downloads, self._cached_templates():
             with self._reported():
                 if self.fell_back:
                     self.problems.error(f"the agent: {self.fell_back}", ExitStatus.FELL_BACK)
@@ -170,8 +170,8 @@ class Agent(msgspec.Struct, frozen=True):
             copy_trust(self.directories.trust, downloads.trust)
             yield downloads
 
-    def _kept_results(self) -> contextlib.AbstractContextManager[None]:
-        return kept_results(self.directories.kept, noop=self.settings.noop)
+    def _cached_templates(self) -> contextlib.AbstractContextManager[None]:
+        return cached_templates(self.directories.template_cache, noop=self.settings.noop)
 
     @contextlib.contextmanager
     def _reported(self) -> Iterator[None]:

@@ -30,7 +30,7 @@ from puller.reporting.log import Log, verbosity
 from puller.reporting.report import Summary, partial_sentence
 from puller.resources.remote import fetch_url
 from puller.run.inputs import CommandInputs, load_inputs_of_host
-from puller.run.kept_results import kept_of_configuration, kept_results
+from puller.run.template_cache import cached_templates
 from puller.state.directories import Directories
 from puller.state.lock import only_run
 from puller.state.places import PRIVATE_KEY, users_facts, users_private_key
@@ -123,8 +123,7 @@ def run(options: RunOptions, network: "Network | None" = None) -> int:
 
     # Before the configuration, with its passwords, and data are read: what speaks to the network knows none of them.
     with confined(network, at_once=not options.offline) as network:
-        with kept_results(kept_of_configuration(options.config), noop=options.noop):
-            configuration = load_configuration(options.config)
+        configuration = load_configuration(options.config)
         network.user = configuration.network_user
         status = _run(options, configuration)
     if status in _AFTER_FAILURES and (profile := os.environ.get(UNIT_PROFILE)):
@@ -190,7 +189,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         require_trusted_directory(directory)
     with (
         _lock(directories, noop=options.noop),
-        kept_results(directories.kept, noop=options.noop),
+        cached_templates(directories.template_cache, noop=options.noop),
         contextlib.ExitStack() as opened,
     ):
         sources = [opened.enter_context(open_source(name)) for name in (*options.before, options.source)]

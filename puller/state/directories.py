@@ -102,9 +102,9 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "spool"
 
     @property
-    def kept(self) -> Path:
-        """Results of reading texts: code of templates, and values."""
-        return self.state / "kept"
+    def template_cache(self) -> Path:
+        """Code that Jinja2 has compiled from templates."""
+        return self.state / "template-cache"
 
     @property
     def trials(self) -> Path:

@@ -88,7 +88,7 @@ def main() -> None:
             kept.append(measure(work / "bundle", work / "state"))
             none_kept.append(measure(work / "bundle", work / "empty"))
             shutil.rmtree(work / "empty")
-        size = (work / "state/kept/templates").stat().st_size
+        size = (work / "state/template-cache/templates").stat().st_size
     print(f"{options.size} files from templates, {options.rounds} rounds, code of {size / 2**20:.0f} MiB")
     print(f"  first run    {first:6.2f} s")
     print(f"  none kept    {statistics.median(none_kept):6.2f} s")

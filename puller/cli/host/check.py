@@ -81,7 +81,7 @@ def _answer(
     from bundles.store.store import Store
     from puller.run import checking
     from puller.run.host import Host
-    from puller.run.kept_results import kept_results
+    from puller.run.template_cache import cached_templates
     from puller.system.local import LocalSystem
 
     found = _Found()
@@ -97,7 +97,7 @@ def _answer(
         def inputs() -> "Inputs":
             return host.inputs_of_last_run(directories.data, lambda sentence, error: notes.append(sentence))
 
-        with kept_results(directories.kept, noop=True):
+        with cached_templates(directories.template_cache, noop=True):
             standing = checking.ask_enforced(
                 configuration.bundles,
                 bundles,

@@ -21,7 +21,7 @@ def _located(path: str, problems: "Sequence[Unready]") -> Iterator[str]:
     from hiera.text import yaml_text
 
     text = Path(path).read_text(encoding="utf-8")
-    written = yaml_text.load(text.encode(), path, keep=True)
+    written = yaml_text.load(text.encode(), path)
     for problem in problems:
         is_written = isinstance(written, dict) and problem.keys[0] in written
         line = f":{yaml_text.locate(text, problem.keys)[0]}" if is_written else ""

@@ -1,4 +1,4 @@
-"""Code of templates by what it follows from: nothing that would compile to something else is ever found."""
+"""The cache of compiled templates never returns the code of another template or compiler."""
 
 import os
 import sys
@@ -11,39 +11,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import BaseLoader, TemplateSyntaxError
 
-from hiera.expressions import kept_code
+from hiera.expressions import template_code
 from hiera.expressions.jinja import for_templates
-from hiera.expressions.kept_code import kept_in, maker_digest
+from hiera.expressions.template_code import compiler_identity, stored_in
 from hiera.limits import meter
 
 NOW = sys.maxsize
 
 
 class Memory:
-    """A store that keeps everything, and counts what was found."""
+    """A store in memory that counts its hits."""
 
     def __init__(self) -> None:
-        self.codes: dict[bytes, CodeType] = {}
-        self.found = 0
+        self.codes: dict[str, CodeType] = {}
+        self.hits = 0
 
-    def find(self, digest: bytes) -> CodeType | None:
-        self.found += digest in self.codes
-        return self.codes.get(digest)
+    def find(self, key: str) -> CodeType | None:
+        self.hits += key in self.codes
+        return self.codes.get(key)
 
-    def keep(self, digest: bytes, result: Any) -> None:
-        self.codes[digest] = result
+    def add(self, key: str, code: CodeType) -> None:
+        self.codes[key] = code
 
 
 def rendered(store: Memory, text: str, **options: Any) -> str:
-    """A text as another process renders it, which has the store and nothing in memory."""
-    with kept_in(lambda maker: store):
+    """Render a text as a new process that has the store, and no code in memory."""
+    with stored_in(lambda compiler: store):
         template = for_templates(BaseLoader(), **options).from_string(text)
         with meter:
             return template.render({"a": 1})
 
 
 def outcome(store: Memory, text: str, options: dict[str, object]) -> str:
-    """The rendered text, or what is said against it."""
+    """Return the rendered text, or the syntax error."""
     try:
         return rendered(store, text, **options)
     except TemplateSyntaxError as error:
@@ -70,7 +70,7 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(TEXTS, OPTIONS), min_size=2, max_size=6))
-def test_a_template_renders_with_kept_code_as_without(
+def test_templates_render_alike_with_and_without_a_store(
     templates: list[tuple[str, dict[str, object]]],
 ) -> None:
     store = Memory()
@@ -78,13 +78,13 @@ def test_a_template_renders_with_kept_code_as_without(
         assert outcome(store, text, options) == outcome(Memory(), text, options)
 
 
-def test_a_template_is_compiled_once_for_all_processes() -> None:
+def test_template_is_compiled_once_for_all_processes() -> None:
     store = Memory()
     assert [rendered(store, "{{ a }}!") for _ in range(3)] == ["1!"] * 3
-    assert (len(store.codes), store.found) == (1, 2)
+    assert (len(store.codes), store.hits) == (1, 2)
 
 
-def test_what_is_compiled_after_a_look_at_a_secret_is_not_kept() -> None:
+def test_code_compiled_after_reading_a_secret_is_not_stored() -> None:
     store = Memory()
     with meter:
         meter.secret = True
@@ -94,52 +94,54 @@ def test_what_is_compiled_after_a_look_at_a_secret_is_not_kept() -> None:
     assert len(store.codes) == 1
 
 
-def test_a_store_is_not_opened_without_templates() -> None:
-    def refuse(maker: bytes) -> Memory:
+def test_store_is_not_opened_without_templates() -> None:
+    def refuse(compiler: str) -> Memory:
         raise AssertionError("opened")
 
-    with kept_in(refuse):
+    with stored_in(refuse):
         pass
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that code follows from."""
-    module = ModuleType("maker_of_code")
+    """The package of a fake compiler."""
+    module = ModuleType("fake_compiler")
     module.__file__ = str(tmp_path / "__init__.py")
     for name in ("__init__.py", "compiler.py"):
         (tmp_path / name).write_text("version = 1\n")
-    monkeypatch.setitem(sys.modules, "maker_of_code", module)
-    monkeypatch.setattr(kept_code, "_MAKERS", ("maker_of_code",))
+    monkeypatch.setitem(sys.modules, "fake_compiler", module)
+    monkeypatch.setattr(template_code, "_COMPILER_PACKAGES", ("fake_compiler",))
     return tmp_path
 
 
-def test_another_compiler_of_the_same_version_is_another_maker(package: Path) -> None:
-    before = maker_digest(NOW)
-    assert before == maker_digest(NOW)
+def test_patched_compiler_of_same_version_has_new_identity(package: Path) -> None:
+    before = compiler_identity(NOW)
+    assert before == compiler_identity(NOW)
     found = (package / "compiler.py").stat()
-    (package / "compiler.py").write_text("version = 2\n")  # as long, and as old, as distributions pack it
+    (package / "compiler.py").write_text(
+        "version = 2\n"
+    )  # same size and time, as in packages of distributions
     os.utime(package / "compiler.py", ns=(found.st_atime_ns, found.st_mtime_ns))
-    assert maker_digest(NOW) != before
+    assert compiler_identity(NOW) != before
 
 
-def test_bytecode_that_python_keeps_of_the_compiler_makes_no_difference(package: Path) -> None:
-    before = maker_digest(NOW)
+def test_bytecode_of_the_compiler_does_not_change_its_identity(package: Path) -> None:
+    before = compiler_identity(NOW)
     (package / "__pycache__").mkdir()
-    assert maker_digest(NOW) == before
+    assert compiler_identity(NOW) == before
 
 
-def test_another_python_is_another_maker(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = maker_digest(NOW)
+def test_another_python_has_another_identity(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = compiler_identity(NOW)
     monkeypatch.setattr(sys, "version", sys.version + "+security1")
-    assert maker_digest(NOW) != before
+    assert compiler_identity(NOW) != before
 
 
-def test_a_compiler_that_was_changed_while_the_process_ran_keeps_nothing(package: Path) -> None:
+def test_compiler_changed_during_the_process_has_no_identity(package: Path) -> None:
     changed = (package / "compiler.py").stat().st_ctime_ns
-    assert maker_digest(changed + 1) is not None
-    assert maker_digest(changed) is None
+    assert compiler_identity(changed + 1) is not None
+    assert compiler_identity(changed) is None
     (package / "compiler.py").unlink()
     (package / "__init__.py").unlink()
     package.rmdir()
-    assert maker_digest(NOW) is None
+    assert compiler_identity(NOW) is None
