@@ -700,23 +700,12 @@ def changes(output: str) -> set[str]:
 
 
 PLAIN, MANY, PARTS = 10, 50, 10
-KNOWN_TO_FAIL = (7, 9, 10)
-"""Parts with a story in which an object of a trial that was undone stays, or goes with it: an open defect."""
 
 
-def parts() -> list[Any]:
-    """Part 0 is for every run. The others have the mark ``crash``."""
-    known = pytest.mark.xfail(reason="trials of several bundles that overlap at one path", strict=False)
-    return [
-        0,
-        *(
-            pytest.param(part, marks=[pytest.mark.crash, *([known] if part in KNOWN_TO_FAIL else [])])
-            for part in range(1, PARTS + 1)
-        ),
-    ]
-
-
-@pytest.mark.parametrize("part", parts())
+@pytest.mark.parametrize(
+    "part",
+    [0, *(pytest.param(part, marks=pytest.mark.crash) for part in range(1, PARTS + 1))],
+)
 def test_random_stories_of_three_bundles(
     part: int, publisher: Publisher, host: Host, execute: Execute, thorough: bool
 ) -> None:

@@ -161,11 +161,7 @@ class Edit(Resource[P, EditState]):
             return True
 
     def changed_paths(self, actual: EditState) -> Iterator[str]:
-        from puller.resources.edits.receipts import Receipts
-
         yield actual.place.real
-        if self.properties.ensure == "present":
-            yield Receipts.of(self.context).path(actual.place.path)
 
     def describe(self, actual: EditState) -> dict[str, Any]:
         text = actual.place.text

@@ -6,7 +6,7 @@
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -56,11 +56,6 @@ class _Left(Edit[Any]):
         super().change(differences, actual)
         Receipts.of(self.context).forget(self.properties.file, self._reference)
 
-    def changed_paths(self, actual: EditState) -> Iterator[str]:
-        yield actual.place.real
-        if actual.edited is not None:
-            yield Receipts.of(self.context).path(self.properties.file)
-
     @property
     def notes(self) -> Sequence[str]:
         return [f"{self._wanted_by} wants it, so it stays"] if self._wanted_by else ()
@@ -105,3 +100,15 @@ class LeftSetting(_Left, Setting):
             separator=made.separator,
             continuation=made.continuation,
         )
+
+
+_REMOVERS: dict[str, type[_Left]] = {each.type_name: each for each in (LeftLine, LeftBlock, LeftSetting)}
+
+
+def without_part(reference: str, made: Made, text: Text) -> Text:
+    """Return a text without the part that an edit has added, by its receipt. Raises ``ResourceError``."""
+    type_name, _, name = reference.partition("#")
+    remover = _REMOVERS[type_name]
+    properties = remover.properties_type(name=name, ensure="absent")
+    edited = remover.edited(remover.taken_back(properties, made, text), text)
+    return text if edited is None else edited.text

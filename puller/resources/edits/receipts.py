@@ -79,8 +79,13 @@ class Receipts:
 
     def forget(self, path: str, reference: str) -> None:
         """The thing that an edit has made is gone."""
+        self.replace(path, reference, None)
+
+    def replace(self, path: str, reference: str, made: Made | None) -> None:
+        """Make ``made`` the receipt of an edit; ``None`` removes the receipt."""
         before = self.edits_of(path)
-        self._save(path, before, {name: each for name, each in before.items() if name != reference})
+        others = {name: each for name, each in before.items() if name != reference}
+        self._save(path, before, others if made is None else {**before, reference: made})
 
     def _save(self, path: str, before: dict[str, Made], after: dict[str, Made]) -> None:
         if after == before:

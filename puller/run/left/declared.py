@@ -1,5 +1,6 @@
 """Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
 
+import os
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -75,6 +76,11 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def names(self) -> frozenset[str]:
         """All references that mean a resource, aliases too."""
         return frozenset(name for one in self._all() for name in one.names())
+
+    def names_without(self, bundles: Collection[str]) -> frozenset[str]:
+        """Return the references that other bundles declare."""
+        others = (each for bundle, each in self.declarations.items() if bundle not in bundles)
+        return frozenset(name for each in others for one in each for name in one.names())
 
     @cached_property
     def _places(self) -> list[str]:
@@ -152,14 +158,16 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def edits_of(self, path: str) -> list[tuple[str, Declaration]]:
         """The edits that are declared for a file and managed here, in order, each with its bundle."""
         from puller.engine.parts import is_managed
-        from puller.resources.edits.edit import whole_of
+        from puller.resources.edits.edit import EditProperties
 
-        whole = whole_of(path)
-        edits = ((bundle, one) for bundle, each in self.declarations.items() for one in each)
+        real = os.path.realpath(path)
         return [
             (bundle, one)
-            for bundle, one in edits
-            if one.type.whole(one.properties) == whole and is_managed(one)
+            for bundle, declarations in self.declarations.items()
+            for one in declarations
+            if isinstance(one.properties, EditProperties)
+            and os.path.realpath(one.properties.file) == real
+            and is_managed(one)
         ]
 
     def replaces_parent(self, path: str) -> bool:

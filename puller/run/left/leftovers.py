@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported when something is to be done: in most runs nothing
     from puller.run.left.removals import Step
     from puller.run.left.trial_copies import TrialCopies
     from puller.run.left.trial_observer import TrialObserver
-    from puller.run.left.undo import Undo
+    from puller.run.left.undo import Planner, Undo
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -81,6 +81,9 @@ class Leftovers:
         self._leaving: dict[str, list[Left]] = {}
         self._steps: list[Step] = []
         self._undos: dict[str, Undo] = {}
+        self._planner: Planner | None = None
+        self._journals: dict[str, TrialCopies] = {}
+        """By bundle."""
         self._owed: dict[str, set[str]] = {}
         """The objects of a trial before that are to be undone by a later run, by bundle."""
         self._in_force: Mapping[str, InForce] = {}
@@ -105,7 +108,7 @@ class Leftovers:
             return (names[number] for number in numbers_of(declaration))
 
         self._in_force, self._steps, self._is_partial = in_force, [], catalog.is_partial
-        self._undos, self._leaving, self._owed = {}, {}, {}
+        self._undos, self._leaving, self._owed, self._planner, self._journals = {}, {}, {}, None, {}
         self._declared, self._applied = Declared.by(catalog, names), _Applied(catalog, names)
         by_declaration: dict[int, Step] = {}
         if not self._is_partial:
@@ -141,18 +144,22 @@ class Leftovers:
 
         steps: list[Step] = []
         if self._undos:
-            from puller.run.left.records import restore_records
+            from puller.run.left.records import restore_edit_receipts, restore_records
             from puller.run.left.undo import Planner, ordered_steps
 
             state, undos = self._directories.state, [*self._undos.values()]
-            planner = Planner(self._declared, self._on_trial, state, packages=self._packages)
+            self._planner = planner = Planner(self._declared, state, packages=self._packages)
             planner.plan(undos)
             if not self._noop:
-                kept = self._declared.names | self.managed.heirs(self._declared).keys()
-                restore_records(undos, kept, f"{state}/", self._warn)
+                restore_records(undos, self._declared.names, f"{state}/", self._warn)
+                restore_edit_receipts(planner.receipts, self._declared.names, state, self._warn)
             steps = ordered_steps(planner.steps)
+        removed = [*removals(self._leaving, self._declared)]
+        # What another bundle had left before a trial goes, instead of what the trial has made of it.
+        others = {step.reference: step.bundle for step in removed}
+        steps = [step for step in steps if others.get(step.reference, step.bundle) == step.bundle]
         known = {step.reference for step in steps}
-        removed = [step for step in removals(self._leaving, self._declared) if step.reference not in known]
+        removed = [step for step in removed if step.reference not in known]
         self._steps = [*steps, *in_order(removed)]
         return with_reversals(catalog, self._steps, numbers, self._directories.state)
 
@@ -160,9 +167,11 @@ class Leftovers:
         return os.path.lexists(self._directories.trials / name)
 
     def _copies(self, name: str) -> "TrialCopies":
-        from puller.run.left.trial_copies import TrialCopies
+        if name not in self._journals:
+            from puller.run.left.trial_copies import TrialCopies
 
-        return TrialCopies(self._directories.trials / name, self._warn, noop=self._noop)
+            self._journals[name] = TrialCopies(self._directories.trials / name, self._warn, noop=self._noop)
+        return self._journals[name]
 
     def _find_trials(self) -> "dict[str, TrialObserver]":
         """By bundle, for those on trial."""
@@ -172,7 +181,7 @@ class Leftovers:
                 from puller.run.left.trial_copies import Began
                 from puller.run.left.trial_observer import TrialObserver
 
-                copies = self._undos[name].copies if name in self._undos else self._copies(name)
+                copies = self._copies(name)
                 began = Began(bundle.version, bundle.sha256, bundle.back)
                 if self._is_partial and copies.began is not None:
                     began = copies.began  # a partial run undoes nothing: the trial before is not at its end
@@ -202,6 +211,7 @@ class Leftovers:
         if self._is_partial:
             return
         self._keep_restored()
+        self._remove_from_others(events)
         done = self._done(events)
         on_trial = self._on_trial
         for name, undo in self._undos.items():
@@ -233,9 +243,20 @@ class Leftovers:
 
         declared = Declared({"": self._applied.achieved(passed)})
         for copies in map(self._copies, journals):
-            decided = {key for key, line in copies.objects.items() if is_decided(line, declared)}
+            decided = {key for key, line in copies.objects.items() if is_decided(line, copies, declared)}
             if decided:
                 copies.keep(copies.objects.keys() - decided)
+
+    def _remove_from_others(self, events: Sequence[Event]) -> None:
+        """Take the edits that are no longer in their files out of the records of all other edits."""
+        if self._planner is None or self._noop or not (taken_out := self._planner.taken_out(events)):
+            return
+        from puller.run.left.trial_edits import remove_from_others
+
+        journals = [self._copies(path.name) for path in sorted(self._directories.trials.iterdir())]
+        remove_from_others(taken_out, journals)
+        for journal in journals:
+            journal.close()
 
     def _done(self, events: Sequence[Event]) -> set[str]:
         """The references of leftovers that are gone, or as they were."""
@@ -243,19 +264,19 @@ class Leftovers:
             return set()
         from puller.run.left.removals import gone
 
-        undone = (undo.done(events) for undo in self._undos.values())
-        return gone(self._steps, events).union(*undone) - self._restored
+        undone = {reference for undo in self._undos.values() for reference in undo.done(events)}
+        return gone(self._steps, events) | (undone - self._restored)
 
     def _keep_restored(self) -> None:
         """What Puller made before a trial that is undone stays: that it should go was said by what was given up."""
-        files = {reference for undo in self._undos.values() for reference in undo.restored()}
-        made = (one.reference for left in self._leaving.values() for one in left if one.made)
-        self._restored = files.intersection(made)
-        if self._restored:
-            self._leaving = {
-                name: [_kept(one) if one.reference in self._restored else one for one in left]
-                for name, left in self._leaving.items()
-            }
+        made = {one.reference for left in self._leaving.values() for one in left if one.made}
+        self._restored = set()
+        for name, undo in self._undos.items():
+            restored = undo.restored() & made
+            self._restored |= restored
+            self._leaving[name] = [
+                _kept(one) if one.reference in restored else one for one in self._leaving.get(name, ())
+            ]
 
     def passed(self, name: str) -> None:
         """A bundle has passed: there is nothing to go back to."""

@@ -47,11 +47,18 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True):
     """The resources that were refreshed when it changed."""
     gone: bool = False
     """It was taken away by a bundle on trial: if that is given up, it comes back, and is as made as it was."""
+    taken: bool = False
+    """Only bundles on trial declare it: it is a leftover again if they are given up."""
 
     @property
     def is_to_go(self) -> bool:
         """Whether it is taken away as soon as that can be."""
         return self.made and self.removed and not self.gone
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is a leftover now."""
+        return not self.gone and not self.taken
 
 
 class Resources(msgspec.Struct, omit_defaults=True):
@@ -138,7 +145,7 @@ class Managed:
 
     def left(self, bundle: str) -> list[Left]:
         """Resources that a bundle has left behind."""
-        return [one for one in self._bundles.get(bundle, Resources()).left if not one.gone]
+        return [one for one in self._bundles.get(bundle, Resources()).left if one.is_listed]
 
     def remains(self, bundle: str) -> list[Left]:
         """Resources that nobody would manage without this bundle, and those that it has left behind already."""
@@ -166,8 +173,17 @@ class Managed:
         return found
 
     def leaving(self, declared: Declared) -> dict[str, list[Left]]:
-        """Resources that bundles have managed and nobody declares any more, by bundle, the last declared first."""
+        """Resources that bundles have managed and nobody declares any more, by bundle, the last declared first.
+
+        A resource that a given up trial has taken from another bundle is a leftover of that bundle alone.
+        """
         found = {}
+        taken = {
+            left.reference: bundle
+            for bundle, resources in self._bundles.items()
+            for left in resources.left
+            if left.taken
+        }
         for bundle in declared.declarations:
             resources = self._bundles.get(bundle)
             if resources is None or (
@@ -177,6 +193,11 @@ class Managed:
             names = declared.names | self._declared_elsewhere(declared)
             new = () if bundle in declared.incomplete else self._leave(resources, names)
             left = [*new, *(one for one in resources.left if one.reference not in names)]
+            left = [
+                msgspec.structs.replace(one, taken=False) if one.taken else one
+                for one in left
+                if taken.get(one.reference, bundle) == bundle
+            ]
             if left := [one for one in left if not self._is_renamed(one.reference, declared)]:
                 found[bundle] = left
         return found
@@ -253,7 +274,7 @@ class Managed:
 
     def pass_on(self, declared: Declared, on_trial: Collection[str]) -> None:
         """Give edits that their bundles have left to the resources that declare them, unless these are on trial."""
-        left = {one.reference for resources in self._bundles.values() for one in resources.left}
+        left = {one.reference for each in self._bundles.values() for one in each.left if not one.taken}
         if not left or not self._open(declared):
             return
         inheritance = self._inheritance()
@@ -298,14 +319,27 @@ class Managed:
             if not on_trial:  # else what has its place now may be given up
                 left = [one for one in left if not declared.has_replaced(one.reference, failed)]
             left = left if bundle in on_trial else [one for one in left if not one.gone]
+            left += self._taken(bundle, declared, on_trial)
             new[bundle] = self._resources(bundle, declared, events, made, left, shared)
         for bundle, resources in self._bundles.items():
             if resources.left and bundle not in new:  # what another bundle declares now is not left any more
                 left = [one for one in resources.left if one.reference not in declared.names]
+                left += self._taken(bundle, declared, on_trial)
                 new[bundle] = msgspec.structs.replace(resources, left=left)
         if self._is_changed or any(self._bundles.get(bundle) != each for bundle, each in new.items()):
             self._save({**self._bundles, **new})
         self.pass_on(declared, on_trial)
+
+    def _taken(self, bundle: str, declared: Declared, on_trial: Collection[str]) -> list[Left]:
+        """Return what a bundle has left, and only other bundles on trial declare."""
+        others = {*on_trial} - {bundle}
+        resources = self._bundles.get(bundle)
+        if not others or resources is None or bundle in declared.incomplete:
+            return []
+        names = declared.names_without(others) | self._declared_elsewhere(declared)
+        new = self._leave(resources, names) if bundle in declared.declarations else ()
+        left = (*new, *(one for one in resources.left if one.reference not in names))
+        return [msgspec.structs.replace(one, taken=True) for one in left if one.reference in declared.names]
 
     def _resources(
         self,
@@ -344,11 +378,19 @@ class Managed:
         return _FOUND if reference in seen else _UNKNOWN
 
     def passed(self, bundle: str) -> None:
-        """A bundle has passed its trial: what it has taken away does not come back."""
-        resources = self._bundles.get(bundle, Resources())
-        if left := [one for one in resources.left if one.gone]:
-            kept = [one for one in resources.left if one not in left]
-            self._save({**self._bundles, bundle: msgspec.structs.replace(resources, left=kept)})
+        """A bundle has passed its trial: what it has taken away, or from another bundle, does not come back."""
+        declared = {*self._bundles.get(bundle, Resources()).declared}
+        bundles = dict(self._bundles)
+        for name, resources in self._bundles.items():
+            left = [
+                one
+                for one in resources.left
+                if not (one.gone and name == bundle) and not (one.taken and one.reference in declared)
+            ]
+            if len(left) < len(resources.left):
+                bundles[name] = msgspec.structs.replace(resources, left=left)
+        if bundles != self._bundles:
+            self._save(bundles)
 
     # What the operator says
 

@@ -1,25 +1,25 @@
 """Three-way merges: one change is taken back, and the changes that others have made since stay.
 
 * ``before`` is the state before the change, ``changed`` the state after it, and ``now`` the current state.
-* The result is the current state without the change. Where the change and a later one meet, there is no result: nothing
-  is guessed.
+* The result is the current state without the change. Where the change and a later one meet, nothing is guessed:
+  ``merged_text`` returns no result, and ``without_change`` keeps the later change.
 * These functions do no I/O.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 _MOST_LINES = 20_000
-"""Lines of a text that is merged: comparing longer texts takes too long."""
+"""Lines between the first and the last difference of two texts. More lines are one hunk: comparing takes too long."""
 
 
-class _Edit(NamedTuple):
+class Hunk(NamedTuple):
     """The lines ``first`` to ``last``, which is excluded, are replaced."""
 
     first: int
     last: int
-    lines: Sequence[bytes]
+    lines: tuple[bytes, ...] = ()
 
 
 def merged_text(before: bytes, changed: bytes, now: bytes) -> bytes | None:
@@ -28,37 +28,74 @@ def merged_text(before: bytes, changed: bytes, now: bytes) -> bytes | None:
         return before
     if before in (changed, now):
         return now
-    texts = [text.splitlines(keepends=True) for text in (before, changed, now)]
-    if b"\0" in b"".join((before, changed, now)) or max(map(len, texts)) > _MOST_LINES:
+    if b"\0" in b"".join((before, changed, now)):
         return None
-    base = texts[1]
-    edits = _in_order([*_edits(base, texts[0])], [*_edits(base, texts[2])])
-    return None if edits is None else _applied(base, edits)
+    base, back, others = _back_and_others(before, changed, now)
+    if any(_is_conflict(edit, other) for edit in back for other in others):
+        return None
+    return _applied(base, _in_order(back, others))
 
 
-def _edits(base: list[bytes], other: list[bytes]) -> Iterator[_Edit]:
-    matcher = SequenceMatcher(None, base, other, autojunk=False)
-    for tag, first, last, start, end in matcher.get_opcodes():
+def without_change(before: bytes, changed: bytes, now: bytes) -> tuple[bytes, bool]:
+    """Return the text ``now`` without the change; and whether a part of the change stays, because it has conflicts."""
+    if now == changed:
+        return before, False
+    if before in (changed, now):
+        return now, False
+    base, back, others = _back_and_others(before, changed, now)
+    clear = [edit for edit in back if not any(_is_conflict(edit, other) for other in others)]
+    return _applied(base, _in_order(clear, others)), len(clear) < len(back)
+
+
+def hunks_between(before: bytes, after: bytes) -> list[Hunk]:
+    """Return the lines of ``before`` that ``after`` replaces."""
+    return [*_hunks(before.splitlines(keepends=True), after.splitlines(keepends=True))]
+
+
+def with_hunks(before: bytes, hunks: Iterable[Hunk]) -> bytes:
+    """Return the text after a change."""
+    return _applied(before.splitlines(keepends=True), [*hunks])
+
+
+def _back_and_others(before: bytes, changed: bytes, now: bytes) -> tuple[list[bytes], list[Hunk], list[Hunk]]:
+    """Return the lines after the change, the hunks that take the change back, and those of other changes."""
+    base = changed.splitlines(keepends=True)
+    return base, hunks_between(changed, before), hunks_between(changed, now)
+
+
+def _hunks(base: list[bytes], other: list[bytes]) -> Iterator[Hunk]:
+    shortest = min(len(base), len(other))
+    start = next((index for index in range(shortest) if base[index] != other[index]), shortest)
+    rest = shortest - start
+    end = next((index for index in range(rest) if base[-1 - index] != other[-1 - index]), rest)
+    old, new = base[start : len(base) - end], other[start : len(other) - end]
+    if max(len(old), len(new)) > _MOST_LINES:
+        yield Hunk(start, start + len(old), tuple(new))
+        return
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for tag, first, last, begin, until in matcher.get_opcodes():
         if tag != "equal":
-            yield _Edit(first, last, other[start:end])
+            yield Hunk(start + first, start + last, tuple(new[begin:until]))
 
 
-def _in_order(back: list[_Edit], others: list[_Edit]) -> list[_Edit] | None:
-    """Return the edits of both lists in order; ``None`` where two of them replace one line differently."""
-    edits = sorted({(edit.first, edit.last, tuple(edit.lines)) for edit in (*back, *others)})
-    result: list[_Edit] = []
-    for edit in (_Edit(*each) for each in edits):
-        if result and edit.first < result[-1].last:
-            previous = result[-1]
-            if edit.lines or previous.lines:
-                return None
-            result[-1] = _Edit(previous.first, max(previous.last, edit.last), ())  # both remove lines
+def _is_conflict(edit: Hunk, other: Hunk) -> bool:
+    """Whether two hunks replace one line differently."""
+    is_apart = edit.first >= other.last or other.first >= edit.last
+    return not is_apart and edit != other and bool(edit.lines or other.lines)
+
+
+def _in_order(back: list[Hunk], others: list[Hunk]) -> list[Hunk]:
+    """Return the hunks of both lists, which have no conflict, in order."""
+    result: list[Hunk] = []
+    for hunk in sorted({*back, *others}):
+        if result and hunk.first < result[-1].last:  # both remove lines
+            result[-1] = Hunk(result[-1].first, max(result[-1].last, hunk.last))
         else:
-            result.append(edit)
+            result.append(hunk)
     return result
 
 
-def _applied(base: list[bytes], edits: list[_Edit]) -> bytes:
+def _applied(base: list[bytes], edits: list[Hunk]) -> bytes:
     lines: list[bytes] = []
     position = 0
     for edit in edits:

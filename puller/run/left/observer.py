@@ -67,11 +67,6 @@ class Changes:
             self._makings.after_change(declaration, resource, actual)
         for trial in self._trials.values():
             trial.after_change(declaration, resource, actual)
-        step = self._steps.get(id(declaration))
-        if step is not None and step.base is not None and step.bundle in self._trials:
-            self._trials[step.bundle].replace_copy(
-                declaration.properties.name, step.base, resource.context.system
-            )
 
     def finish(self) -> Collection[str]:
         """Close all journals; gives the references of what was made."""

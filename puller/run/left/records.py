@@ -11,14 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from puller.errors import file_problem
+from puller.resources.edits.receipts import Made, Receipts
 from puller.run.left.decisions import Ending
 from puller.run.left.merging import merged_record
 from puller.run.left.trial_copies import Changed, TrialCopies
 from puller.run.left.undo import Undo
 from puller.state.state_file import write_state
 
-_CONTENTS = ("edits", "files", "directories")
+_CONTENTS = ("files", "directories")
 """The members of receipts that say what was made; a receipt without any is removed."""
+
+
+def restore_edit_receipts(
+    receipts: Iterable[tuple[str, str, Made | None]],
+    declared: Collection[str],
+    state: Path,
+    warn: Callable[[str], None],
+) -> None:
+    """Make the receipts of edits what they were before a trial, except for those of ``declared`` resources."""
+    try:
+        for file, reference, made in receipts:
+            if reference not in declared:
+                Receipts(state).replace(file, reference, made)
+    except OSError as error:  # as on a full disk
+        warn(file_problem(error))
 
 
 def restore_records(
@@ -26,8 +42,7 @@ def restore_records(
 ) -> None:
     """Take back the changes of trials in all records below a directory; the next run retries what fails.
 
-    ``declared`` are the references of declared resources, and of those whose edits others declare. Edits of these stay
-    on record. For a newer version, so do their trees and scaffolds.
+    ``declared`` are the references of declared resources. Their trees and scaffolds stay on record for a newer version.
     """
     for undo in undos:
         for line in undo.objects.values():
@@ -78,9 +93,7 @@ def _merged(
     if is_replaced and (f"file#{target}" in kept or f"scaffold#{target}" in kept):
         return records[2]
     record: dict[str, Any] = merged_record(*records)
-    edits = record.get("edits", {})
-    edits |= {name: made for name, made in records[2].get("edits", {}).items() if name in kept}
-    return {**record, "edits": edits} if "edits" in record else record
+    return record
 
 
 def _read(path: Path) -> Any:

@@ -43,8 +43,6 @@ class Step(msgspec.Struct, frozen=True):
     bundle: str = ""
     """The bundle that has left it, or whose trial is undone."""
     is_leftover: bool = False
-    base: bytes | None = None
-    """For a merged text: the text as it would be without the trial, with the edits of others."""
 
     @property
     def reference(self) -> Reference:

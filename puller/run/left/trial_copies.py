@@ -2,6 +2,8 @@
 
 * The state before a change is on the disk before the change, and so is a copy of the content. The state after the
   change follows, unsynced. Without it (a run was killed), the current state counts as that of the trial.
+* A file that several resources edit is never on record as a whole: each edit is an object of its own
+  (``puller.run.left.trial_edits``).
 * When another hand has edited a text between two changes of the trial, the copy gets the same edits
   (``puller.run.left.merging``): it stays the state that there would be without the trial.
 * The journal goes on when one bundle on trial follows another, and is removed, before the copies, when one has passed
@@ -17,7 +19,9 @@ from typing import Any
 import msgspec
 
 from bundles.filesystem.atomic import open_directory, replace_file, sync_directory
+from puller.resources.edits.receipts import Made as Receipt
 from puller.resources.files.restored import Original
+from puller.run.left.merging import Hunk
 from puller.state.state_file import read_state, set_aside, write_state
 
 _LARGEST_JOURNAL = 64 * 1024 * 1024  # bytes
@@ -101,8 +105,35 @@ class Was(msgspec.Struct, frozen=True, tag="was", omit_defaults=True):
     """See ``Changed.noted``."""
 
 
-Line = Began | Changed | Became | Made | NotMade | Was | Done
-Object = Changed | Made | Was | Done
+class Edited(msgspec.Struct, frozen=True, tag="edit", omit_defaults=True):
+    """An edit of a shared file by one trial: the file without the edit, and the lines that the edit replaces."""
+
+    reference: str
+    path: str
+    trial: str
+    """The SHA-256 of the bundle."""
+    hunks: tuple[Hunk, ...] = ()
+    copy: int = 0
+    """The number of the copy of the file without the edit; 0 if the file did not exist."""
+    size: int = 0
+    """Bytes of the copy."""
+    made: Receipt | None = None
+    """How the part is taken out again; ``None`` if the file had such a part before."""
+    file: str = ""
+    """The path as it is declared, by which receipts are found."""
+    receipt: Receipt | None = None
+    """The receipt of the resource before the trial."""
+    subscribers: tuple[str, ...] = ()
+    lost: str = ""
+    """Why it cannot be taken back."""
+    noted: int = 0
+    """See ``Changed.noted``."""
+    left: bool = False
+    """See ``Changed.left``."""
+
+
+Line = Began | Changed | Became | Made | NotMade | Was | Done | Edited
+Object = Changed | Made | Was | Done | Edited
 """The lines about what a trial has changed: one for each object."""
 
 
@@ -113,6 +144,8 @@ def key_of(line: Line) -> str:
             return ""
         case Changed() | Became():
             return line.path
+        case Edited():
+            return f"{line.reference} in {line.path} by {line.trial}"
         case _:
             return line.reference
 
@@ -136,6 +169,7 @@ class TrialCopies:
         self.size = 0
         """Bytes of all copies."""
         self._last = 0
+        self._counted: set[int] = set()
         for line in self._load(warn):
             self._note(line)
 
@@ -155,7 +189,8 @@ class TrialCopies:
             case _:
                 self.objects[key_of(line)] = line
                 self.take_over(key_of(line))
-        if isinstance(line, Changed | Became):
+        if isinstance(line, Changed | Became | Edited) and line.copy and line.copy not in self._counted:
+            self._counted.add(line.copy)
             self.size += line.size
             self._last = max(self._last, line.copy)
 
@@ -166,7 +201,13 @@ class TrialCopies:
 
     def of_others(self, sha256: str) -> dict[str, Object]:
         """Return the objects that bundles other than this one have changed last."""
-        return {key: line for key, line in self.objects.items() if self.trials[key].sha256 != sha256}
+        pairs = ((key, self.trial_of(key), line) for key, line in self.objects.items())
+        return {key: line for key, trial, line in pairs if trial != sha256}
+
+    def trial_of(self, key: str) -> str:
+        """Return the SHA-256 of the bundle that has changed an object last."""
+        line = self.objects[key]
+        return line.trial if isinstance(line, Edited) else self.trials[key].sha256
 
     def _load(self, warn: Callable[[str], None]) -> Iterator[Line]:
         try:
@@ -221,11 +262,11 @@ class TrialCopies:
             stream.writelines(chunks)
         return number
 
-    def path_of(self, line: Changed | Became) -> str:
+    def path_of(self, line: Changed | Became | Edited) -> str:
         """Return the path of the copy; empty without one."""
         return str(self.directory / str(line.copy)) if line.copy else ""
 
-    def text_of(self, line: Changed | Became) -> bytes | None:
+    def text_of(self, line: Changed | Became | Edited) -> bytes | None:
         """Return the copied content; ``None`` without a copy."""
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / str(line.copy)).read_bytes() if line.copy else None
@@ -259,7 +300,7 @@ class TrialCopies:
 
     def _remove_copies(self) -> None:
         lines = (*self.objects.values(), *self.became.values())
-        copies = {str(line.copy) for line in lines if isinstance(line, Changed | Became)}
+        copies = {str(line.copy) for line in lines if isinstance(line, Changed | Became | Edited)}
         with contextlib.suppress(FileNotFoundError):
             for path in self.directory.iterdir():
                 if path.name not in copies | {self._journal.name} and ".unreadable" not in path.name:

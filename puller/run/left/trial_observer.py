@@ -16,6 +16,7 @@ import msgspec
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Difference, Properties, Resource
 from puller.resources.checksums import sha256
+from puller.resources.edits.edit import Edit
 from puller.resources.files.restored import Original
 from puller.resources.paths import PathState
 from puller.resources.registry import find_remover
@@ -31,6 +32,7 @@ from puller.run.left.trial_copies import (
     TrialCopies,
     Was,
 )
+from puller.run.left.trial_edits import EditRecorder
 from puller.system.kernel_files import is_parameter
 from puller.system.protocol import System
 
@@ -74,6 +76,7 @@ class TrialObserver:
     ) -> None:
         self._copies, self._began = copies, began
         self._subscribers, self._whole, self._warn = subscribers, whole, warn
+        self._edits = EditRecorder(copies, began.sha256, self._begin, self._why_lost)
         self._changes: dict[str, _Change] = {}
         self.touched: set[str] = set()
         """The paths and references that this run has changed."""
@@ -94,6 +97,9 @@ class TrialObserver:
         """Keep the state before a change; ``left``: it takes back a leftover. Raises ``OSError``."""
         reference = str(declaration.reference)
         owner = _Owner(reference, tuple(self._subscribers(reference)), left)
+        if isinstance(resource, Edit):
+            self._edits.record(resource, actual, owner.subscribers, left=left)
+            return
         paths, system = resource.changed_paths(actual), resource.context.system
         self._kept, self._replaced = [], []
         if paths is None:
@@ -185,18 +191,22 @@ class TrialObserver:
         )
         if found is None or original.kind in ("directory", "symbolic link"):
             return line
-        lost = f"is a {original.kind}" if original.kind != "present" else ""
-        if not lost and self._copies.size + found.st_size > LARGEST:
-            lost = f"has {found.st_size} bytes, and copies of more than {LARGEST} are not kept"
-        if lost:
-            if self._began.back:
-                self._warn(f"{path}: {lost}, so it cannot be restored if {self._began.version} is given up")
+        if lost := self._why_lost(path, found.st_size, original.kind):
             return msgspec.structs.replace(line, lost=lost)
         self._begin()
         # A parameter of the kernel has no size, and nobody can replace it.
         looked_at = None if is_parameter(path) else found
         copy = self._copies.copy(system.read_chunks(path, looked_at))
         return msgspec.structs.replace(line, copy=copy, size=found.st_size)
+
+    def _why_lost(self, path: str, size: int, kind: str = "present") -> str:
+        """Return why no copy of a file is kept, and warn about it; empty if there is one."""
+        lost = f"is a {kind}" if kind != "present" else ""
+        if not lost and self._copies.size + size > LARGEST:
+            lost = f"has {size} bytes, and copies of more than {LARGEST} are not kept"
+        if lost and self._began.back:
+            self._warn(f"{path}: {lost}, so it cannot be restored if {self._began.version} is given up")
+        return lost
 
     def _keep_edits_of_others(
         self, line: Changed, became: Became, found: os.stat_result | None, system: System
@@ -210,18 +220,11 @@ class TrialObserver:
             return
         merged = merged_text(before, changed, system.read(line.path))
         if merged is not None and merged != before:
-            self.replace_copy(line.path, merged, system)
-
-    def replace_copy(self, path: str, content: bytes, system: System) -> None:
-        """Make a content that has the edits of others the state before the trial. Raises ``OSError``."""
-        line = self._copies.objects.get(path)
-        if not isinstance(line, Changed):
-            return
-        original = line.original
-        if original.kind != "present":
-            original = original_of(path, system.lstat(path), system)
-        copy = self._copies.copy([content])
-        self._append(msgspec.structs.replace(line, original=original, copy=copy, size=len(content)))
+            original = line.original
+            if original.kind != "present":
+                original = original_of(line.path, found, system)
+            copy = self._copies.copy([merged])
+            self._append(msgspec.structs.replace(line, original=original, copy=copy, size=len(merged)))
 
     # Paths after the change
 
@@ -260,7 +263,7 @@ class TrialObserver:
 
     def _touch(self, key: str) -> None:
         self.touched.add(key)
-        if (trial := self._copies.trials.get(key)) is not None and trial.sha256 != self._began.sha256:
+        if key in self._copies.objects and self._copies.trial_of(key) != self._began.sha256:
             self._append(self._copies.objects[key])  # once more: it is an object of this trial now
 
     def _begin(self) -> None:

@@ -7,17 +7,19 @@
   nothing to do for a step that is done.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from puller.errors import ConfigurationError, PullerError
+from puller.errors import ConfigurationError, PullerError, ResourceError
 from puller.manifest.properties import decode
 from puller.reporting.report import Event, State
 from puller.resources.base import Part
 from puller.resources.checksums import sha256
+from puller.resources.edits.receipts import Made as Receipt
 from puller.resources.files.left import LeftFile
 from puller.resources.files.properties import FileProperties
 from puller.resources.files.restored import Original, Restored, RestoredProperties
@@ -27,7 +29,8 @@ from puller.run.left.decisions import Action, Before, Ending, Now
 from puller.run.left.declared import Declared
 from puller.run.left.merging import merged_text
 from puller.run.left.removals import Phase, Step, removal
-from puller.run.left.trial_copies import Became, Changed, Done, Made, Object, TrialCopies, Was, key_of
+from puller.run.left.trial_copies import Became, Changed, Done, Edited, Made, Object, TrialCopies, Was, key_of
+from puller.run.left.trial_edits import TakenOut, Texts, take_out, texts_of
 from puller.run.left.trial_observer import LARGEST_TEXT, original_of
 from puller.system.local import LocalSystem
 from puller.values.removed import ABSENT
@@ -41,8 +44,8 @@ class Undo(msgspec.Struct):
     ending: Ending
     objects: dict[str, Object]
     """The objects of trials that have ended."""
-    steps: dict[str, Object] = {}
-    """The objects that steps are for, by the references of the steps."""
+    steps: list[tuple[str, Object]] = []
+    """The references of steps, each with an object that the step is for."""
     held: set[str] = set()
     """Keys of objects that declared resources take care of."""
     forgotten: set[str] = set()
@@ -54,18 +57,17 @@ class Undo(msgspec.Struct):
 
     def restored(self) -> set[str]:
         """Return the files that existed before the trial, whoever made them."""
-        lines = (line for line in self.steps.values() if isinstance(line, Changed))
-        return {
-            line.reference
-            for line in lines
-            if line.original.kind != ABSENT and line.reference == f"file#{line.path}"
-        }
+        return {line.reference for _, line in self.steps if _was_there(line)}
 
     def done(self, events: Iterable[Event]) -> set[str]:
         """Return the references of the resources of which everything is undone."""
         failed = _failed(events)
-        pairs = [(step in failed, line.reference) for step, line in self.steps.items()]
+        pairs = [(step in failed, line.reference) for step, line in self.steps]
         open_ = {reference for is_failed, reference in pairs if is_failed}
+        # An edit that another reversal has taken out already.
+        forgotten = (self.objects[key] for key in self.forgotten)
+        edits = (line for line in forgotten if isinstance(line, Edited) and not line.left)
+        pairs += [(False, line.reference) for line in edits]
         return {reference for _, reference in pairs} - open_ - {line.reference for line in self.reported}
 
     def not_undone(self) -> list[str]:
@@ -81,21 +83,37 @@ class Undo(msgspec.Struct):
         on trial; it ``is_last`` when no other bundle of the host is. Raises ``OSError``.
         """
         failed = _failed(events)
-        waiting = self.waiting | {key_of(line) for step, line in self.steps.items() if step in failed}
+        waiting = self.waiting | {key_of(line) for step, line in self.steps if step in failed}
         owed = waiting | (set() if is_last else self.held)
         if passed:
             self.copies.keep(owed)
         else:
-            planned = {key_of(line) for line in (*self.steps.values(), *self.reported)} | self.forgotten
+            done = (*(line for _, line in self.steps), *self.reported)
+            planned = {key_of(line) for line in done} | self.forgotten
             self.copies.keep(self.copies.objects.keys() - (planned - waiting - self.held - {*touched}))
         return owed
 
 
-def is_decided(line: Object, declared: Declared) -> bool:
+def is_decided(line: Object, copies: TrialCopies, declared: Declared) -> bool:
     """Return whether declared resources decide alone about an object, whatever a trial has made of it."""
-    if isinstance(line, Changed):
-        return declared.part_in(line.path) in (decisions.Declared.WHOLE, decisions.Declared.PURGED)
+    if isinstance(line, Changed | Edited):
+        if declared.part_in(line.path) in (decisions.Declared.WHOLE, decisions.Declared.PURGED):
+            return True
+        return isinstance(line, Edited) and _is_needed(line, copies, declared)
     return line.reference in declared.names or declared.find_successor(line.reference) is not None
+
+
+def _is_needed(line: Edited, copies: TrialCopies, declared: Declared) -> bool:
+    with contextlib.suppress(OSError, ResourceError):
+        text = LocalSystem().read(line.path)
+        return bool(take_out(line, copies, text, parts_of(line.path, declared)).needed_by)
+    return False
+
+
+def parts_of(path: str, declared: Declared) -> list[tuple[str, Part]]:
+    """Return the declared edits of a file, each with its bundle."""
+    edits = declared.edits_of(path)
+    return [(bundle, Part(each.reference, each.type, each.properties)) for bundle, each in edits]
 
 
 def _failed(events: Iterable[Event]) -> set[str]:
@@ -113,15 +131,19 @@ class _Current(NamedTuple):
 class Planner:
     """Plans the steps for several journals at once."""
 
-    def __init__(self, declared: Declared, on_trial: Collection[str], state: Path, *, packages: bool) -> None:
+    def __init__(self, declared: Declared, state: Path, *, packages: bool) -> None:
         """``state`` is the state directory; ``packages``: packages that a trial has installed are removed."""
-        self._declared, self._on_trial, self._state = declared, on_trial, state
+        self._declared, self._state = declared, state
         self._packages = packages
         self._system = LocalSystem()
         self._planned: dict[str, _Current] = {}
         """The states that the steps lead to, by path."""
         self.steps: dict[str, Step] = {}
         """By reference."""
+        self.receipts: list[tuple[str, str, Receipt | None]] = []
+        """Files and references of edits, each with the receipt from before the trial; the newest trial first."""
+        self._edits: dict[str, list[tuple[str, Part]]] = {}
+        self._taken_out: list[tuple[Undo, Edited]] = []
 
     def plan(self, undos: list[Undo]) -> None:
         """Plan all steps. Paths below the state directory are Puller's own records, and are left out."""
@@ -134,7 +156,7 @@ class Planner:
 
     def _in_order(self, lines: list[tuple[Undo, Object]]) -> Iterator[tuple[Undo, Object]]:
         """The newest change first, so that a step for an older one replaces that for a newer one."""
-        noted = {id(line): line.noted for _, line in lines if isinstance(line, Changed | Was)}
+        noted = {id(line): line.noted for _, line in lines if isinstance(line, Changed | Was | Edited)}
         latest = 0
         ages = []
         for number, (_, line) in enumerate(
@@ -146,7 +168,13 @@ class Planner:
         return (lines[number] for number in order)
 
     def _plan_object(self, undo: Undo, line: Object) -> None:
-        action, step = self._path(undo, line) if isinstance(line, Changed) else self._resource(undo, line)
+        match line:
+            case Changed():
+                action, step = self._path(undo, line)
+            case Edited():
+                action, step = self._edit(undo, line)
+            case _:
+                action, step = self._resource(undo, line)
         match action:
             case Action.HOLD:
                 undo.held.add(key_of(line))
@@ -159,7 +187,7 @@ class Planner:
                     undo.forgotten.add(key_of(line))
             case _:
                 reference = str(step.reference)
-                undo.steps[reference] = line
+                undo.steps.append((reference, line))
                 self.steps.pop(reference, None)
                 self.steps[reference] = msgspec.structs.replace(step, bundle=undo.bundle)
 
@@ -195,12 +223,8 @@ class Planner:
             now, content = self._compare(undo.copies, line, became, current)
         except (OSError, PullerError):  # the step says why
             current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
-        merged = content
         part = self._declared.part_in(line.path)
         action = decisions.decide(undo.ending, _before(line), now, part)
-        is_shared = became is not None and became.is_shared and now in (Now.AS_TRIAL, Now.EDITED)
-        if is_shared and part is decisions.Declared.PART:
-            action, content = self._shared(undo, line, current, action, content)
         if action in (Action.HOLD, Action.FORGET, Action.REPORT):
             return action, None
         if action is Action.MERGE and content is None:
@@ -215,36 +239,69 @@ class Planner:
             return action, Step(
                 LeftFile, properties, line.subscribers, Phase.LATE if is_late else Phase.EARLY
             )
-        step = self._restoration(undo.copies, line, became, current, content)
-        return action, msgspec.structs.replace(step, base=merged)
+        return action, self._restoration(undo.copies, line, became, current, content)
 
-    def _shared(
-        self, undo: Undo, line: Changed, current: _Current, action: Action, merged: bytes | None
-    ) -> tuple[Action, bytes | None]:
-        """The action for a file with edits that are declared now: the edits that are in it stay, without a moment.
+    # Edits
 
-        Edits that the trial has made and a bundle on trial declares stay on the record.
-        """
-        edits = self._declared.edits_of(line.path)
-        base = merged
-        if base is None:
-            base = b"" if line.original.kind == ABSENT else undo.copies.text_of(line)
-        if base is None or not any(edit.properties.ensure != ABSENT for _, edit in edits):
-            return action, merged
-        from puller.resources.edits.plan import ask
-        from puller.resources.edits.text import Edited, Text
+    def _edit(self, undo: Undo, line: Edited) -> tuple[Action, Step | None]:
+        """The action for an edit; a step writes the file with all edits that are planned to be taken out."""
+        current, taken, is_copied = _Current(Original("unknown")), TakenOut(Now.FOREIGN), not line.lost
+        with contextlib.suppress(OSError, ResourceError):  # then the edit stays, and is reported
+            current = self._planned.get(line.path) or self._look(line.path)
+            if current.state.kind == ABSENT:
+                taken = TakenOut(Now.AS_BEFORE)
+            elif current.state.kind == "present" and is_copied:
+                data = self._system.read(line.path) if current.content is None else current.content
+                taken = take_out(line, undo.copies, data, self._edits_of(line.path))
+        before = Before.PRESENT if line.made is None else Before.ABSENT
+        before = Before.LEAVING if line.left else before if is_copied else Before.UNKNOWN
+        action = decisions.decide(undo.ending, before, taken.now, self._part_of(line, taken))
+        if action is not Action.HOLD and not (line.left and undo.ending is Ending.REPLACED):
+            self.receipts.append((line.file, line.reference, line.receipt))
+            if is_copied and action is not Action.REPORT:
+                self._taken_out.append((undo, line))
+        if action is not Action.MERGE:
+            return action, None
+        return action, self._written(line, current, taken.text)
 
-        data = self._system.read(line.path) if current.content is None else current.content
-        now, text, is_held = Text.of(data), Text.of(base), False
-        for bundle, edit in edits:
-            part = Part(edit.reference, edit.type, edit.properties)
-            if ask(part, now) is None and isinstance(asked := ask(part, text), Edited):
-                text, is_held = asked.text, is_held or bundle in self._on_trial
-        if is_held:
-            undo.held.add(line.path)
-        if text.data == data:
-            return (Action.HOLD if is_held else Action.FORGET), None
-        return Action.MERGE, bytes(text.data)
+    def _edits_of(self, path: str) -> list[tuple[str, Part]]:
+        if path not in self._edits:
+            self._edits[path] = parts_of(path, self._declared)
+        return self._edits[path]
+
+    def _part_of(self, line: Edited, taken: TakenOut) -> decisions.Declared:
+        """The part that declared resources have in what an edit has changed."""
+        part = self._declared.part_in(line.path)
+        if taken.needed_by or part is decisions.Declared.WHOLE:
+            return decisions.Declared.WHOLE
+        if part is decisions.Declared.PURGED:
+            return part
+        is_declared = line.reference in self._declared.names and line.made is None
+        return decisions.Declared.PART if is_declared else decisions.Declared.NOTHING
+
+    def _written(self, line: Edited, current: _Current, content: bytes | None) -> Step:
+        known = self.steps.get(f"file#{line.path}")
+        subscribers = tuple(dict.fromkeys((*line.subscribers, *(known.subscribers if known else ()))))
+        if content is None:
+            self._planned[line.path] = _Current(Original(ABSENT))
+            properties = FileProperties(name=line.path, ensure=str(ABSENT))
+            return Step(LeftFile, properties, subscribers, Phase.EARLY)
+        self._planned[line.path] = _Current(current.state, content)
+        original = RestoredProperties(
+            name=line.path, ensure="present", original=current.state, content=content
+        )
+        return Step(Restored, original, subscribers, Phase.EARLY)
+
+    def taken_out(self, events: Iterable[Event]) -> dict[str, list[Texts]]:
+        """Return the edits that are no longer in their files after a run, by path, the newest first."""
+        failed, result = _failed(events), dict[str, list[Texts]]()
+        for undo, line in self._taken_out:
+            if f"file#{line.path}" not in failed:
+                with contextlib.suppress(ResourceError):
+                    result.setdefault(line.path, []).append(texts_of(line, undo.copies))
+        return result
+
+    # States
 
     def _look(self, path: str) -> _Current:
         found = self._system.lstat(path)
@@ -340,6 +397,13 @@ class Planner:
                 self.steps[reference] = msgspec.structs.replace(step, phase=Phase.EARLY)
 
 
+def _was_there(line: Object) -> bool:
+    """Whether the object of a resource existed before the trial, as a file or a part of a file."""
+    if isinstance(line, Changed):
+        return line.original.kind != ABSENT and line.reference == f"file#{line.path}"
+    return isinstance(line, Edited) and line.made is None
+
+
 def _before(line: Changed) -> Before:
     if line.original.kind == ABSENT:
         return Before.ABSENT
@@ -364,6 +428,9 @@ def _sentence(line: Object) -> str:
         case Changed():
             why = f"it {line.lost}" if line.lost else "somebody else has changed it since, so it stays"
             return f"file#{line.path} was changed: {why}"
+        case Edited():
+            why = f"it {line.lost}" if line.lost else "the same lines were changed again, so they stay"
+            return f"{line.reference} has changed {line.path}: {why}"
         case Made():
             return f"{line.reference} was made, and stays"
         case _:

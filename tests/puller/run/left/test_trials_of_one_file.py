@@ -1,0 +1,272 @@
+"""Two bundles on trial edit one file: each trial takes out its own edits, in every order of the two endings."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from puller.run.left.merging import hunks_between, with_hunks, without_change
+from puller.run.left.trial_copies import Began, Edited, TrialCopies
+from puller.run.left.trial_edits import Texts, remove_from_others, texts_of
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
+
+MACHINE = "{{ facts.machine }}"
+FAILS = {"exec": [{"fails": {"command": "false"}}]}
+START = "# by hand\n[one]\nold = 1\n"
+
+
+def setting(name: str, key: str, value: str, section: str = "one") -> dict[str, Any]:
+    said = {"format": "ini", "section": section, "key": key, "value": value}
+    return {"setting": [{name: {"path": f"{MACHINE}/shared.ini", **said}}]}
+
+
+def line(name: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"line": [{name: {"path": f"{MACHINE}/shared.ini", "line": text, **more}}]}
+
+
+def block(name: str, content: str) -> dict[str, Any]:
+    return {"block": [{name: {"path": f"{MACHINE}/shared.ini", "content": content}}]}
+
+
+def changes(output: str, word: str) -> list[str]:
+    """The resources that a run changes, except for those that fail on purpose."""
+    lines = [each.split() for each in output.splitlines() if f" {word} ensure=" in each]
+    return [words[1] for words in lines if words[1] != "exec#fails"]
+
+
+class Story:
+    """A host with two bundles that have passed, and one file that both edit later."""
+
+    def __init__(self, host: Host, publisher: Publisher) -> None:
+        self.host, self.publisher = host, publisher
+        host.machine.mkdir()
+        self.shared = host.machine / "shared.ini"
+        self.shared.write_text(START)
+        self.numbers = {"a": 0, "b": 0}
+        host.configure(bundles=[{"name": "a"}, {"name": "b"}])
+        self.publish("a")
+        self.publish("b")
+        self.run()
+
+    def publish(self, name: str, *resources: dict[str, Any], removed: str = "absent") -> None:
+        self.numbers[name] += 1
+        own = {"content": "x", "mode": "0644", "owner": os.geteuid(), "group": os.getegid()}
+        listed = [{"file": [{f"{MACHINE}/of-{name}": own}]}, *resources]
+        manifest = json.dumps({"removed": removed, "resources": listed})
+        self.publisher.publish(f"{self.numbers[name]}.0.0", manifest, name=name, files={})
+
+    def run(self) -> str:
+        """A dry run and a run, which agree."""
+        predicted = changes(self.host.run("--noop").output, "would change")
+        output = self.host.run().output
+        assert changes(output, "changed") == predicted, output
+        return str(output)
+
+    def end(self, name: str, ending: str, edits: list[dict[str, Any]]) -> None:
+        match ending:
+            case "passes":
+                self.publish(name, *edits)
+                self.run()
+            case "is replaced":
+                self.publish(name)
+                self.run()
+            case _:
+                self.host.puller("rollback", name)
+        before = self.shared.read_text()
+        self.run()
+        assert self.shared.read_text() == before
+
+    def lines(self) -> list[str]:
+        return sorted(self.shared.read_text().splitlines())
+
+    def left(self) -> list[str]:
+        """The leftovers that Puller has made."""
+        left = [each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind", ())]
+        return [each["reference"] for each in left if each["made"]]
+
+
+@pytest.fixture
+def story(host: Host, publisher: Publisher) -> Story:
+    return Story(host, publisher)
+
+
+EDITS = {
+    "one setting": ([setting("a-k", "k", "1")], [setting("b-k", "k", "1")]),
+    "one line": ([line("a-l", "# both")], [line("b-l", "# both"), line("b-m", "# b")]),
+    "one block": ([block("x", "# both\n")], [block("x", "# both\n"), setting("b-k", "k", "1")]),
+    "a changed value": ([setting("a-old", "old", "2")], [setting("b-old", "old", "2")]),
+    "a new section": ([setting("a-k", "k", "1", "new")], [setting("b-m", "m", "1", "new")]),
+    "a removed line": (
+        [line("a-old", "# by hand", ensure="absent")],
+        [line("b-old", "# by hand", ensure="absent")],
+    ),
+    "a replaced line": (
+        [line("a-old", "# a", match="^# by hand")],
+        [setting("b-k", "k", "1"), block("b-x", "# b\n")],
+    ),
+}
+LINES = {
+    "one setting": (["k = 1"], ["k = 1"]),
+    "one line": (["# both"], ["# both", "# b"]),
+    "one block": (
+        ["# BEGIN puller x", "# both", "# END puller x"],
+        ["# BEGIN puller x", "# both", "# END puller x", "k = 1"],
+    ),
+    "a changed value": (["old = 2"], ["old = 2"]),
+    "a new section": (["", "[new]", "k = 1"], ["", "[new]", "m = 1"]),
+    "a removed line": ([], []),
+    "a replaced line": (["# a"], ["k = 1", "# BEGIN puller b-x", "# b", "# END puller b-x"]),
+}
+REPLACED = {
+    "a changed value": (["old = 1"], ["old = 1"]),
+    "a removed line": (["# by hand"], ["# by hand"]),
+    "a replaced line": (["# by hand"], []),
+}
+
+RECEIPTS = {"a changed value": "", "a removed line": "", "a replaced line": "b"}
+"""The bundles that have added a part of their own."""
+
+
+def expected(kind: str, bundles: set[str]) -> list[str]:
+    """The lines of the file if the trials of these bundles count."""
+    lines = START.splitlines()
+    for name, added, replaced in zip("ab", LINES[kind], REPLACED.get(kind, ([], [])), strict=True):
+        if name in bundles:
+            lines = [each for each in lines if each not in replaced]
+            lines += [each for each in added if each not in lines]
+    return sorted(lines)
+
+
+@pytest.mark.parametrize("kind", EDITS)
+@pytest.mark.parametrize("order", [*permutations("ab")], ids="-".join)
+@pytest.mark.parametrize("first", ["passes", "is replaced", "is rolled back"])
+@pytest.mark.parametrize("second", ["passes", "is replaced", "is rolled back"])
+def test_each_trial_takes_out_its_own_edits(
+    story: Story, kind: str, order: tuple[str, str], first: str, second: str
+) -> None:
+    """The trials begin in one run if the first one also ends first."""
+    edits = dict(zip("ab", EDITS[kind], strict=True))
+    for name in "ab":
+        story.publish(name, *edits[name], FAILS)
+        if order == ("b", "a"):
+            story.run()
+    story.run()
+    assert story.lines() == expected(kind, {"a", "b"})
+    counted = {"a", "b"}
+    for name, ending in zip(order, (first, second), strict=True):
+        counted -= set() if ending == "passes" else {name}
+        story.end(name, ending, edits[name])
+        assert story.lines() == expected(kind, counted), story.shared.read_text()
+    assert story.left() == []
+    assert not [*(story.host.state / "trials").glob("*/*")]
+    assert bool([*(story.host.state / "edits").glob("*")]) is bool(
+        counted.intersection(RECEIPTS.get(kind, "ab"))
+    )
+
+
+@pytest.mark.parametrize("ending", ["is replaced", "is rolled back"])
+def test_of_two_values_in_a_row_the_first_comes_back(story: Story, ending: str) -> None:
+    """The second trial has recorded the value of the first, which is over by then."""
+    story.publish("a", setting("a-old", "old", "2"), FAILS)
+    story.run()
+    story.publish("a", FAILS)
+    story.publish("b", setting("b-old", "old", "3"), FAILS)
+    story.run()
+    assert story.lines() == sorted(START.replace("old = 1", "old = 3").splitlines())
+    story.end("b", ending, [])
+    assert story.shared.read_text() == START
+
+
+def test_a_leftover_goes_with_the_trial_that_took_it(story: Story) -> None:
+    """Its bundle has left it, and wants it removed; the trial of another bundle declares it with its own words."""
+    story.publish("a", block("x", "# of a\n"))
+    story.run()
+    story.publish("a")
+    story.publish("b", block("x", "# of b\n"), FAILS, removed="keep")
+    story.run()
+    assert "# of b" in story.lines()
+    assert story.left() == []
+    story.end("b", "is rolled back", [])
+    assert story.shared.read_text() == START
+    assert story.left() == []
+
+
+def test_a_leftover_stays_with_the_bundle_that_passed(story: Story) -> None:
+    story.publish("a", block("x", "# of a\n"))
+    story.run()
+    story.publish("a")
+    story.publish("b", block("x", "# of b\n"), FAILS, removed="keep")
+    story.run()
+    story.end("b", "passes", [block("x", "# of b\n")])
+    assert "# of b" in story.lines()
+    story.publish("b")
+    story.run()
+    assert story.shared.read_text() == START
+    assert story.left() == []
+
+
+def test_lines_of_a_person_stay_beside_those_of_a_trial(story: Story) -> None:
+    story.publish("a", setting("a-k", "k", "1", "new"), setting("a-m", "m", "1", "new"), FAILS)
+    story.run()
+    story.shared.write_text(f"{story.shared.read_text()}p = 1\n")
+    story.publish("b", setting("b-k", "k", "1", "new"), FAILS)
+    story.run()
+    story.end("a", "is rolled back", [])
+    assert story.shared.read_text() == f"{START}\n[new]\nk = 1\np = 1\n"
+    story.end("b", "is rolled back", [])
+    assert "p = 1" in story.lines()
+    assert "k = 1" not in story.lines()
+
+
+# The rules alone
+
+TEXTS = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n"]), max_size=6).map(b"".join)
+
+
+@given(TEXTS, TEXTS)
+def test_hunks_lead_from_one_text_to_the_other(before: bytes, after: bytes) -> None:
+    assert with_hunks(before, hunks_between(before, after)) == after
+
+
+@given(TEXTS, TEXTS)
+def test_a_change_is_taken_back_once(before: bytes, after: bytes) -> None:
+    assert without_change(before, after, after) == (before, False)
+    assert without_change(before, after, before) == (before, False)
+
+
+@pytest.mark.parametrize(
+    ("before", "changed", "now", "result"),
+    [
+        ("a\nb\n", "a=2\nb\nc\n", "a=3\nb\nc\n", ("a=3\nb\n", True)),
+        ("a\n", "a\nx\n", "a\ny\n", ("a\ny\n", True)),
+        ("a\nb\n", "a\n", "a\nc\n", ("a\nb\nc\n", False)),
+    ],
+)
+def test_later_changes_of_a_line_stay(before: str, changed: str, now: str, result: tuple[str, bool]) -> None:
+    text, has_conflict = without_change(before.encode(), changed.encode(), now.encode())
+    assert (text.decode(), has_conflict) == result
+
+
+def test_an_edit_leaves_the_records_of_later_edits(tmp_path: Path) -> None:
+    first, second, third = b"# x\nold = 1\n", b"# x\nold = 2\n", b"# x\nold = 3\n"
+    journal = TrialCopies(tmp_path / "b", print)
+    journal.append(Began("2", "b"))
+    for reference, before, after in (("setting#k", second, third), ("line#l", third, third + b"l\n")):
+        hunks = tuple(hunks_between(before, after))
+        journal.append(Edited(reference, "/f", "b", hunks, journal.copy([before]), len(before)))
+    unchanged = journal.objects["line#l in /f by b"]
+    remove_from_others({"/f": [Texts(first, second)]}, [journal])
+    journal.close()
+    changed, other = TrialCopies(tmp_path / "b", print).objects.values()
+    assert isinstance(changed, Edited)
+    assert texts_of(changed, journal) == (first, third)
+    assert other == unchanged, "the lines around an edit need not be up to date"
