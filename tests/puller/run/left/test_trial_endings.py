@@ -15,6 +15,7 @@ import pytest
 from puller.resources.kernel import module_files
 from puller.resources.services import cron
 from puller.system.protocol import Attributes
+from tests.puller.run.left.simulated_tools import Tools
 
 if TYPE_CHECKING:
     from tests.conftest import Host, Publisher, WebServer
@@ -66,7 +67,15 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "kernel module": {"kernel_module": [{"foo": {"options": ["a=1"]}}]},
     "sysctl": {"sysctl": [{"vm.swappiness": {"value": 10, "path": f"{MACHINE}/sysctl.conf"}}]},
 }
-KINDS = [*OBJECTS]
+TOOLS = {
+    "package": {"package": [{"tool": {"provider": "apt"}}]},
+    "user": {"user": [{"joe": {"manage_home": False}}]},
+    "group": {"group": [{"web": {"gid": 5001}}]},
+    "mount": {"mount": [{"TOOLS/mnt/a": {"device": "tmpfs", "type": "tmpfs", "options": ["size=5m"]}}]},
+    "mount in fstab": {"mount": [{"TOOLS/mnt/a": {"device": "tmpfs", "type": "tmpfs", "ensure": "present"}}]},
+}
+"""Objects that are changed by tools, which are simulated."""
+KINDS = [*OBJECTS, *(pytest.param(kind, marks=pytest.mark.root) for kind in TOOLS)]
 
 
 class Story:
@@ -78,6 +87,17 @@ class Story:
         (host.machine / "cron.d").mkdir()
         (host.machine / "shared.ini").write_text(SHARED)
         (host.machine / "sysctl.conf").write_text("# by hand\n")
+        self.tools: Tools | None = None
+
+    def resource(self, kind: str) -> dict[str, Any]:
+        """Return the resource of a kind, with what it needs on this host."""
+        if kind in OBJECTS:
+            return OBJECTS[kind]
+        assert self.tools is not None
+        found: dict[str, Any] = json.loads(
+            json.dumps(TOOLS[kind]).replace("TOOLS", str(self.tools.directory))
+        )
+        return found
 
     def publish(self, version: str, *resources: dict[str, Any], name: str = "web", **more: Any) -> None:
         manifest = {"removed": "absent", "resources": [file(f"z-{name}", "z"), *resources], **more}
@@ -109,7 +129,7 @@ class Story:
             name = str(path.relative_to(self.machine))
             if content or not name.startswith(("etc", "proc")):
                 found[name] = (stat.S_IFMT(mode), content)
-        return found
+        return {**found, **(self.tools.picture() if self.tools else {})}
 
     def left(self) -> list[str]:
         left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
@@ -117,7 +137,13 @@ class Story:
 
 
 @pytest.fixture
-def story(host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> Story:
+def story(
+    host: Host,
+    publisher: Publisher,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> Story:
     monkeypatch.setattr(module_files, "ROOT", str(host.machine))
     monkeypatch.setattr(cron, "DIRECTORY", str(host.machine / "cron.d"))
     monkeypatch.setattr(cron, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
@@ -130,6 +156,9 @@ def story(host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> 
     found = Story(host, publisher)
     os.rename(f"{host.machine}.made/proc", host.machine / "proc")
     os.rmdir(f"{host.machine}.made")
+    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("kind") in TOOLS:
+        found.tools = Tools(tmp_path / "tools", monkeypatch)
+        host.configure(undo_packages=True)
     return found
 
 
@@ -137,15 +166,15 @@ def story(host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kind: str) -> None:
     story.publish("1")
     story.run()
-    story.publish("2", OBJECTS[kind], FAILS)
+    story.publish("2", story.resource(kind), FAILS)
     story.run(6)
     on_trial = story.picture()
-    story.publish("3", OBJECTS[kind])
+    story.publish("3", story.resource(kind))
     assert story.settle() == on_trial
     assert story.left() == []
     story.publish("4")
     after = story.settle()
-    story.publish("5", OBJECTS[kind])
+    story.publish("5", story.resource(kind))
     assert story.settle() == on_trial
     story.publish("6")
     assert story.settle() == after
@@ -156,7 +185,7 @@ def test_an_object_of_a_trial_goes_with_the_next_version(story: Story, kind: str
     story.publish("1")
     story.run()
     before = story.picture()
-    story.publish("2", OBJECTS[kind], FAILS)
+    story.publish("2", story.resource(kind), FAILS)
     story.run(6)
     story.publish("3")
     after = story.settle()
@@ -172,7 +201,7 @@ def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: s
     story.publish("1")
     story.run()
     before = story.picture()
-    story.publish("2", OBJECTS[kind], BAD if ending == "given up" else FAILS)
+    story.publish("2", story.resource(kind), BAD if ending == "given up" else FAILS)
     story.run(7 if ending == "given up" else 6)
     if ending == "rolled back":
         story.host.puller("rollback", "web")
@@ -183,7 +212,7 @@ def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: s
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> None:
-    story.publish("1", OBJECTS[kind])
+    story.publish("1", story.resource(kind))
     story.run()
     for version in ("2", "3"):
         story.publish(version, FAILS)
@@ -202,7 +231,7 @@ def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
 def test_a_leftover_of_a_trial_is_back_after_a_rollback(story: Story, kind: str, ending: str) -> None:
-    story.publish("1", OBJECTS[kind])
+    story.publish("1", story.resource(kind))
     story.run()
     before = story.picture()
     story.publish("2", BAD if ending == "given up" else FAILS)
