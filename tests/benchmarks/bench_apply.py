@@ -78,13 +78,10 @@ class Target:
 
 
 TARGETS = (
-    Target(200, "puller apply", "cf-agent -f", "wall", 0.8),
-    Target(10_000, "puller apply", "cf-agent -f", "wall", 0.25),
+    Target(200, "puller apply", "cf-agent -f", "processor", 0.75),
+    Target(10_000, "puller apply", "cf-agent -f", "processor", 0.15),
     Target(10_000, "puller apply", "cf-agent -f", "peak", 2.0),
-    Target(200, "puller run", "cf-agent", "wall", 1.6),
-    Target(200, "puller apply", "cf-agent -f", "processor", 0.55),
-    Target(200, "puller run", "cf-agent", "processor", 0.95),
-    Target(10_000, "puller apply", "cf-agent -f", "processor", 0.08),
+    Target(200, "puller run", "cf-agent", "processor", 1.3),
 )
 
 

@@ -1,8 +1,4 @@
-"""The job of ``puller hiera lookup``, once its options are known.
-
-Apart from click, whose import would be half of looking one key up: ``puller.cli`` comes here directly for a command
-line that is plainly right (``puller.cli.quick``).
-"""
+"""The job of ``puller hiera lookup``, once its options are known."""
 
 from __future__ import annotations
 

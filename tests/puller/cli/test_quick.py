@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from puller.cli.commands import run_click
-from puller.cli.hiera import asking, lookup
 from puller.cli.quick import find_job
 from puller.run import jobs
 
@@ -32,14 +31,6 @@ PLAIN = [
     "apply --config here.yaml web",
 ]
 
-LOOKUPS = [
-    "hiera lookup nginx::workers",
-    "hiera lookup a b DIR",
-    "hiera lookup a --environment DIR --no-system-facts",
-    "hiera lookup a b --environment DIR --facts FILE --facts FILE --fact c=d --format json",
-    "hiera lookup --format yaml a",
-]
-
 NOT_PLAIN = [
     "",
     "--help",
@@ -58,18 +49,7 @@ NOT_PLAIN = [
     "apply --facts no-such-file web",
     "apply -- web",
     "facts",
-    "hiera",
-    "hiera lookup",
-    "hiera keys",
-    "hiera lookup --help",
-    "hiera lookup -a --environment .",
-    "hiera lookup a --format text",
-    "hiera lookup a --environment no-such-directory",
-    "hiera lookup a --facts no-such-file",
-    "hiera lookup a --explain",
-    "hiera lookup a --merge deep",
-    "hiera lookup a --reveal",
-    "hiera lookup -- a",
+    "hiera lookup a",
 ]
 
 
@@ -99,28 +79,6 @@ def test_both_readings_of_a_plain_line_are_the_same(line: str, seen: list[Any], 
     assert quick == click
     # The path of a user's configuration is of a type of its own.
     assert [type(value) for value in quick.values()] == [type(value) for value in click.values()]
-
-
-@pytest.mark.parametrize("line", LOOKUPS)
-def test_both_readings_of_a_plain_lookup_are_the_same(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[Any] = []
-
-    def note(*arguments: Any, **named: Any) -> int:
-        given.append((arguments, named))
-        return 0
-
-    monkeypatch.setattr(asking, "find_values", note)
-    monkeypatch.setattr(lookup, "find_values", note)
-    (tmp_path / "file").touch()
-    arguments = line.replace("FILE", str(tmp_path / "file")).replace("DIR", str(tmp_path)).split()
-    job = find_job(arguments)
-    assert job is not None
-    job()
-    run_click(arguments)
-    quick, click = given
-    assert quick == click
 
 
 @pytest.mark.parametrize("line", NOT_PLAIN)
