@@ -1,22 +1,21 @@
-"""Regular expressions that come from outside, with an end.
+"""Regular expressions of authors, with limits.
 
-* One operation takes at most ``TIME_LIMIT`` of processor time, whatever its pattern: ``(a+)+$`` on forty letters would
-  otherwise take years, in one step that no budget of steps can interrupt.
-* A short text is searched here, under a timer: Python looks for signals while it matches. It may not do so for seconds
-  on a long text, and never does in other threads than the main one, so these are searched in a child process.
-* Stars in the names of files need neither: they become an expression without backtracking.
+* An operation takes at most ``TIME_LIMIT`` of processor time, and a few seconds in the worst case. Without a limit,
+  ``(a+)+$`` takes years on forty letters.
+* A timer interrupts the operation. Python checks for signals only after some thousand steps, and one step of ``[ab]*``
+  passes over the whole text. So patterns that repeat something, from any place of the text, are refused for texts
+  longer than ``REPETITION_LIMIT``.
+* Signals arrive in the main thread only, so this module must be used in the main thread.
+* Globs require neither limit. ``starred`` makes an expression without backtracking.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import threading
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from hiera.errors import LimitError
 from hiera.limits import meter
@@ -24,20 +23,18 @@ from hiera.limits import meter
 TIME_LIMIT: Final = 1.0
 """Seconds of processor time for one operation."""
 
+REPETITION_LIMIT: Final = 50_000
+"""Characters of a text for patterns with ``*``, ``+`` or ``{``. ``[ab]*c`` is stopped after four seconds on so many."""
+
 _AGAIN: Final = 0.05  # seconds of processor time until the timer rings again
-_SHORT: Final = 10_000  # characters; a pattern that is quadratic in them takes a twentieth of a second
 _SHOWN: Final = 60  # characters of a pattern in a message
 
 _Answer = TypeVar("_Answer")
 
 
 def bounded(pattern: re.Pattern[str], text: str, operation: Callable[[], _Answer]) -> _Answer:
-    """``operation()``, which matches ``pattern`` with ``text`` and does nothing else.
-
-    Its answer, and what it raises, may come from a child process: plain values and exceptions with plain arguments.
-    Raises LimitError when it takes too long.
-    """
-    return _bounded(text, operation, lambda: _quoted(pattern.pattern))
+    """Return the result of ``operation``, which matches ``pattern`` with ``text``. Raise ``LimitError``."""
+    return _bounded([pattern], text, operation, lambda: _quoted(pattern.pattern))
 
 
 def is_found(pattern: re.Pattern[str], text: str) -> bool:
@@ -54,7 +51,7 @@ def find_first(patterns: Sequence[re.Pattern[str]], text: str) -> int | None:
     def search() -> int | None:
         return next((number for number, pattern in enumerate(patterns) if pattern.search(text)), None)
 
-    return _bounded(text, search, lambda: f"one of {len(patterns)} patterns") if patterns else None
+    return _bounded(patterns, text, search, lambda: f"one of {len(patterns)} patterns") if patterns else None
 
 
 def starred(pieces: Iterable[str | None]) -> str:
@@ -78,14 +75,25 @@ class _TooLongError(Exception):
     """The time is over."""
 
 
-def _bounded(text: str, operation: Callable[[], _Answer], what: Callable[[], str]) -> _Answer:
+def _bounded(
+    patterns: Sequence[re.Pattern[str]], text: str, operation: Callable[[], _Answer], what: Callable[[], str]
+) -> _Answer:
+    if len(text) > REPETITION_LIMIT and any(_repeats_anywhere(pattern) for pattern in patterns):
+        limits = f"at most {REPETITION_LIMIT} are possible with *, + or {{ unless it begins with ^"
+        raise LimitError("", f"{what()} is tried on {len(text)} characters, {limits}")
     try:
-        if len(text) <= _SHORT and threading.current_thread() is threading.main_thread():
-            return _under_timer(operation)
-        return _from_child(operation)
+        return _under_timer(operation)
     except _TooLongError:
         sentence = f"took more than {TIME_LIMIT:g} s on {len(text)} characters"
         raise LimitError("", f"{what()} {sentence}") from None
+
+
+def _repeats_anywhere(pattern: re.Pattern[str]) -> bool:
+    """Return whether a repetition may begin at each character of a text, which takes quadratic time."""
+    is_anchored = pattern.pattern.startswith("^") and "|" not in pattern.pattern
+    if is_anchored and not pattern.flags & re.MULTILINE:
+        return False
+    return not {"*", "+", "{"}.isdisjoint(pattern.pattern)
 
 
 def _quoted(pattern: str) -> str:
@@ -123,57 +131,4 @@ def _is_ours(frame: FrameType | None, operation: Callable[[], object]) -> bool:
     return frame is not None and (
         frame.f_code is getattr(operation, "__code__", None)
         or frame.f_globals.get("__name__", "").startswith("hiera.")
-    )
-
-
-def _from_child(operation: Callable[[], _Answer]) -> _Answer:
-    """The answer of ``operation`` in a copy of this process, which the kernel ends when its time is over."""
-    import pickle  # long texts are rare
-
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        # Of forking beside threads: the child does nothing that other threads may hold.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        _answer(operation, writer)
-    try:
-        os.close(writer)
-        with open(reader, "rb") as stream:
-            answer = stream.read()
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        _, status = os.waitpid(child, 0)
-    if not answer:
-        _raise_end(status)
-    value, error = pickle.loads(answer)  # noqa: S301  from a copy of ourselves
-    if error is not None:
-        raise error
-    return value  # type: ignore[no-any-return]  # what operation returns
-
-
-def _answer(operation: Callable[[], Any], writer: int) -> NoReturn:
-    """In the child: write the answer, or end by the signal of the timer."""
-    import pickle
-
-    try:
-        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_VIRTUAL, TIME_LIMIT)
-        try:
-            answer = pickle.dumps((operation(), None))
-        except Exception as error:  # noqa: BLE001  raised again in the parent
-            answer = pickle.dumps((None, error))
-        with open(writer, "wb") as stream:
-            stream.write(answer)
-    finally:
-        os._exit(0)  # nothing of the parent's is flushed, removed or closed here
-
-
-def _raise_end(status: int) -> NoReturn:
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGVTALRM:
-        raise _TooLongError
-    raise LimitError(
-        "", "a regular expression could not be searched for: its process ended without an answer"
     )
