@@ -107,8 +107,8 @@ class Log:
 
 def _level_of(event: Event) -> Level:
     if event.unmet_requirements:
-        return Level.NOTICE if event.reversal else Level.ERROR  # a leftover stays until the run succeeds
-    if event.notes and event.state is State.STABLE:
+        return Level.INFO if event.reversal else Level.ERROR  # a leftover stays, with an entry of its own
+    if event.notes and event.state is State.STABLE and not event.reversal:
         return Level.NOTICE  # a note is a warning, which most runs would not print with a stable resource
     return _LEVEL_OF[event.state] if event.reached else Level.WARN
 

@@ -13,12 +13,14 @@ from puller.errors import ManifestError, PullerError, UsageError
 from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
+from puller.reporting.fields import MessageId
 from puller.reporting.phases import Phase
 from puller.reporting.report import BundleReport, Event, partial_sentence
 from puller.resources.remote import fetch_url
 from puller.run.application import Means, read_manifest
 from puller.run.enforcement import Choice, Enforcement
 from puller.run.exported import ExportedValues
+from puller.run.left.leftovers import Leftovers
 from puller.run.site import Offer
 
 
@@ -240,6 +242,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
             return None
         with self.means.problems.remembering():
             leftovers.after(applied.events)
+        self._log_staying(leftovers)
         if catalog.is_partial:
             applied_of = partial_sentence(len(catalog.order), len(catalog.declarations))
             self.means.problems.log.notice(applied_of)
@@ -247,6 +250,14 @@ class Reconciliation(msgspec.Struct, frozen=True):
         for note in [*warnings, *applied.notes]:
             self.means.problems.warn(note)
         return whole, applied
+
+    def _log_staying(self, leftovers: Leftovers) -> None:
+        """Log each leftover that stays once, and again if the reason is another one."""
+        while leftovers.staying:
+            bundle, reference, reason = leftovers.staying.pop(0)
+            sentence = f"{reference} is left behind: {reason}"
+            kind = MessageId.RESOURCE_SKIPPED
+            self.means.problems.log.notice(sentence, kind=kind, bundle=bundle, resource=reference)
 
     def _settings(self, catalog: HostCatalog) -> Settings:
         """The settings of the engine; that a bundle on trial has come to its first resource is put on record."""

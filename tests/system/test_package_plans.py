@@ -458,6 +458,16 @@ def test_the_configuration_of_dnf_hides_no_plan(fedora: Distribution, setting: s
     expect(fedora, OF_DNF["dependents"])
 
 
+@pytest.mark.parametrize("setting", ["color=always", "debuglevel=0"])
+def test_the_configuration_of_dnf_hides_no_newer_version(fedora: Distribution, setting: str) -> None:
+    fedora.do("install tool-0:2.0-1 python3.11-3.11.1-1")
+    fedora.configure(setting)
+    manager = Dnf()
+    assert manager.candidate(fedora.job(), "tool") == "1:0.9-1"
+    assert manager.candidate(fedora.job(), "python3.11") == "3.11.2-1"
+    assert manager.available(fedora.job(), "python3.11") == ["3.11.1-1", "3.11.2-1"]
+
+
 def test_the_language_of_the_caller_hides_no_plan(
     fedora: Distribution, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,7 +189,10 @@ def _left(left: Unconfigured) -> dict[str, Any]:
 
 def _left_behind(resources: Sequence[Left]) -> dict[str, Any]:
     """The resources that nobody manages any more, where there are any."""
-    found = [{"reference": one.reference, "made": one.made, "since": one.since} for one in resources]
+    found = [
+        {"reference": one.reference, "made": one.made, "since": one.since, "stays": one.stays}
+        for one in resources
+    ]
     return {"left_behind": found} if found else {}
 
 
@@ -294,6 +297,8 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
         origin = "made by Puller" if one["made"] else "there before Puller came"
         since = shown(parse_moment(one["since"]))
         say(f"  {one['reference']} is left behind since {since}, and was {origin}")
+        if one["stays"]:
+            say(f"    {one['stays']}")
 
 
 def _left_line(left: dict[str, Any]) -> str:

@@ -34,6 +34,7 @@ _FILE_FORMAT = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 _INSTALLED_FORMAT = _FILE_FORMAT.replace("\\n", "\\t[%{PROVIDENAME} ]\\n")
 # With a line end of its own: dnf 4 adds one, dnf 5 does not.
 _AVAILABLE_FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\n"
+_PLAIN = "--setopt=color=never"
 _UPDATES_AVAILABLE = 100  # exit code of check-update
 _SOURCES = ("src", "nosrc")
 _NOT_FETCHED = re.compile("cache-only.*no cache", re.IGNORECASE)
@@ -202,7 +203,7 @@ class Dnf(Manager):
 
     def _query(self, job: Job, arguments: Sequence[str], names: Sequence[str]) -> Completed:
         # Noop downloads nothing; it takes what dnf has.
-        options = ("dnf", "-q", *(("--cacheonly",) if job.noop else ()))
+        options = ("dnf", "-q", _PLAIN, *(("--cacheonly",) if job.noop else ()))
         packages = [rpm_name(name) for name in names]
         return self._with_packages(job.query, (*options, *arguments), packages)
 
@@ -265,7 +266,10 @@ class Dnf(Manager):
     def _list_updates(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Record]]:
         # check-update and not repoquery, which does not regard the priorities of repositories.
         completed = self._query(job, ("check-update",), names)
-        updates = parse_updates(output("dnf check-update", completed, (0, _UPDATES_AVAILABLE)))
+        text = output("dnf check-update", completed, (0, _UPDATES_AVAILABLE))
+        updates = parse_updates(text)
+        if completed.exit_code == _UPDATES_AVAILABLE and not updates and not _OBSOLETING.search(text):
+            raise ResourceError("the output of dnf check-update is not understood: it has no updates")
         return _for_names(updates, names)
 
     def _list_available(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Record]]:

@@ -65,8 +65,10 @@ class InstallSections:
         if "@" in unit:
             names.append(f"{unit.partition('@')[0]}@.{unit.rpartition('.')[2]}")
         candidates = [f"{directory}/{name}" for name in names for directory in self._directories]
-        texts = (self._read(path) for path in filter(None, [fragment, *candidates]))
-        yield from [text for text in texts if text is not None][:1]
+        for path in filter(None, [fragment, *candidates]):
+            if (text := self._read(path)) is not None:
+                yield text
+                break
         drop_ins = {
             name: f"{directory}/{name}"
             for directory in reversed([f"{path}.d" for path in candidates])

@@ -91,6 +91,8 @@ class Leftovers:
         self._restored: set[str] = set()
         self._applied = _Applied()
         self._is_partial = False
+        self.staying: list[tuple[str, str, str]] = []
+        """Bundle, reference and reason of each object that stays although it was to go, if the reason is a new one."""
         self.observer: Changes | None = None
         """For the engine that applies the catalog that ``before`` has returned."""
 
@@ -212,6 +214,7 @@ class Leftovers:
             return
         self._keep_restored()
         self._remove_from_others(events)
+        self._explain(events)
         done = self._done(events)
         on_trial = self._on_trial
         for name, undo in self._undos.items():
@@ -278,6 +281,33 @@ class Leftovers:
                 _kept(one) if one.reference in restored else one for one in self._leaving.get(name, ())
             ]
 
+    def _explain(self, events: Sequence[Event]) -> None:
+        """Remember why objects stay that were to go. Note each reason that the last run did not have."""
+        is_to_go = any(left.is_to_go for each in self._leaving.values() for left in each)
+        if not is_to_go and not self._steps:
+            return
+        from puller.run.left.removals import reasons, why_unplanned
+
+        found = reasons(self._steps, events)
+        for step in self._steps:
+            if not step.is_leftover and (reason := found.get(str(step.reference))):
+                self.staying.append((step.bundle, str(step.reference), reason))
+
+        def explained(bundle: str, left: Left) -> Left:
+            reason = ""
+            if left.is_to_go and left.reference in found:
+                reason = found[left.reference]
+            elif left.is_to_go:
+                is_planned = any(step.reference == left.reference for step in self._steps)
+                reason = left.stays if is_planned else why_unplanned(left, self._declared)
+            if reason and reason != left.stays:
+                self.staying.append((bundle, left.reference, reason))
+            return msgspec.structs.replace(left, stays=reason)
+
+        self._leaving = {
+            bundle: [explained(bundle, left) for left in each] for bundle, each in self._leaving.items()
+        }
+
     def passed(self, name: str) -> None:
         """A bundle has passed: there is nothing to go back to."""
         if self._is_partial:  # which has undone nothing
@@ -293,4 +323,4 @@ class Leftovers:
 
 
 def _kept(left: Left) -> Left:
-    return msgspec.structs.replace(left, removed=False)
+    return msgspec.structs.replace(left, removed=False, stays="")

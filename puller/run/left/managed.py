@@ -45,6 +45,8 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the version that declared it last wants it taken away."""
     subscribers: tuple[str, ...] = ()
     """The resources that were refreshed when it changed."""
+    stays: str = ""
+    """Why the last run has not removed it, although it is to go. Empty if it was removed, or is not to go."""
     gone: bool = False
     """It was taken away by a bundle on trial: if that is given up, it comes back, and is as made as it was."""
     taken: bool = False

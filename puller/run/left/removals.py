@@ -77,6 +77,36 @@ def removal(reference: str, subscribers: Sequence[str] = (), phase: Phase = Phas
     return Step(remover, remover.properties_type(name=name, ensure=str(ABSENT)), subscribers, phase)
 
 
+def reasons(steps: Iterable[Step], events: Iterable[Event]) -> dict[str, str]:
+    """Return why the objects of steps stay, by reference. Empty for those that are gone or as they were."""
+    planned = {str(step.reference) for step in steps}
+    return {
+        event.reference: _why_not_removed(event)
+        for event in events
+        if event.reversal and event.reached and event.reference in planned
+    }
+
+
+def why_unplanned(left: Left, declared: Declared) -> str:
+    """Return why a leftover that is to go has no step."""
+    step = removal(left.reference)
+    if step is None:
+        return f"the type {left.reference.partition('#')[0]} cannot be used, so it stays"
+    if _is_in_use(step, declared):
+        return "a declared resource is at its path, above it or below it, so it stays"
+    return ""  # another step takes it back
+
+
+def _why_not_removed(event: Event) -> str:
+    if event.unmet_requirements:
+        return f"{', '.join(event.unmet_requirements)} did not succeed, so it stays"
+    if event.state is State.FAILED:
+        return f"it cannot be removed: {', '.join(event.errors)}"
+    if event.state is State.SKIPPED:
+        return event.skip_reason
+    return "; ".join(event.notes) if event.final_ensure != ABSENT and not event.noop else ""
+
+
 def _is_in_use(step: Step, declared: Declared) -> bool:
     """Whether it is at, above or below what is declared."""
     alone = step.type.fills(step.properties)  # what it removes there is what it has put there

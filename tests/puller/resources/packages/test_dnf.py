@@ -171,3 +171,12 @@ def test_the_locks_of_both_generations_are_read() -> None:
         "Package name: lib-x11\nevr = 1:2.0-3\n"
     )
     assert parse_locks(fourth) == parse_locks(fifth) == {"tool", "lib-x11"}
+
+
+@pytest.mark.parametrize("text", ["", "\x1b[1mtool.x86_64\x1b[0m  2.0-1  local\n", "Aktualisierungen: 1\n"])
+def test_updates_that_are_not_understood_are_an_error(
+    fedora: Fedora, job: NewJob, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(fedora, "check_update", lambda names: Completed(100, None, False, text, "", 0.1))
+    with pytest.raises(ResourceError, match="output of dnf check-update is not understood"):
+        Dnf().candidate(job(fedora, "tool"), "tool")

@@ -72,11 +72,13 @@ def test_it_is_taken_away_where_nothing_in_it_is_anybodys(
     git(host.machine / "committed", "commit", "--quiet", "--allow-empty", "--message", "by hand")
     below = '  - file: [{"{{ facts.machine }}/below/conf": {content: x, owner: 0, group: 0, mode: "0644"}}]\n'
     publisher.publish("2.0.0", "removed: absent\n" + story(0, below.replace(" 0,", ' "{{ facts.uid }}",')))
-    assert host.run().status == 0, host.run().output
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
     assert {name for name in names if (host.machine / name).exists()} == {*names} - {"clean"}
-    output = host.run().output  # without -v: the notes are warnings
-    assert "it has local changes in file, so it stays" in output
-    assert "it has files that are not of its commit: upload, so it stays" in output
+    for output in (outcome.output, host.puller("status").output):
+        assert "it has local changes in file, so it stays" in output
+        assert "it has files that are not of its commit: upload, so it stays" in output
+    assert "so it stays" not in host.run().output, "the log has the reasons once"
 
 
 def test_credentials_are_shown_nowhere(host: Host, publisher: Publisher) -> None:

@@ -34,6 +34,12 @@ def left(host: Host) -> dict[str, bool]:
     return {one["reference"].replace(f"{host.machine}/", ""): one["made"] for one in found}
 
 
+def stays(host: Host) -> dict[str, str]:
+    """Why leftovers stay, by short reference."""
+    found = host.status()["bundles"][0].get("left_behind", [])
+    return {one["reference"].replace(f"{host.machine}/", ""): one["stays"] for one in found}
+
+
 def has(host: Host, name: str) -> bool:
     return os.path.lexists(host.machine / name)
 
@@ -106,10 +112,43 @@ def test_a_directory_that_others_have_put_something_into_stays_until_that_is_gon
     assert host.run().status == 0
     assert has(host, "conf.d/theirs")
     assert left(host) == {"file#conf.d": True}
+    assert stays(host) == {"file#conf.d": "it is not empty, so it stays"}
     (host.machine / "conf.d/theirs").unlink()
     assert host.run().status == 0
     assert not has(host, "conf.d")
     assert left(host) == {}
+
+
+def test_the_reason_of_a_leftover_is_logged_once(extended: Any, publisher: Publisher) -> None:
+    host = extended("absent")
+    (host.machine / "conf.d/theirs").touch()
+    sentence = f"file#{host.machine}/conf.d is left behind: it is not empty, so it stays"
+    assert [host.run().output.count(sentence) for _ in range(3)] == [1, 0, 0]
+    assert "    it is not empty, so it stays\n" in host.puller("status").output
+    publisher.publish("3.0.0", files("absent", "  - exec: [{broken: {command: 'false'}}]\n"))
+    other = f"file#{host.machine}/conf.d is left behind: exec#broken did not succeed, so it stays"
+    assert [host.run().output.count(other) for _ in range(2)] == [1, 0]
+    assert stays(host) == {"file#conf.d": "exec#broken did not succeed, so it stays"}
+    publisher.publish("4.0.0", files("absent"))
+    assert host.run().output.count(sentence) == 1
+    (host.machine / "conf.d/theirs").unlink()
+    assert host.run().status == 0
+    assert stays(host) == {}
+
+
+def test_a_leftover_above_a_declared_path_has_a_reason(extended: Any, publisher: Publisher) -> None:
+    host = extended("absent")
+    publisher.publish("3.0.0", files("absent", '      - "{{ facts.machine }}/conf.d/new": {content: "x"}\n'))
+    reason = "a declared resource is at its path, above it or below it, so it stays"
+    outputs = [host.run("--noop").output, host.run().output, host.run().output]
+    assert [output.count(f"conf.d is left behind: {reason}") for output in outputs] == [1, 1, 0]
+    assert stays(host) == {"file#conf.d": reason}
+
+
+def test_a_kept_leftover_has_no_reason(extended: Any) -> None:
+    host = extended("keep")
+    assert "is left behind: " not in host.run().output
+    assert set(stays(host).values()) == {""}
 
 
 def test_a_resource_says_otherwise_than_its_manifest(host: Host, publisher: Publisher) -> None:
