@@ -18,7 +18,9 @@ BundleError
 * StoreError          the local store of this machine: disk full, permission, corruption
 """
 
-from bundles.masking import mask_urls
+from foundation.formatting import text_of
+from foundation.masking import mask_urls
+from foundation.problems import Location, Problem, ProblemCode
 
 
 def reason_of(error: BaseException) -> str:
@@ -27,29 +29,50 @@ def reason_of(error: BaseException) -> str:
 
 
 class BundleError(Exception):
-    """Base of all errors of this package; ``str()`` is a sentence of the form *where: what*.
+    """Base of all errors of this package. ``str()`` formats its problem: *where: what*.
 
-    Neither part shows the user information or the query of a URL.
+    ``where`` is the file, the URL or the part of a document. Neither part shows the user name, the password or the
+    query of a URL.
     """
 
-    def __init__(self, where: str, what: str) -> None:
+    code = ProblemCode.INTERNAL_ERROR
+    """The code if ``raise`` gives none."""
+
+    def __init__(self, where: str, what: str, *, code: ProblemCode | None = None, hint: str = "") -> None:
         # Here, and not where errors are shown: then none of them can be forgotten.
         where, what = mask_urls(where), mask_urls(what)
-        super().__init__(f"{where}: {what}" if where else what)
+        super().__init__(where, what)
         self.where = where
         self.what = what
+        self.code = code or type(self).code
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return text_of(self.problems[0])
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problem as a value."""
+        location = Location(self.where)
+        return (Problem(code=self.code, message=self.what, location=location, hint=self.hint),)
 
 
 class TransportError(BundleError):
     """The network or the server failed; nothing is known to be wrong with what is published."""
 
+    code = ProblemCode.NETWORK_FAILURE
+
 
 class NotFoundError(TransportError):
     """The server says that there is no such file."""
 
+    code = ProblemCode.FILE_NOT_FOUND
+
 
 class OversizeError(TransportError):
     """More bytes than the file may have; nothing beyond the limit was read."""
+
+    code = ProblemCode.OVERSIZED_FILE
 
 
 class UnchangedError(TransportError):
@@ -59,6 +82,8 @@ class UnchangedError(TransportError):
 class TrustError(BundleError):
     """Bytes or metadata that are not what enough trusted keys signed."""
 
+    code = ProblemCode.UNTRUSTED_CONTENT
+
 
 class SignatureError(TrustError):
     """A length, hash, signature or threshold does not hold."""
@@ -67,34 +92,52 @@ class SignatureError(TrustError):
 class ExpiredError(TrustError):
     """Metadata whose signed expiry is in the past."""
 
+    code = ProblemCode.METADATA_EXPIRED
+
 
 class RollbackError(TrustError):
     """A version older than the one already trusted, or the same version with other content."""
+
+    code = ProblemCode.METADATA_ROLLBACK
 
 
 class FormatError(BundleError):
     """Not understood: an unknown format version, or not a document of the kind expected."""
 
+    code = ProblemCode.UNKNOWN_FORMAT
+
 
 class UnpackError(FormatError):
     """An archive that the strict unpacker refuses."""
+
+    code = ProblemCode.INVALID_ARCHIVE
 
 
 class PublishError(BundleError):
     """A publisher's command that is refused before anything is written."""
 
+    code = ProblemCode.PUBLISH_REFUSED
+
 
 class KeyFileError(PublishError):
     """A signing key that cannot be read or used."""
+
+    code = ProblemCode.UNUSABLE_KEY
 
 
 class TokenError(KeyFileError):
     """A signing key in a hardware token or a key service that cannot be used now."""
 
+    code = ProblemCode.UNAVAILABLE_TOKEN
+
 
 class SettingsError(BundleError):
     """The configuration or the trust anchor of this machine cannot be used."""
 
+    code = ProblemCode.INVALID_CONFIGURATION
+
 
 class StoreError(BundleError):
     """The store on this machine could not be read or written."""
+
+    code = ProblemCode.STORE_FAILURE

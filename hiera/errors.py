@@ -10,80 +10,191 @@ HieraError
 * LimitError          input that is too deep, too large or never ends
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Self
+
+import msgspec
+
+from foundation.formatting import place_text, text_of
+from foundation.problems import NOWHERE, DependsOn, Location, Problem, ProblemCode
+from foundation.suggestions import nearest
 
 
 class HieraError(Exception):
-    """Base of all errors of this package; ``str()`` is a sentence of the form *where: what*.
+    """Base of all errors of this package. ``str()`` formats its problem.
 
-    ``where`` is a file with line (and column) or a path of keys; it may be empty while the error travels to
-    the place that knows it, which adds it with ``at``. ``keys`` leads from the value that was worked on to
-    the part of it that is wrong; ``under`` adds to it in the same manner.
+    ``where`` is the place: a location in a file, a path of keys, or an expression. It may be empty until a caller that
+    knows the place adds it with ``at``. ``keys`` leads from the resolved value to the part that is wrong, and ``under``
+    extends it.
     """
 
-    def __init__(self, where: str, what: str) -> None:
+    code = ProblemCode.LOOKUP_FAILS
+    """The code if ``raise`` gives none."""
+
+    def __init__(
+        self,
+        where: str | Location,
+        what: str,
+        *,
+        code: ProblemCode | None = None,
+        name: str = "",
+        hint: str = "",
+        depends_on: DependsOn | None = None,
+    ) -> None:
         super().__init__(where, what)
-        self.where = where
+        self.location = where if isinstance(where, Location) else NOWHERE
+        self.where = str(where)
         self.what = what
         self.keys: tuple[str | int, ...] = ()
+        self.code = code or type(self).code
+        self.name = name
+        self.hint = hint
+        self.source = ""
+        """The innermost expression that raised the error."""
+        self._depends_on = depends_on
+        self._reads: Callable[[str], DependsOn] | None = None
+        self._context = "" if isinstance(where, Location) else where
+        self._related: tuple[Location, ...] = ()
         self._is_placed = False
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}" if self.where else self.what
+        return "\n".join(map(text_of, self.problems))
+
+    @property
+    def depends_on(self) -> DependsOn:
+        """Why another host may not have the problem. The values that the expression reads decide, by default."""
+        if self._depends_on is not None:
+            return self._depends_on
+        # Only for a message, as the expression is parsed again: a hierarchy has missing facts in every run.
+        return self._reads(self.source) if self._reads is not None else DependsOn.NOTHING
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problem as a value."""
+        return (
+            Problem(
+                code=self.code,
+                message=": ".join(filter(None, (self._context, self.what))),
+                location=self.location,
+                name=self.name,
+                hint=self.hint,
+                related=self._related,
+                depends_on=self.depends_on,
+            ),
+        )
 
     def under(self, key: str | int) -> Self:
-        """Note that what is wrong stands below ``key``; returns itself, for ``raise``."""
+        """Note that the mistake is below ``key``. Returns itself, for ``raise``."""
         self.keys = (key, *self.keys)
         return self
 
-    def at(self, where: str) -> Self:
-        """Put ``where`` in front of what is already known about the place; returns itself, for ``raise``."""
-        self.where = ": ".join(part for part in (where, self.where) if part)
+    def at(self, where: str | Location) -> Self:
+        """Put ``where`` in front of the known place. Returns itself, for ``raise``."""
+        self.where = ": ".join(part for part in (str(where), self.where) if part)
+        if not where:
+            return self
+        if self.location != NOWHERE:  # of an inner text, such as one that a filter reads
+            self._related = (*self._related, self.location)
+            self._context = ": ".join(part for part in (place_text(self.location), self._context) if part)
+            self.location = NOWHERE
+        if isinstance(where, Location):
+            self.location = where
+        else:
+            self._context = ": ".join(part for part in (where, self._context) if part)
+        return self
+
+    def of_expression(self, source: str, reads: Callable[[str], DependsOn]) -> Self:
+        """Note the expression that raised the error, unless an inner one did. Returns itself, for ``raise``.
+
+        ``reads`` gives why an expression may have another value on another host.
+        """
+        if not self.source:
+            self.source, self._reads = source, reads
+        return self
+
+    def depending(self, on: DependsOn) -> Self:
+        """Note why another host may not have the problem. Returns itself, for ``raise``."""
+        self._depends_on = on
         return self
 
     def beside(self, place: str) -> Self:
-        """Name the place in data behind what is wrong, unless one is named already; returns itself, for ``raise``."""
-        if place and not self._is_placed and "(file: " not in self.what:
+        """Name the place in data behind the message, unless it is named already. Returns itself, for ``raise``."""
+        if place and not self._is_placed:
             self.what = f"{self.what} ({place})"
         self._is_placed = True
         return self
+
+    def placed(self) -> Self:
+        """Note that the message names its file already. Returns itself, for ``raise``."""
+        self._is_placed = True
+        return self
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the message names its file."""
+        return self._is_placed
 
 
 class DocumentError(HieraError):
     """A document that cannot be read, or whose shape is not what its place wants."""
 
+    code = ProblemCode.INVALID_DOCUMENT
+
 
 class ExpressionError(HieraError):
     """An expression that cannot be compiled, or that fails while it runs."""
 
+    code = ProblemCode.EXPRESSION_FAILS
+
 
 class UndefinedError(ExpressionError):
-    """A fact, key or name that an expression asks for and that does not exist.
+    """A fact, key or name that an expression reads and that does not exist.
 
-    ``among`` are the names that do exist; they are looked at only when somebody wants to read the message,
-    because a missing fact is an everyday thing in a hierarchy, and naming all facts can be slow.
+    ``among`` are the names that do exist. They are read only for a message, because a hierarchy asks for missing facts
+    all the time, and listing all facts can be slow.
     """
 
-    def __init__(self, where: str, what: str, name: object = None, among: Iterable[object] = ()) -> None:
-        super().__init__(where, what)
-        self.name = name
+    def __init__(
+        self,
+        where: str,
+        what: str,
+        name: object = None,
+        among: Iterable[object] = (),
+        *,
+        code: ProblemCode | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(where, what, code=code, name="" if name is None else str(name), hint=hint)
         self.among = among
+        self._is_code_known = code is not None
+        if code is ProblemCode.UNKNOWN_NAME:
+            self._depends_on = DependsOn.NOTHING  # no host has a name that the language lacks
 
-    def __str__(self) -> str:
-        # Slow to import, and most errors of this kind are never shown: an entry of a hierarchy does not match.
-        from difflib import get_close_matches
-
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problem, with the similar names."""
         try:
-            similar = get_close_matches(str(self.name), map(str, self.among), n=3)
+            similar = nearest(self.name, map(str, self.among))
         except HieraError:
-            similar = []  # names that are looked up when asked for: a message is no place to find out about them
-        advice = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-        return super().__str__() + advice
+            similar = ()  # the names are computed on demand, and may fail like any other value
+        (problem,) = super().problems
+        code = problem.code if self._is_code_known else _UNDEFINED[problem.depends_on]
+        return (msgspec.structs.replace(problem, code=code, suggestions=similar),)
+
+
+_UNDEFINED = {
+    DependsOn.NOTHING: ProblemCode.UNKNOWN_NAME,
+    DependsOn.FACTS: ProblemCode.UNDEFINED_FACT,
+    DependsOn.DATA: ProblemCode.UNDEFINED_DATA,
+    DependsOn.BUNDLES: ProblemCode.UNKNOWN_NAME,
+    DependsOn.KEY: ProblemCode.UNKNOWN_NAME,
+}
 
 
 class ConfigError(HieraError):
     """A ``hiera.yaml`` that is not valid."""
+
+    code = ProblemCode.INVALID_HIERARCHY
 
 
 class LookupFailure(HieraError):
@@ -96,3 +207,5 @@ class KeyNotFound(LookupFailure):
 
 class LimitError(HieraError):
     """Input that is too deep, too large, or would never end."""
+
+    code = ProblemCode.LIMIT_EXCEEDED

@@ -16,66 +16,123 @@ PullerError
 import errno
 import os
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
+from foundation.formatting import text_of_all
+from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from puller.exit_status import ExitStatus
 
 UNIT_PROFILE = "PULLER_UNIT_PROFILE"
 """The variable in which a profile of the unit gives its name, so that what it forbids can be told."""
 
 
+class Fields(TypedDict, total=False):
+    """The fields of a problem that ``raise`` may give."""
+
+    hint: str
+    location: Location
+    depends_on: DependsOn
+    related: tuple[Location, ...]
+    name: str
+    property: str
+    excerpt: str
+    suggestions: tuple[str, ...]
+
+
 class PullerError(Exception):
-    """Base of all errors of the agent; ``str()`` is a sentence of the form *where: what*."""
+    """Base of all errors of the agent. ``str()`` formats its problem: *where: what*.
+
+    The first argument is the message.
+    """
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.BUG
+    code = ProblemCode.INTERNAL_ERROR
+    """The code if ``raise`` gives none."""
+
+    def __init__(
+        self,
+        *args: object,
+        code: ProblemCode | None = None,
+        problems: Sequence[Problem] = (),
+        **fields: Unpack[Fields],
+    ) -> None:
+        """``fields`` are those of the problem. ``problems`` replaces all other arguments."""
+        super().__init__(*args)
+        self.code = code or type(self).code
+        self._fields = fields
+        self._problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return text_of_all(self.problems)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems as values."""
+        if self._problems:
+            return self._problems
+        return (Problem(code=self.code, message=self.message, **self._fields),)
+
+    @property
+    def message(self) -> str:
+        """The sentence, without its location."""
+        return str(self.args[0]) if self.args else ""
 
 
 class ConfigurationError(PullerError):
     """The configuration, the trust anchor or the state directory cannot be used."""
 
     exit_status = ExitStatus.CONFIGURATION
+    code = ProblemCode.INVALID_CONFIGURATION
 
 
 class UsageError(PullerError):
     """A command line that is understood, and asks for something that cannot be."""
 
     exit_status = ExitStatus.USAGE
+    code = ProblemCode.INVALID_COMMAND
 
 
 class BusyError(PullerError):
     """Another run holds the lock."""
 
     exit_status = ExitStatus.BUSY
+    code = ProblemCode.ANOTHER_RUN
 
 
 class SourceError(PullerError):
     """A manifest, directory or bundle that cannot be read."""
 
     exit_status = ExitStatus.REJECTED
+    code = ProblemCode.UNREADABLE_SOURCE
 
 
 class ManifestError(PullerError):
-    """All problems of a manifest, each a sentence that begins with file and line."""
+    """All problems of a manifest."""
 
     exit_status = ExitStatus.REJECTED
+    code = ProblemCode.INVALID_MANIFEST
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(problems=problems)
 
 
 class ResourceError(PullerError):
     """Why one resource failed; never ends a run."""
 
     exit_status = ExitStatus.FAILED
+    code = ProblemCode.CHANGE_FAILED
 
 
 class StoppedDownload(ResourceError):
     """A download that a signal has ended; nothing was changed, and the next run goes on."""
 
+    code = ProblemCode.STOPPED
+
 
 class StoppedCommand(ResourceError):
     """A command that a second signal has ended."""
+
+    code = ProblemCode.STOPPED
 
 
 class NeededByAnother(ResourceError):
@@ -84,9 +141,13 @@ class NeededByAnother(ResourceError):
     A leftover that raises it stays and is not a failure.
     """
 
+    code = ProblemCode.NEEDED_BY_ANOTHER
+
 
 class ChangedMeanwhile(ResourceError):
     """A path is not any more what it was when this resource looked at it."""
+
+    code = ProblemCode.CHANGED_MEANWHILE
 
 
 class MutationInNoop(PullerError):

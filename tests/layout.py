@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-PACKAGES = ("bundles", "hiera", "puller")
+PACKAGES = ("bundles", "foundation", "hiera", "puller")
 
 Graph = Mapping[str, set[str]]
 """By importer what it imports; modules are dotted names, rooms are the names of section 2."""

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 INSTALLED = Path(puller.__file__).parents[1]
 """Where the tests import Puller from, which need not be this tree."""
 PAGE = ROOT / "docs/architecture.md"
-PATH = re.compile(r"`((?:puller|bundles|hiera)/[\w/]+(?:\.py)?/?)`")
+PATH = re.compile(r"`((?:puller|bundles|hiera|foundation)/[\w/]+(?:\.py)?/?)`")
 
 
 def steps() -> list[str]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("bundles", "hiera", "puller")
+PACKAGES = ("bundles", "foundation", "hiera", "puller")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("puller", "bundles", "hiera")
+PACKAGES = ("puller", "bundles", "hiera", "foundation")
 MOST_FILES = 3
 
 MARKER = '''

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from bundles.errors import SettingsError
-from bundles.masking import mask_location
+from foundation.masking import mask_location
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _WANTED = (

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bundles.errors import SettingsError
-from bundles.masking import Hidden
 from bundles.transport.location import Location
+from foundation.masking import Hidden
 
 CHUNK = 64 * 1024
 """Bytes that are taken from a mirror at once."""

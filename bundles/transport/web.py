@@ -29,7 +29,6 @@ from bundles import progress
 from bundles.adapter import Adapter
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import OversizeError, SettingsError, TransportError, UnchangedError
-from bundles.masking import MASK
 from bundles.transport.credentials import credentials
 from bundles.transport.limited_answers import answers_under
 from bundles.transport.location import Location, origin_of
@@ -37,6 +36,7 @@ from bundles.transport.reading import Reading
 from bundles.transport.settings import CHUNK, TransportSettings, require_readable
 from bundles.transport.time_limits import deadline_of, too_late
 from bundles.transport.web_failures import PassingError, explain, refusal, url_of
+from foundation.masking import MASK
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from foundation.problems import DependsOn, Location, Problem, ProblemCode
+from foundation.suggestions import nearest
 from hiera.document.comments import DIRECTIVE, Path, comments
 from hiera.errors import HieraError
 from hiera.expressions.checks import CHECKS, matches
@@ -45,8 +47,8 @@ class Annotation(NamedTuple):
     """``require``, ``validate`` or ``sensitive``."""
     path: Path
     """Of the key, below ``data``."""
-    where: str
-    """*file:line* of the comment."""
+    location: Location
+    """Of the comment."""
     expression: str = ""
 
 
@@ -54,18 +56,18 @@ class Annotations(NamedTuple):
     """The rules of one document, in its order, and what looked like one."""
 
     rules: tuple[Annotation, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def sensitive(self) -> frozenset[Path]:
         """The keys whose values are secrets."""
         return frozenset(rule.path for rule in self.rules if rule.kind == "sensitive")
 
-    def failures(self, data: Mapping[str, Any]) -> list[str]:
-        """One sentence for each rule that ``data`` breaks: *file:line: path what*."""
+    def failures(self, data: Mapping[str, Any]) -> list[Problem]:
+        """One problem for each rule that ``data`` breaks."""
         sensitive = self.sensitive
         checked = ((rule, _failure(rule, data, rule.path in sensitive)) for rule in self.rules)
-        return [f"{rule.where}: {path_text(('data', *rule.path))} {what}" for rule, what in checked if what]
+        return [_problem_of(rule, what) for rule, what in checked if what]
 
 
 def find_annotations(text: str, source: str) -> Annotations:
@@ -75,14 +77,36 @@ def find_annotations(text: str, source: str) -> Annotations:
     rules, warnings = [], []
     for line, comment, path in comments(text):
         word, _, rest = comment.lstrip("# \t@").partition(" ")
-        where = f"{source}:{line + 1}"
-        problem = _problem(word, rest, path)
-        if problem:
-            warnings.append(f"{where}: {problem}")
+        if what := _problem(word, rest, path):
+            warnings.append(_warning(word, what, _location(text, source, line, word)))
         elif path is not None:
-            kind = _KINDS[word]
-            rules.append(Annotation(kind, path, where, rest.strip() if kind == "validate" else ""))
+            kind, location = _KINDS[word], Location(source, line + 1)
+            rules.append(Annotation(kind, path, location, rest.strip() if kind == "validate" else ""))
     return Annotations(tuple(rules), tuple(warnings))
+
+
+def _location(text: str, source: str, line: int, word: str) -> Location:
+    """Return the place of an annotation, whose line counts from 0."""
+    return Location(source, line + 1, text.splitlines()[line].find(f"@{word}") + 1)
+
+
+def _warning(word: str, what: str, location: Location) -> Problem:
+    """Return the problem of a comment that is no annotation. One that is nearly an annotation protects nothing."""
+    similar = () if word in _KINDS else tuple(f"@{name}" for name in nearest(word.lower(), _KINDS, 1))
+    code = ProblemCode.MISSPELT_ANNOTATION if similar else ProblemCode.ANNOTATION
+    message = f"unknown annotation @{word}" if similar else what
+    return Problem(code=code, message=message, location=location, name=f"@{word}", suggestions=similar)
+
+
+def _problem_of(rule: Annotation, what: str) -> Problem:
+    is_missing = rule.kind == "require"
+    return Problem(
+        code=ProblemCode.MISSING_DATA if is_missing else ProblemCode.REJECTED_DATA,
+        message=f"{path_text(('data', *rule.path))} {what}",
+        location=rule.location,
+        name=path_text(("data", *rule.path)),
+        depends_on=DependsOn.DATA,
+    )
 
 
 def _problem(word: str, rest: str, path: Path | None) -> str:

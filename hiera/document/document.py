@@ -27,6 +27,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from foundation.problems import Location
 from hiera.document.explain import Entry, Explanation
 from hiera.document.layers import IsReplaced, Layer, LayeredMapping, Resolver, mergeable
 from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, UndefinedError
@@ -186,7 +187,8 @@ class Document:
         try:
             return _entry_name(text, scope)
         except HieraError as error:
-            raise error.at(_Shape(self.source, self.locate).where(("hierarchy", "order", index))) from None
+            path: Path = ("hierarchy", "order", index)
+            raise error.at(path_text(path)).at(self._where(path)) from None
 
     def _merged(
         self, sections: list[Layer], scope: Scope, is_replaced: IsReplaced
@@ -208,9 +210,8 @@ class Document:
             key: tuple(path_text(place[:-1]) for place in places) for key, places in made_of.items()
         }
 
-    def _where(self, place: Path) -> str:
-        line, column = self.locate(place)
-        return f"{self.source}:{line}:{column}"
+    def _where(self, path: Path) -> Location:
+        return _location(self.source, self.locate, path)
 
 
 def annotations_of(text: str, source: str) -> Annotations | None:
@@ -283,6 +284,11 @@ def _holds_expression(value: Any) -> bool:
     return isinstance(value, list) and any(map(_holds_expression, value))
 
 
+def _location(source: str, locate: Locate, path: Path) -> Location:
+    line, column = locate(path)
+    return Location(source, line, column, path, is_exact=True)
+
+
 class _Shape:
     """Checks of the shape of a document."""
 
@@ -290,14 +296,9 @@ class _Shape:
         self.source = source
         self.locate = locate
 
-    def where(self, path: Path) -> str:
-        line, column = self.locate(path)
-        return (
-            f"{self.source}:{line}:{column}: {path_text(path)}" if path else f"{self.source}:{line}:{column}"
-        )
-
     def error(self, path: Path, what: str) -> DocumentError:
-        return DocumentError(self.where(path), what)
+        error = DocumentError(path_text(path) if path else "", what)
+        return error.at(_location(self.source, self.locate, path))
 
     def mapping(self, path: Path, value: Any) -> Mapping[Any, Any]:
         """``value``, with null as an empty mapping: that is what a section with only comments in it is."""

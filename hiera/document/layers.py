@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from foundation.problems import Location
 from hiera.errors import ExpressionError, HieraError
 from hiera.values.paths import path_text
 from hiera.values.secrets import Secret
@@ -47,8 +48,8 @@ class _Piece:
 class Resolver:
     """The state that all mappings of one document share: how to resolve a text, and what is being resolved just now."""
 
-    def __init__(self, locate: Callable[[Path], str], sensitive: Collection[Path] = ()) -> None:
-        """``locate`` gives *file:line:column* of a place in the document; ``sensitive`` are paths of secrets."""
+    def __init__(self, locate: Callable[[Path], Location], sensitive: Collection[Path] = ()) -> None:
+        """``locate`` gives the location of a path in the document; ``sensitive`` are paths of secrets."""
         self.resolve_text: Callable[[str], Any] = str
         self.locate = locate
         self.sensitive = sensitive
@@ -67,7 +68,7 @@ class Resolver:
             return _Piece(self.resolve_text(piece.value), piece.place, final=True)
         except HieraError as error:
             error.keys = error.keys or piece.place
-            raise error.at(f"{self.locate(piece.place)}: {path_text(piece.place)}") from None
+            raise error.at(path_text(piece.place)).at(self.locate(piece.place)) from None
 
     def masked(self, path: Path, value: Any) -> Any:
         """The value, as a secret when its path says so: what other values make of it is secret then, too."""

@@ -16,11 +16,13 @@ other expressions load Jinja2, which costs 40 ms once, and half a millisecond fo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.limits import total
 from hiera.values.paths import MISSING, find, first_missing, parse_path, path_text
@@ -31,6 +33,7 @@ from hiera.values.sizes import TEXT_LIMIT
 EXPRESSION_LIMIT: Final = 10_000
 """Characters between ``{{`` and ``}}``."""
 
+_SYNTAX: Final = ProblemCode.EXPRESSION_SYNTAX
 _SHOWN: Final = 80  # characters of an expression in a message
 
 
@@ -107,15 +110,21 @@ class Scope:
         """The error that says where on the way ``steps`` end, and which names there are."""
         if steps[0] not in self.names:
             return UndefinedError(
-                "", f"there is no {steps[0]!r}", steps[0], [name for name in self.names if name.islower()]
+                "",
+                f"there is no {steps[0]!r}",
+                steps[0],
+                [name for name in self.names if name.islower()],
+                code=ProblemCode.UNKNOWN_NAME,
             )
         parent, count = first_missing(self.names, steps)
         if count == len(steps):
-            return UndefinedError("", f"{path_text(steps)} is {described(parent)}, and no value")
+            what = f"{path_text(steps)} is {described(parent)}, and no value"
+            return UndefinedError("", what, steps[-1], code=ProblemCode.EXPRESSION_FAILS)
         where, key = path_text(steps[:count]), steps[count]
         if isinstance(parent, Mapping):
             return UndefinedError("", f"{where} has no key {key!r}", key, parent)
-        return UndefinedError("", f"{where} is {described(parent)}: it has no {key!r}")
+        what = f"{where} is {described(parent)}: it has no {key!r}"
+        return UndefinedError("", what, key, code=ProblemCode.EXPRESSION_FAILS)
 
 
 ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"})
@@ -123,6 +132,31 @@ ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"
 
 
 # -- resolving ------------------------------------------------------------------------------------
+
+
+def depends_of_value(value: Any) -> DependsOn:
+    """Return why the expressions in a value may give another one on another host."""
+    found = {_depends_of(source) for source in _sources(value)}
+    return next((on for on in (DependsOn.FACTS, DependsOn.DATA) if on in found), DependsOn.NOTHING)
+
+
+def _depends_of(source: str) -> DependsOn:
+    from hiera.expressions.reads import depends_of  # Jinja2, and only for a message
+
+    return depends_of(source)
+
+
+def _sources(value: Any) -> Iterator[str]:
+    """The expressions in a value, without braces."""
+    if isinstance(value, str):
+        with contextlib.suppress(HieraError):
+            yield from (piece.source for piece in parse(value) if isinstance(piece, Expression))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _sources(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _sources(item)
 
 
 def has_expression(text: str) -> bool:
@@ -230,7 +264,7 @@ class Expression:
             value = self.raw(scope)
             return value if type(value) in TYPES else plain(value)
         except HieraError as error:
-            raise error.at(self.where) from None
+            raise error.of_expression(self.source, _depends_of).at(self.where) from None
 
     def raw(self, scope: Scope) -> Any:
         """The value, as far as this kind of expression knows it. Raises HieraError without the expression in front."""
@@ -258,7 +292,8 @@ class Expression:
         advice = (
             "say what to write with | default('', true)" if value is None else "use | to_json or | join(', ')"
         )
-        raise ExpressionError(self.where, f"is {described(value)}, which cannot stand inside text: {advice}")
+        what = f"is {described(value)}, which cannot stand inside text: {advice}"
+        raise ExpressionError(self.where, what).of_expression(self.source, _depends_of)
 
 
 class Constant(Expression):
@@ -395,9 +430,10 @@ def _source(inside: str) -> str:
     source = inside.strip()
     if inside.startswith(("-", "+")) or inside.endswith(("-", "+")):
         what = "{{- and -}} work in template files only; write {{ -x }} for a negative number"
-        raise ExpressionError(f"{{{{{inside}}}}}", what)
+        raise ExpressionError(f"{{{{{inside}}}}}", what, code=_SYNTAX)
     if not source:
-        raise ExpressionError(f"{{{{{inside}}}}}", "is empty; a literal {{ is written {{ '{{' }}")
+        what = "is empty; a literal {{ is written {{ '{{' }}"
+        raise ExpressionError(f"{{{{{inside}}}}}", what, code=_SYNTAX)
     return source
 
 
@@ -413,10 +449,9 @@ def _end(text: str, start: int) -> int:
         elif found in ")]}":
             depth -= 1
         elif len(found) == 1:
-            raise ExpressionError(_excerpt(text, start), f"a quote {found} has no end")
-    raise ExpressionError(
-        _excerpt(text, start), "there is no }} to this {{; a literal {{ is written {{ '{{' }}"
-    )
+            raise ExpressionError(_excerpt(text, start), f"a quote {found} has no end", code=_SYNTAX)
+    what = "there is no }} to this {{; a literal {{ is written {{ '{{' }}"
+    raise ExpressionError(_excerpt(text, start), what, code=_SYNTAX)
 
 
 def _excerpt(text: str, start: int) -> str:

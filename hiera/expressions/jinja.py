@@ -20,6 +20,7 @@ from jinja2 import (
 )
 from jinja2.parser import Parser
 
+from foundation.problems import ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.callers import callers
 from hiera.expressions.checks import CHECKS
@@ -124,9 +125,10 @@ def translated(error: Exception, source: str = "", names: Mapping[str, Any] | No
         return error
     if isinstance(error, TemplateSyntaxError):
         what = "something follows the expression" if "chunk after" in str(error.message) else error.message
-        return ExpressionError("", f"is not valid: {what}")
+        return ExpressionError("", f"is not valid: {what}", code=ProblemCode.EXPRESSION_SYNTAX)
     if isinstance(error, TemplateNotFound):
-        return UndefinedError("", f"there is no template {error.name!r}")
+        what = f"there is no template {error.name!r}"
+        return UndefinedError("", what, error.name, code=ProblemCode.MISSING_FILE)
     if isinstance(error, (RecursionError, MemoryError)):
         return LimitError("", "is nested too deeply, calls itself without end, or makes too much")
     if meter.secret:

@@ -9,6 +9,7 @@ from jinja2 import UndefinedError as JinjaUndefinedError
 from jinja2.runtime import StrictUndefined, Undefined
 from jinja2.utils import missing as nothing
 
+from foundation.problems import ProblemCode
 from hiera.errors import UndefinedError
 from hiera.expressions.callers import callers
 from hiera.expressions.filter_tables import FILTERS
@@ -35,13 +36,16 @@ class ExplainedUndefined(StrictUndefined):
     def _error(self, _message: str) -> UndefinedError:
         owner, name = self._undefined_obj, self._undefined_name
         if self.is_hidden:
-            return UndefinedError("", f"there is no {name!r} here, only {_HIDDEN}", name, [])
+            what = f"there is no {name!r} here, only {_HIDDEN}"
+            return UndefinedError("", what, name, [], code=ProblemCode.UNKNOWN_NAME)
         if self._undefined_hint or owner is nothing:
             advice = f": {ABSENT[name]}" if name in ABSENT else ""
-            return UndefinedError("", self._undefined_hint or f"there is no {name!r}{advice}", name)
+            what = self._undefined_hint or f"there is no {name!r}{advice}"
+            return UndefinedError("", what, name, code=ProblemCode.UNKNOWN_NAME)
         if isinstance(owner, Mapping):
             return UndefinedError("", f"there is no key {name!r}{_advice(owner, name)}", name, owner)
-        return UndefinedError("", f"{described(owner)} has no {name!r}{_advice(owner, name)}")
+        what = f"{described(owner)} has no {name!r}{_advice(owner, name)}"
+        return UndefinedError("", what, name, code=ProblemCode.EXPRESSION_FAILS)
 
 
 _HIDDEN: Final = "where this was called, and a macro sees what it is handed: hand it in as an argument"

@@ -11,6 +11,8 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 
+from foundation.problems import DependsOn
+from hiera.errors import HieraError
 from hiera.eyaml.pkcs7 import EnvelopeError, open_envelope, seal
 
 _TOKEN = re.compile(r"ENC\[(?:(\w+),)?([a-zA-Z0-9+/ =\n]+?)\]")
@@ -77,9 +79,11 @@ def key_reader(
             return os.environ[variable].encode()
         path = options.get("pkcs7_private_key", default)
         if not isinstance(path, str):
-            raise EnvelopeError(
-                "", "pkcs7_private_key is not defined, neither in the options of the level nor for the host"
-            )
-        return read(path)
+            what = "pkcs7_private_key is not defined, neither in the options of the level nor for the host"
+            raise EnvelopeError("", what).depending(DependsOn.KEY)
+        try:
+            return read(path)
+        except HieraError as error:
+            raise error.depending(DependsOn.KEY) from None
 
     return load

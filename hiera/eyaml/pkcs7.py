@@ -13,6 +13,7 @@ from datetime import UTC
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _AES_KEY_BYTES = {
 
 class EnvelopeError(DocumentError):
     """An envelope or key that cannot be used."""
+
+    code = ProblemCode.UNREADABLE_SECRET
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,9 @@ def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
         opened = _decrypt(content, _content_key(recipient, key))
         if opened is not None:
             return opened
-    raise EnvelopeError("", "encrypted for another key than the private key that is configured")
+    raise EnvelopeError("", "encrypted for another key than the private key that is configured").depending(
+        DependsOn.KEY
+    )
 
 
 def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
@@ -159,9 +164,10 @@ def _load_private_key(pem: bytes) -> "RSAPrivateKey":
     try:
         key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it is encrypted with a password
-        raise EnvelopeError("", "the private key is not a PEM file without password") from None
+        error = EnvelopeError("", "the private key is not a PEM file without password")
+        raise error.depending(DependsOn.KEY) from None
     if not isinstance(key, RSAPrivateKey):
-        raise EnvelopeError("", "the private key is not an RSA key")
+        raise EnvelopeError("", "the private key is not an RSA key").depending(DependsOn.KEY)
     return key
 
 

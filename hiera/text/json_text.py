@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
+from foundation.problems import Location
 from hiera.errors import DocumentError, LimitError
 
 DEPTH_LIMIT: Final = 100
@@ -44,11 +45,13 @@ def load(text: str | bytes, source: str) -> Any:
         return value
     except json.JSONDecodeError as error:
         what = "starts with a byte-order mark, which is not JSON" if "BOM" in error.msg else error.msg
-        raise DocumentError(f"{source}:{error.lineno}:{error.colno}", what) from None
+        raise DocumentError(Location(source, error.lineno, error.colno, is_exact=True), what) from None
     except UnicodeEncodeError:
-        raise DocumentError(source, r"an escape of half a character, such as \ud800, is not text") from None
+        raise DocumentError(
+            Location(source), r"an escape of half a character, such as \ud800, is not text"
+        ) from None
     except ValueError as error:
-        raise DocumentError(source, str(error)) from None
+        raise DocumentError(Location(source), str(error)) from None
 
 
 def _decoded(text: str | bytes, source: str) -> str:
@@ -56,7 +59,7 @@ def _decoded(text: str | bytes, source: str) -> str:
         return text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise DocumentError(f"{source}:{line}", "is not UTF-8 text") from None
+        raise DocumentError(Location(source, line), "is not UTF-8 text") from None
 
 
 def _verify_depth(text: str, source: str) -> None:

@@ -37,6 +37,7 @@ from yaml.events import (
 )
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from foundation.problems import Location
 from hiera.errors import DocumentError, HieraError, LimitError
 
 DEPTH_LIMIT: Final = 100
@@ -300,8 +301,8 @@ class _Reader:
             raise LimitError(self.where(event), f"aliases make this more than {VALUES_LIMIT} values")
         return value
 
-    def where(self, event: Any) -> str:
-        return f"{self.source}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
+    def where(self, event: Any) -> Location:
+        return _location(self.source, event.start_mark.line, event.start_mark.column)
 
     def error(self, event: Any, what: str) -> DocumentError:
         return DocumentError(self.where(event), what)
@@ -380,13 +381,18 @@ def _syntax_error(error: Any, text: str, source: str) -> HieraError:
     """The complaint of the C parser as a sentence with the place in front."""
     if getattr(error, "problem", None) == TOO_DEEP:
         mark = error.problem_mark
-        return LimitError(f"{source}:{mark.line + 1}:{mark.column + 1}", _NESTED)
+        return LimitError(_location(source, mark.line, mark.column), _NESTED)
     mark = getattr(error, "problem_mark", None)
     if mark is None:  # characters that YAML does not allow carry an offset instead
         before = text[: getattr(error, "position", 0)]
         line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
-        return DocumentError(f"{source}:{line + 1}:{column + 1}", str(getattr(error, "reason", error)))
-    return DocumentError(f"{source}:{mark.line + 1}:{mark.column + 1}", _sentence(error, mark, text))
+        return DocumentError(_location(source, line, column), str(getattr(error, "reason", error)))
+    return DocumentError(_location(source, mark.line, mark.column), _sentence(error, mark, text))
+
+
+def _location(source: str, line: int, column: int) -> Location:
+    """Return a place that the parser counts from 0."""
+    return Location(source, line + 1, column + 1, is_exact=True)
 
 
 def _sentence(error: Any, mark: Any, text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from foundation.problems import Location
 from hiera.errors import DocumentError, LimitError
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ def original(text: str, path: Sequence[str | int]) -> str | None:
 
 def _decoded(text: str | bytes, source: str, limit: int) -> str:
     if len(text) > limit:
-        raise LimitError(source, f"is longer than the {limit} characters that are read")
+        raise LimitError(Location(source), f"is longer than the {limit} characters that are read")
     try:
         # Encoding a str finds the surrogates that JSON and the command line can smuggle in.
         return text.decode() if isinstance(text, bytes) else text.encode().decode()
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         before = text[: error.start]
         line = 1 + (before.count("\n") if isinstance(before, str) else before.count(b"\n"))
-        raise DocumentError(f"{source}:{line}", "is not UTF-8 text") from None
+        raise DocumentError(Location(source, line), "is not UTF-8 text") from None

@@ -72,9 +72,7 @@ class Level:
         try:
             return self._function.value(key.root, location, invocation, step)  # 8.
         except (LookupFailure, LimitError) as error:
-            # Puppet's own sentences name the file in their middle.
-            is_named = error.where or (location is not None and location.place in error.what)
-            raise error.beside("" if is_named else str(invocation.place)) from None
+            raise error.beside("" if error.where else str(invocation.place)) from None
         finally:
             invocation.place = outer
 
@@ -141,7 +139,7 @@ class Layer:
                 made = self._make(self._config.levels, invocation)
                 self._made_default = self._make(self._config.default_levels or (), invocation)
             except HieraError as error:
-                error.what = f"{error.what} (file: {self._where})"
+                error.placed().what = f"{error.what} (file: {self._where})"
                 raise
             finally:
                 invocation.place = outer

@@ -27,10 +27,11 @@ are named:
 12. A name that is not found anywhere is answered by ``default_values``, 12a or else by ``default``, 12b or else not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from foundation.problems import Problem
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
 from hiera.tree import options, strategies
 from hiera.tree.backends.base import Tools
@@ -39,7 +40,7 @@ from hiera.tree.config.documents import Documents, Files
 from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import SILENT, Step
-from hiera.tree.context.interpolation import Interpolator
+from hiera.tree.context.interpolation import Interpolator, Warn
 from hiera.tree.context.invocation import Invocation, Place, deep_recursion
 from hiera.tree.context.keys import Key
 from hiera.tree.context.scope import Scope
@@ -66,7 +67,7 @@ class Tree:
         certname: str | None = None,
         private_key: str | None = None,
         documents: Documents | None = None,
-        warn: Callable[[str], None] | None = None,
+        warn: Warn | None = None,
     ) -> None:
         """``environment`` is a directory with a ``hiera.yaml``, ``global_config`` the global ``hiera.yaml``.
 
@@ -75,7 +76,7 @@ class Tree:
         ``clientcert``. ``private_key`` is the path of the eyaml key for levels that name none. ``documents`` is
         where the files are, the disk if nothing is given. ``warn`` is told, once each, of what Puppet warns about.
         """
-        self._said: set[str] = set()
+        self._said: set[Problem] = set()
         self._tell = warn
         scope = Scope(facts, environment=environment_name, certname=certname)
         interpolator = Interpolator(scope, self._answer_data, self._warn)
@@ -91,10 +92,10 @@ class Tree:
         self._default_options: dict[str, LookupOptions] = {}
         self._outer_options: Mapping[Any, Any] | Absent | None = ABSENT
 
-    def _warn(self, text: str) -> None:
-        if self._tell and text not in self._said:
-            self._said.add(text)
-            self._tell(text)
+    def _warn(self, problem: Problem) -> None:
+        if self._tell and problem not in self._said:
+            self._said.add(problem)
+            self._tell(problem)
 
     def lookup(
         self,

@@ -23,7 +23,7 @@ class Secret:
     def parse(cls, value: object) -> Self:
         """A password or token as settings and properties have it. Raises ValueError, which does not show it."""
         if not isinstance(value, str):
-            raise ValueError("is not text: quote it")
+            raise ValueError("is not text")
         return cls(value)
 
     def reveal(self) -> Any:

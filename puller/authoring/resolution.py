@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from hiera.values.secrets import revealed
 from puller.engine.conditions import why_unmanaged
@@ -61,7 +62,7 @@ class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
     """Plain values, without what must not be shown: there is ``(sensitive)`` instead."""
     contents: Mapping[str, ResolvedContent] = {}
     """By the path or name on the machine."""
-    failure: str = ""
+    failures: tuple[Problem, ...] = ()
     """Why it cannot be applied on this machine."""
     is_late: bool = False
     """Whether another resource may mend the failure: it makes a file that is asked for again when its turn comes."""
@@ -74,6 +75,11 @@ class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
     """The resources whose changes make it reload, and no more."""
     fingerprint: bytes = b""
     """Of its properties with what is hidden of them."""
+
+    @property
+    def failure(self) -> str:
+        """The failures as text. Empty without any."""
+        return "; ".join(map(str, self.failures))
 
 
 class Resolution(msgspec.Struct, frozen=True):
@@ -107,8 +113,8 @@ class Failing(msgspec.Struct):
     left_out: int = 0
     """The number of resources whose files were not rendered, since there are more than that."""
 
-    def of(self, manifest: Manifest) -> Iterator[tuple[Declaration, str]]:
-        """Each of them, with the reason: its template, its condition, or what it is to hold."""
+    def of(self, manifest: Manifest) -> Iterator[tuple[Declaration, tuple[Problem, ...]]]:
+        """Each of them, with the reasons: its template, its condition, or what it is to hold."""
         resolving = _Resolving(manifest, bytes(16))
         rendered: dict[tuple[str, str], int] = {}
         for declaration in manifest.declarations:
@@ -118,11 +124,11 @@ class Failing(msgspec.Struct):
             if template and template not in rendered and sum(rendered.values()) >= self.most:
                 self.left_out += 1
                 continue
-            files, failure = resolving.failure_of(declaration)
+            files, failures = resolving.failures_of(declaration)
             if template:
                 rendered.setdefault(template, files)
-            if failure and not resolving.is_late(declaration):
-                yield declaration, failure
+            if failures and not resolving.is_late(declaration):
+                yield declaration, failures
 
 
 def _template_of(declaration: Declaration) -> tuple[str, str] | None:
@@ -146,18 +152,18 @@ class _Resolving:
         resources = tuple(map(self._resource, self.manifest.order))
         data = {str(name): _shown(value) for name, value in self.manifest.scope.data.items()}
         settings = {name: value for name in _SETTINGS if (value := getattr(self.manifest, name))}
-        return Resolution(resources, data, tuple(self.manifest.warnings), settings)
+        return Resolution(resources, data, tuple(map(str, self.manifest.warnings)), settings)
 
     def _resource(self, index: int) -> ResolvedResource:
         declaration = self.manifest.declarations[index]
         contents: dict[str, ResolvedContent] = {}
-        failure, unmanaged = declaration.failure, ""
+        failures, unmanaged = declaration.failures, ""
         try:
             unmanaged = why_unmanaged(declaration)
-            if not failure and not unmanaged:
+            if not failures and not unmanaged:
                 contents = self._contents(declaration)
         except (ResourceError, HieraError) as error:
-            failure = failure or self.masks.sentence(str(error), declaration)
+            failures = failures or self.masks.problems(error.problems, declaration)
         of = self.manifest.declarations
         return ResolvedResource(
             reference=str(declaration.reference),
@@ -167,8 +173,8 @@ class _Resolving:
             if declaration.failure
             else {**declaration.shown(), **dict(_asked_by_files(declaration))},
             contents=contents,
-            failure=failure,
-            is_late=bool(failure) and self.is_late(declaration),
+            failures=failures,
+            is_late=bool(failures) and self.is_late(declaration),
             unmanaged=unmanaged,
             requires=tuple(str(reference) for reference, _ in self.manifest.requirements(index)),
             refreshed_by=tuple(str(of[i].reference) for i in self.manifest.subscriptions(index)),
@@ -176,15 +182,15 @@ class _Resolving:
             fingerprint=b"" if declaration.failure else self._digest(_all_properties(declaration)),
         )
 
-    def failure_of(self, declaration: Declaration) -> tuple[int, str]:
-        """The number of files that a resource holds, and why it fails; empty where it does not, or is not managed."""
+    def failures_of(self, declaration: Declaration) -> tuple[int, tuple[Problem, ...]]:
+        """The number of files that a resource holds, and why it fails. Empty if it is not managed."""
         try:
             if why_unmanaged(declaration):
-                return 1, ""
+                return 1, ()
             contents = declaration.type(declaration.properties, self._context(declaration)).contents()
-            return len(contents), ""
+            return len(contents), ()
         except (ResourceError, HieraError) as error:
-            return 1, self.masks.sentence(str(error), declaration)
+            return 1, self.masks.problems(error.problems, declaration)
 
     def is_late(self, declaration: Declaration) -> bool:
         """Whether another resource may mend a failure."""

@@ -71,7 +71,7 @@ def _report(error: Exception) -> int:
     from puller.reporting.exit_codes import status_of
 
     if (status := status_of(error)) is not None:
-        from bundles.masking import mask_urls
+        from foundation.masking import mask_urls
         from puller.values.colour import coloured, is_wanted
         from puller.values.visible import visible
 

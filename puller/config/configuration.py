@@ -16,7 +16,8 @@ from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.identity import parse_name, parse_version
 from bundles.format.site_data import SIGNED, parse_data_name
-from bundles.masking import mask_location, mask_urls
+from foundation.masking import mask_location, mask_urls
+from foundation.problems import KeyPath, Location, replaced
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from hiera.values.secrets import Secret
@@ -226,16 +227,18 @@ def _load(path: Path, kind: type[Configuration]) -> Configuration:
         data = read_limited(trusted(path), _SIZE_LIMIT)
         value = yaml_text.load(data, str(path))
     except FileNotFoundError:
-        raise ConfigurationError(
-            f"{path}: there is no configuration; `puller config sample{option}` prints one to start from"
-        ) from None
+        hint = f"`puller config sample{option}` prints one to start from"
+        location = Location(str(path))
+        raise ConfigurationError("there is no configuration", location=location, hint=hint) from None
     except OSError as error:
         raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
-    except (ValueError, HieraError) as error:
+    except HieraError as error:
+        raise ConfigurationError(problems=error.problems) from error
+    except ValueError as error:
         raise ConfigurationError(str(error)) from error
     if not isinstance(value, dict):
         what = f"is not a mapping; `puller config sample{option}` prints one to start from"
-        raise ConfigurationError(f"{path}: {what}")
+        raise ConfigurationError(what, location=Location(str(path)))
     return _decode(value, data.decode(), path, kind)
 
 
@@ -245,22 +248,29 @@ def _decode(value: dict[str, Any], text: str, path: Path, kind: type[Configurati
         configuration = msgspec.convert(given, kind, dec_hook=parse_value)
     except msgspec.ValidationError:  # it names the first problem only, and no line
         problems = [
-            f"{path}:{yaml_text.locate(text, place)[0]}: {sentence}"
-            for place, sentence in explain(Configuration, value, "key of the configuration")
+            replaced(mismatch.problem(), location=_location(path, text, mismatch.path))
+            for mismatch in explain(Configuration, value, "key of the configuration")
         ]
-        raise ConfigurationError("\n".join(problems)) from None
+        raise ConfigurationError(problems=problems) from None
     if problem := next(_problems(configuration), None):
         key, sentence = problem
-        raise ConfigurationError(f"{path}:{yaml_text.locate(text, (key,))[0]}: {key} {sentence}")
+        raise _invalid(path, text, (key,), f"{key} {sentence}")
     if wrong := find_destination_problem(configuration.reports.to):
         index, sentence = wrong
-        line = yaml_text.locate(text, ("reports", "to", index))[0]
-        raise ConfigurationError(f"{path}:{line}: reports.to[{index}] {sentence}")
+        raise _invalid(path, text, ("reports", "to", index), f"reports.to[{index}] {sentence}")
     original = partial(yaml_text.original, text)
     if found := find_problem(configuration.windows, value.get("windows", ()), original):
         place, sentence = found
-        raise ConfigurationError(f"{path}:{yaml_text.locate(text, place)[0]}: {sentence}")
+        raise _invalid(path, text, place, sentence)
     return configuration
+
+
+def _invalid(path: Path, text: str, keys: KeyPath, message: str) -> ConfigurationError:
+    return ConfigurationError(message, location=_location(path, text, keys), property=str(keys[0]))
+
+
+def _location(path: Path, text: str, keys: KeyPath) -> Location:
+    return Location(str(path), *yaml_text.locate(text, keys), tuple(keys))
 
 
 def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:

@@ -15,8 +15,8 @@ from typing import Literal
 import msgspec
 
 from bundles.errors import SettingsError
-from bundles.masking import mask_location, mask_urls
 from bundles.transport.location import Location
+from foundation.masking import mask_location, mask_urls
 from hiera.values.secrets import Secret
 
 HOST, RUN = "{host}", "{run}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from hiera.values.paths import MISSING
 from hiera.values.secrets import hidden_at
@@ -139,8 +140,8 @@ class BundleData:
         if self.parent is not None:
             yield from self.parent._all_annotations()
 
-    def failures(self) -> list[str]:
-        """The sentences of all that annotations find wrong; raises ``HieraError`` where the tree cannot answer."""
+    def failures(self) -> list[Problem]:
+        """All problems that annotations find; raises ``HieraError`` where the tree cannot answer."""
         return [failure for annotations in self.annotations for failure in annotations.failures(self.all)]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foundation.problems import Problem
 from hiera.errors import HieraError, KeyNotFound
 from hiera.values.paths import MISSING
 
@@ -19,7 +20,7 @@ TREE = "hiera.yaml"
 
 
 def open_tree(
-    directory: Path, facts: Mapping[str, Any], private_key: str, warn: Callable[[str], None]
+    directory: Path, facts: Mapping[str, Any], private_key: str, warn: Callable[[Problem], None]
 ) -> "Tree | None":
     """The Hiera tree beside a manifest; ``None`` when there is none. Raises ``HieraError`` when it is not usable."""
     if not (directory / TREE).exists():

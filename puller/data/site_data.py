@@ -16,8 +16,8 @@ from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.site_data import SIGNED, SiteDocument
-from bundles.masking import mask_urls
 from bundles.transport.settings import TransportSettings, Validators
+from foundation.masking import mask_urls
 from hiera.errors import DocumentError
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.errors import ConfigurationError, file_problem

@@ -14,7 +14,7 @@ import msgspec
 
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import BundleError
-from bundles.masking import mask_location, mask_urls
+from foundation.masking import mask_location, mask_urls
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
 from puller.delivery.destination import Destination, DoubtedError, RefusedError

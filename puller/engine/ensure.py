@@ -15,7 +15,7 @@ from puller.engine.sessions import Recorded, Session, change_since, latest
 from puller.errors import ManifestError, UsageError
 from puller.manifest.loader import load_value
 from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.problems import Problems
+from puller.manifest.problems import UnplacedProblems
 from puller.manifest.source import MANIFEST, working_directory
 from puller.reporting.report import Event
 from puller.resources.registry import find_type
@@ -25,7 +25,6 @@ from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.signals import StopRequests
 from puller.values.reference import Reference
-from puller.values.suggestions import Path as KeyPath
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -74,26 +73,9 @@ def ensure(
 
 def _load(value: dict[str, Any], inputs: Inputs) -> Manifest:
     try:
-        return load_value(working_directory() / MANIFEST, value, _Unplaced.of_command(), inputs)
+        return load_value(working_directory() / MANIFEST, value, UnplacedProblems.of("resource"), inputs)
     except ManifestError as error:
-        raise UsageError(str(error)) from error
-
-
-class _Unplaced(Problems):
-    """Problems of what no file says: without line and entry."""
-
-    @classmethod
-    def of_command(cls) -> "_Unplaced":
-        return cls("resource", lambda path: (0, 0), lambda path: None)
-
-    def add(self, path: KeyPath, sentence: str, subject: str = "") -> None:
-        del path
-        _, _, reference = subject.partition("] ")
-        self._found.append((0, self.mask(f"{reference}: {sentence}" if reference else sentence)))
-
-    def where(self, path: KeyPath) -> str:
-        del path
-        return self.source
+        raise UsageError(problems=error.problems) from error
 
 
 def _references(name: str, value: object) -> list[Reference]:

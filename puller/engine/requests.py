@@ -10,7 +10,7 @@ from hiera.text import yaml_text
 from puller.engine.ensure import Wanted
 from puller.errors import UsageError
 from puller.manifest.entries import read_entries
-from puller.manifest.problems import Problems
+from puller.manifest.problems import UnplacedProblems
 from puller.reporting.report import Event, Health, State
 
 REQUEST = "io.choria.ccm.v1.resource.ensure.request"
@@ -53,11 +53,10 @@ def _only_resource(type_name: str, properties: Any) -> Wanted:
     """Both shapes of a manifest's entry are understood, for one resource."""
     if isinstance(properties, dict) and "name" not in properties and len(properties) == 1:
         properties = [properties]
-    problems = Problems("request", lambda path: (1, 1), lambda path: None)
+    problems = UnplacedProblems.of("request")
     entries = read_entries([{type_name: properties}], ("resources",), problems)
-    if sentences := problems.sentences():
-        # A request has no lines, and its resource no place in a list.
-        raise UsageError(sentences[0].removeprefix("request:1: resources[0]: "))
+    if problems.any:
+        raise UsageError(problems=problems.all()[:1])
     if len(entries) != 1:
         raise UsageError("multiple resources found" if entries else "no resources found")
     if entries[0].loop is not None:

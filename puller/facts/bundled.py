@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.errors import reason
 from puller.facts import custom, documents, legacy
@@ -48,7 +49,7 @@ class FactFile(NamedTuple):
 
 def over(
     host: Mapping[str, Any], root: Path, directories: Sequence[Path]
-) -> tuple[Mapping[str, Any], list[str]]:
+) -> tuple[Mapping[str, Any], list[Problem]]:
     """The facts of a host with those in ``directories`` of the bundle at ``root``, and what is wrong with their files.
 
     The same bundle has the same facts for the whole of a run: they are kept with those of the host. Where ``host`` is
@@ -134,7 +135,9 @@ class BundleFacts(Mapping[str, Any]):
             except OSError as error:
                 self._failures[key] = FactError(file.shown, f"cannot be read: {reason(error)}")
         failure = self._failures[key]
-        raise BundleFactError(failure.where, failure.what)
+        on = DependsOn.FACTS if failure.is_left_out else DependsOn.NOTHING
+        code = failure.problems[0].code
+        raise BundleFactError(failure.where, failure.what, code=code, name=key, depends_on=on)
 
 
 def _read(file: FactFile, limit: float | None) -> Any:
@@ -148,7 +151,7 @@ def _read(file: FactFile, limit: float | None) -> Any:
     # 4.
     if limit is None:
         what = "is not run where this machine's facts are left out: give its value by --fact or --facts"
-        raise FactError(file.shown, what)
+        raise FactError(file.shown, what, is_left_out=True)
     try:
         output = custom.output_of(file.shown, judged.path, limit)
     except OSError as error:
@@ -162,39 +165,42 @@ def _why(error: OSError, program: str) -> str:
     return reason(error)
 
 
-def _files(root: Path, directories: Sequence[Path]) -> tuple[dict[str, FactFile], list[str]]:
+def _files(root: Path, directories: Sequence[Path]) -> tuple[dict[str, FactFile], list[Problem]]:
     """The file of each fact by its name, and what is wrong with any of them; nothing is read but names and modes."""
     files: dict[str, FactFile] = {}
-    problems: list[str] = []
+    problems: list[Problem] = []
     for directory in directories:
         for file in _in_directory(root, directory, problems):
             name = os.path.splitext(os.path.basename(file.path))[0]
             first = files.setdefault(name, file)
             if what := _wrong_name(name) or _wrong_kind(file.path):
-                problems.append(f"{file.shown}: {what}")
+                problems.append(_invalid(file.shown, what))
             elif first is not file:
-                problems.append(
-                    f"{file.shown}: is the fact {name}, which {first.shown} is, too: rename one of them"
-                )
+                what = f"is the fact {name}, which {first.shown} is, too: rename one of them"
+                problems.append(_invalid(file.shown, what))
     return files, problems
 
 
-def _in_directory(root: Path, directory: Path, problems: list[str]) -> list[FactFile]:
+def _in_directory(root: Path, directory: Path, problems: list[Problem]) -> list[FactFile]:
     """Its files in the order of their names; a directory that is not there has none."""
     shown = os.path.relpath(directory, root)
     try:
         if stat.S_ISLNK(os.lstat(directory).st_mode):
-            problems.append(f"{shown}: {_LINK}")
+            problems.append(_invalid(shown, _LINK))
             return []
         with os.scandir(directory) as entries:
             names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []
     except OSError as error:
-        problems.append(f"{shown}: cannot be read: {reason(error)}")
+        problems.append(_invalid(shown, f"cannot be read: {reason(error)}"))
         return []
     kept = (name for name in names if not custom.is_leftover(name))
     return [FactFile(os.path.join(directory, name), os.path.join(shown, name)) for name in kept]
+
+
+def _invalid(file: str, what: str) -> Problem:
+    return Problem(code=ProblemCode.INVALID_FACT_FILE, message=what, location=Location(file))
 
 
 _LINK = "is a symbolic link, which a bundle cannot hold, wanted what it leads to"

@@ -1,17 +1,34 @@
-"""The error of a source of facts; it never stops a gathering.
+"""The error of a source of facts. It never stops a gathering.
 
-FactError    a source that could not be read: the fact is left out, the sentence goes to ``Facts.problems``;
-             of a fact that comes with a bundle it becomes the failure of what asks for it (``bundled.py``)
+FactError    a source that could not be read: the fact is left out, and ``Facts.problems`` has the error.
+             An expression that reads a fact of a bundle fails with it (``bundled.py``).
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foundation.problems import Problem
 
 
 class FactError(Exception):
-    """A fact source that failed; ``str()`` is a sentence of the form *where: what*."""
+    """A fact source that failed. ``str()`` formats its problem: *where: what*."""
 
-    def __init__(self, where: str, what: str) -> None:
+    def __init__(self, where: str, what: str, *, is_left_out: bool = False) -> None:
+        """``is_left_out``: the fact exists on hosts, and was not gathered here."""
         super().__init__(where, what)
         self.where = where
         self.what = what
+        self.is_left_out = is_left_out
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
+        from foundation.formatting import text_of  # a group of facts costs less than this import
+
+        return text_of(self.problems[0])
+
+    @property
+    def problems(self) -> "tuple[Problem, ...]":
+        """The problem as a value."""
+        from foundation.problems import Location, Problem, ProblemCode
+
+        code = ProblemCode.UNDEFINED_FACT if self.is_left_out else ProblemCode.UNAVAILABLE_FACT
+        return (Problem(code=code, message=self.what, location=Location(self.where)),)

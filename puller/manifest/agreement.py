@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.problems import Problem, ProblemCode
 from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundlePathError
 from puller.manifest.declaration import HIDDEN, Declaration
@@ -46,11 +47,18 @@ class Disagreement(Exception):
         """The second declaration in a message."""
         second = self.second_declaration
         item = f" ({second.item})" if second.item else ""
-        return f"{second.label} {second.reference}{item}"
+        return f"{second.reference}{item}"
 
-    def problem(self) -> str:
-        """The problem of the second declaration in full, with file and line."""
-        return self.second_declaration.problems.worded(self.place, self.sentence(), self.subject)
+    def problem(self) -> Problem:
+        """The problem of the second declaration."""
+        return self.second_declaration.problems.problem(
+            self.place,
+            self.sentence(),
+            self.subject,
+            ProblemCode.DECLARED_TWICE,
+            property=self.property,
+            related=(self.first_declaration.problems.location(self.first_declaration.path),),
+        )
 
     def _other_name(self) -> str:
         """The name of the first declaration, if it is another spelling."""
@@ -99,7 +107,7 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
         properties=_properties(first, second),
         problems=first.problems,
         path=first.path,
-        failure=first.failure or second.failure,
+        failures=first.failures or second.failures,
         dynamic=first.dynamic | second.dynamic,
         secret=first.secret | second.secret,
         unknown=first.unknown | second.unknown,

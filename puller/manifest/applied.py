@@ -2,7 +2,7 @@
 
 import msgspec
 
-from bundles.masking import mask_urls
+from foundation.masking import mask_urls
 from hiera.tree.ruby.printable import printable
 from puller.manifest.declaration import HIDDEN, Declaration
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from foundation.problems import Problem
 from puller.errors import ManifestError
 from puller.manifest.source import MANIFEST
 
@@ -17,7 +18,7 @@ FACTS = "facts.d"
 
 
 def bundle_facts(
-    host: Mapping[str, Any], root: Path, refused: list[str], libraries: Sequence[Path] = ()
+    host: Mapping[str, Any], root: Path, refused: list[Problem], libraries: Sequence[Path] = ()
 ) -> Mapping[str, Any]:
     """The facts of a host as the bundle at ``root`` sees them, which has the directories ``libraries``, too.
 
@@ -39,7 +40,7 @@ def need_bundle_facts(host: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
 
     Raises ``ManifestError`` for files that cannot be facts, and as ``used_libraries`` does.
     """
-    problems: list[str] = []
+    problems: list[Problem] = []
     facts = bundle_facts(host, root, problems, _libraries_of(root))
     if problems:
         raise ManifestError(problems)

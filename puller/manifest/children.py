@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from foundation.formatting import prefixed
+from foundation.problems import Problem, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.expressions.expressions import resolve_tree
 from puller.bundle_paths import BundleFiles, BundlePathError
@@ -49,9 +51,9 @@ class Family(msgspec.Struct):
     """By their real path and a number of what they are handed; with the same data there is one."""
     texts: list[Problems] = []
     """Of everything that was read."""
-    refused: list[str] = []
+    refused: list[Problem] = []
     """The problems of children that could not be read to their end."""
-    warnings: list[str] = []
+    warnings: list[Problem] = []
     of_no_item: set[Reference] = set()
     """The names, written out, of entries whose loops have no item here: whoever names them means nothing."""
 
@@ -60,17 +62,17 @@ class Family(msgspec.Struct):
         handed = fingerprint([source.data for source in child.given.handed if source.data])
         alike = self.children.setdefault((child.path, handed), [])
         for known in alike:
-            if known.failure == child.failure and known.given.is_as(child.given):
+            if known.failures == child.failures and known.given.is_as(child.given):
                 return known
         alike.append(child)
         return child
 
     def raise_any(self) -> None:
         """Raise ``ManifestError`` with all problems of all manifests, and of the texts that templates rendered."""
-        sentences = [sentence for text in self.texts for sentence in text.sentences()]
+        problems = [problem for text in self.texts for problem in text.all()]
         # What is wrong with a file is found each time that it is applied with other data.
-        if told := list(dict.fromkeys([*sentences, *self.refused])):
-            raise ManifestError(told)
+        if problems or self.refused:
+            raise ManifestError(list(dict.fromkeys([*problems, *self.refused])))
 
 
 def expand(declaration: Declaration, family: Family, read: Read) -> list[Declaration]:
@@ -98,7 +100,7 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
         # 3. Its data.
         given = _given(declaration, properties)
         # 4. Which child it is.
-        child = family.known(Child(path, given, declaration.failure))
+        child = family.known(Child(path, given, declaration.failures))
         declaration.child = child
         child.applied.append(declaration)
         if len(child.applied) > 1:
@@ -107,7 +109,9 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
         # 5. Its manifest.
         return _read(child, _shown(path, family), family, read)
     except (SourceError, BundlePathError) as error:
-        declaration.refuse("name", str(error))
+        for problem in error.problems:
+            inner = replaced(prefixed(problem, ""), code=ProblemCode.INVALID_CHILD_MANIFEST)
+            declaration.refuse("name", inner)
     except ManifestError as error:
         family.refused += error.problems
     finally:
@@ -152,13 +156,15 @@ def _data_of(declaration: Declaration, properties: "ApplyProperties") -> Mapping
     try:
         return cast("Mapping[str, Any]", resolve_tree(dict(properties.data), declaration.scope))
     except HieraError as error:
-        declaration.failure = f"data: {error}"
+        declaration.failures = tuple(
+            replaced(prefixed(one, "data"), property="data") for one in error.problems
+        )
         declaration.unknown |= {"data"}
         return {}
 
 
 def _read(child: Child, name: str, family: Family, read: Read) -> list[Declaration]:
-    if not child.failure:
+    if not child.failures:
         return read(name, child)
     # What is wrong with its resources is to be seen all the same. None of them may be taken for one of the run.
     known, family.children = family.children, {}
@@ -205,7 +211,8 @@ def _require_room(declaration: Declaration, child: Child) -> None:
     """Require that all below a child is allowed here as well as where it was read; raises ``SourceError``."""
     _require_depth(len(list(_above(declaration))) + child.height)
     if child.applies and not cast("ApplyProperties", declaration.properties).allow_apply:
-        child.applies[0].refuse("name", _denied(declaration))
+        denied = Problem(code=ProblemCode.INVALID_CHILD_MANIFEST, message=_denied(declaration))
+        child.applies[0].refuse("name", denied)
 
 
 def _require_depth(depth: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from foundation.problems import Problem, ProblemCode
 from puller.manifest.declaration import Declaration
 from puller.manifest.implied_order import DeclaredResources, has_own
 from puller.manifest.path_claims import find_conflicts
@@ -28,10 +29,16 @@ class Between(msgspec.Struct, frozen=True):
         """The problem of the second one."""
         return f"{self.what}: {self.first.reference} at {self.first.origin}"
 
-    def problem(self) -> str:
-        """The problem of the second one in full, with file and line."""
-        second = self.second
-        return second.problems.worded(second.path, self.sentence, f"{second.label} {second.reference}")
+    def problem(self) -> Problem:
+        """The problem of the second one."""
+        first, second = self.first, self.second
+        return second.problems.problem(
+            second.path,
+            self.sentence,
+            str(second.reference),
+            ProblemCode.RESOURCE_CONFLICT,
+            related=(first.problems.location(first.path),),
+        )
 
 
 def find_contradictions(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:

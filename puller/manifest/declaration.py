@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bundles.masking import mask_urls, mask_userinfo
+from foundation.formatting import text_of
+from foundation.masking import mask_urls, mask_userinfo
+from foundation.problems import DependsOn, Problem, replaced
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
@@ -59,7 +61,7 @@ class Child(msgspec.Struct, eq=False):
     """Its real path."""
     given: BundleData
     """Its data, without its own document."""
-    failure: str = ""
+    failures: tuple[Problem, ...] = ()
     """Why it cannot be applied on this machine."""
     applied: list["Declaration"] = []
     """Every declaration that applies it, in the order in which they were read."""
@@ -91,8 +93,8 @@ class Declaration(msgspec.Struct):
     """Of the text that it stands in; knows names and lines."""
     path: KeyPath
     home: Home
-    failure: str = ""
-    """Why it cannot be applied on this machine, found while its values were resolved."""
+    failures: tuple[Problem, ...] = ()
+    """Why it cannot be applied on this machine, found while its values were resolved. Without places."""
     dynamic: frozenset[str] = frozenset()
     """Properties that were given by expressions."""
     secret: frozenset[str] = frozenset()
@@ -220,15 +222,26 @@ class Declaration(msgspec.Struct):
         """A property is not valid: the manifest's problem, or this resource's failure when expressions gave it."""
         if not error.concerns.isdisjoint(self.unknown):
             return
-        sentence = error.sentence(secret=bool(self.secret) or error.property in self.hidden)
+        problem = error.problem(secret=bool(self.secret) or error.property in self.hidden)
         if not error.concerns.isdisjoint(self.dynamic):
-            self.failure = f"{self.failure}; {sentence}" if self.failure else sentence
+            # Another host may have other values, whatever the expression reads.
+            self.failures = (*self.failures, replaced(problem, depends_on=DependsOn.DATA))
         else:
-            self.refuse(error.property, sentence)
+            self.refuse(error.property, problem)
 
-    def refuse(self, name: str, sentence: str) -> None:
+    def refuse(self, name: str, problem: Problem) -> None:
         """Note a problem of the manifest with one property."""
-        self.problems.add((*self.path, name), sentence, f"{self.label} {self.subject(name)}")
+        self.problems.note(self.located(name, problem))
+
+    def located(self, name: str, problem: Problem) -> Problem:
+        """Return a problem with the place of a property, and with this resource as its subject."""
+        place = (*self.path, name) if name else self.path
+        return self.problems.placed(replaced(problem, subject=self.subject(name), property=name), place)
+
+    @property
+    def failure(self) -> str:
+        """The failures as text. Empty without any."""
+        return "; ".join(map(text_of, self.failures)) if self.failures else ""
 
     def subject(self, name: str) -> str:
         """The resource in a sentence about one property: what is the same for all items of a loop is said once."""

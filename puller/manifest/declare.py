@@ -5,22 +5,26 @@
 * Nothing hides anything else: a property that is wrong or open is left out, and the others are read and checked.
 """
 
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.formatting import prefixed
+from foundation.problems import DependsOn, Problem, ProblemCode, replaced
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope, has_expression, resolve_tree
+from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
 from hiera.values.secrets import has_secret, revealed
-from puller.manifest.declaration import Agent, Declaration, Home, Late, label
+from puller.manifest.declaration import Agent, Declaration, Home, Late
 from puller.manifest.entries import FOR, Entry
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.manifest.properties import as_texts, decode, decode_known, find_problems, value_at
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.resources.registry import find_type
+from puller.values.convert import QUOTE
 
 if TYPE_CHECKING:
     from hiera.expressions.repeated import Repeated
@@ -77,8 +81,10 @@ def draft_of(entry: Entry, problems: Problems, home: Home) -> "Draft | None":
     return draft
 
 
-def declare_unlooped(entry: Entry, problems: Problems, home: Home, why: str) -> Declaration | None:
-    """The declaration that stands for a loop without items, or for one that fails, which ``why`` says.
+def declare_unlooped(
+    entry: Entry, problems: Problems, home: Home, failures: tuple[Problem, ...]
+) -> Declaration | None:
+    """The declaration that stands for a loop without items, or for one that has ``failures``.
 
     What is the same for all items is checked. ``None`` with the reason noted when nothing can be made of it.
     """
@@ -86,7 +92,7 @@ def declare_unlooped(entry: Entry, problems: Problems, home: Home, why: str) -> 
     if draft is None:
         return None
     draft.leave_open()
-    draft.failures["for"] = why
+    draft.failures["for"] = failures
     return draft.typed(home)
 
 
@@ -105,7 +111,7 @@ class Draft(msgspec.Struct):
     """Those of them that a secret went into."""
     unknown: set[str] = set()
     """Those that have no value that could be worked with."""
-    failures: dict[str, str] = {}
+    failures: dict[str, tuple[Problem, ...]] = {}
     """Why it cannot be applied on this machine, by property."""
     open: set[str] = set()
     """Properties whose expressions give nothing."""
@@ -132,7 +138,7 @@ class Draft(msgspec.Struct):
         from puller.manifest import of_user  # the machine's own agent needs none of it
 
         if sentence := of_user.refusal(self.entry.type_name):
-            self.problems.add(self.entry.path, sentence, self._subject("name"))
+            self.problems.add(self.entry.path, sentence, self._subject("name"), ProblemCode.REQUIRES_ROOT)
             return False
         of_user.complete(self.entry.type_name, self.raw)
         return True
@@ -167,7 +173,7 @@ class Draft(msgspec.Struct):
             text = repeated.get(value) if repeated and isinstance(value, str) else None
             new = resolve_tree(value, scope) if text is None else text.value(scope)
         except HieraError as error:
-            self._fail(key, f"{key}: {error}")
+            self._fail(key, *(replaced(prefixed(one, key), property=key) for one in error.problems))
             self.given[key] = value
             self.open.add(key)
             return
@@ -212,7 +218,9 @@ class Draft(msgspec.Struct):
             return declaration
         # Nothing could refer to it, so this is no failure of its own: it refuses the manifest.
         if "name" in self.failures and home.has_data:
-            self.problems.add(self.entry.path, self.failures["name"], self._subject("name"))
+            for problem in self.failures["name"]:
+                noted = replaced(problem, subject=self._subject("name"))
+                self.problems.note(self.problems.placed(noted, self.entry.path))
         declaration.check()
         return None
 
@@ -231,7 +239,7 @@ class Draft(msgspec.Struct):
             self.problems,
             self.entry.path,
             home,
-            "; ".join(self.failures.values()),
+            tuple(itertools.chain.from_iterable(self.failures.values())) if self.failures else (),
             frozenset(self.given) if self.given else _NOTHING,
             frozenset(self.secret) if self.secret else _NOTHING,
             frozenset(self.unknown) if self.unknown else _NOTHING,
@@ -263,31 +271,36 @@ class Draft(msgspec.Struct):
         if name in self.unknown and name in self.given:  # it is open, and its text stands there still
             return
         if name in self.given:
-            sentence = error.sentence(secret=self._is_hidden(name))
-            # What an expression gives cannot be quoted.
-            if isinstance(value_at(self.raw, (name, *error.place)), bool):
-                sentence = sentence.replace(": quote it", ": add | string to its expression")
-            self._fail(name, sentence)
+            problem = error.problem(secret=self._is_hidden(name))
+            # A boolean that an expression gives cannot be quoted.
+            if problem.hint == QUOTE and isinstance(value_at(self.raw, (name, *error.place)), bool):
+                problem = replaced(problem, hint="add | string to its expression")
+            self._fail(name, replaced(problem, depends_on=self._depends_on(name)))
         else:
             self._refuse(error)
             self.unknown.add(name)
 
-    def _fail(self, name: str, sentence: str) -> None:
-        before = self.failures.get(name)
-        self.failures[name] = f"{before}; {sentence}" if before else sentence
+    def _depends_on(self, name: str) -> DependsOn:
+        """Why a value that an expression gave may be another one on another host."""
+        return depends_of_value(self.given[name])
+
+    def _fail(self, name: str, *problems: Problem) -> None:
+        self.failures[name] = (*self.failures.get(name, ()), *problems)
         self.unknown.add(name)
 
     def _refuse(self, error: PropertyError) -> None:
         path = (*self.entry.path, error.property, *error.place)
-        sentence = error.sentence(secret=self._is_hidden(error.property))
-        quoted = (
-            sentence.endswith("quote it") and ", wanted" in sentence
-        )  # a password is asked to be quoted, too
-        if quoted and (written := self.problems.original(path)) is not None:
-            sentence += f", as '{written}'"
+        problem = error.problem(secret=self._is_hidden(error.property))
+        if (
+            problem.hint == QUOTE
+            and error.shows_value
+            and (written := self.problems.original(path)) is not None
+        ):
+            problem = replaced(problem, hint=f"{QUOTE}, as '{written}'")
         if error.property == FOR:
-            sentence += "; a loop stands beside the name of its resource"
-        self.problems.add(path, sentence, self._subject(error.property))
+            problem = replaced(problem, hint="a loop stands beside the name of its resource")
+        problem = replaced(problem, subject=self._subject(error.property))
+        self.problems.note(self.problems.placed(problem, path))
 
     def _is_hidden(self, name: str) -> bool:
         hidden = self.type.hidden_when_sensitive() if self.raw.get("sensitive") is True else _NOTHING
@@ -298,18 +311,18 @@ class Draft(msgspec.Struct):
         shown = sorted(self.secret & _ALWAYS_SHOWN)
         for name in shown:
             what = f"{name} is made of a secret, and would be shown"
-            self.problems.add(self.entry.path, what, self._subject(name))
+            self.problems.add(self.entry.path, what, self._subject(name), ProblemCode.EXPOSED_SECRET)
         return bool(shown)
 
     def _subject(self, of: str) -> str:
         """The resource in a sentence about one property: what is the same for all items of a loop is said once."""
-        place, item = label(self.entry.path), self.entry.item
+        item = self.entry.item
         if item is not None:
-            return f"{place} {item.loop.reference}" + (f" ({item})" if of in self.given else "")
+            return str(item.loop.reference) + (f" ({item})" if of in self.given else "")
         name = self.raw.get("name", self.entry.properties.get("name"))
         if "name" in self.secret:
             name = self.given.get("name", name)
-        return f"{place} {self.entry.type_name}#{name}"
+        return f"{self.entry.type_name}#{name}"
 
 
 _NOTHING: frozenset[str] = frozenset()

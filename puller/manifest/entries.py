@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.problems import ProblemCode
+from foundation.suggestions import nearest
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
-from puller.values.suggestions import Path, did_you_mean
+from puller.values.suggestions import Path, known_words
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop
 
+_SHAPE = ProblemCode.INVALID_MANIFEST
 DEFAULTS = "defaults"
 FOR = "for"
 _NO_NAMES = (DEFAULTS, FOR)
@@ -45,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True):
 def read_entries(value: object, path: Path, problems: Problems) -> list[Entry]:
     """All resources of a list, in order; what has the wrong shape becomes a problem."""
     if not isinstance(value, list):
-        problems.add(path, f"resources is {_described(value)}, wanted a list")
+        problems.add(path, f"resources is {_described(value)}, wanted a list", code=_SHAPE)
         return []
     entries: list[Entry] = []
     for index, item in enumerate(value):
@@ -54,14 +57,13 @@ def read_entries(value: object, path: Path, problems: Problems) -> list[Entry]:
 
 
 def _read_item(item: object, path: Path, problems: Problems) -> Iterator[Entry]:
-    label = f"resources[{path[-1]}]"
     if not isinstance(item, dict) or len(item) != 1:
         found = (
             "several types: " + ", ".join(map(str, item))
             if isinstance(item, dict) and item
             else _described(item)
         )
-        problems.add(path, f"is {found}, wanted one type with its resources", label)
+        problems.add(path, f"is {found}, wanted one type with its resources", code=_SHAPE)
     types = item if isinstance(item, dict) else {}
     for type_name, body in types.items():
         # One of several that is no type may be a property, indented too little.
@@ -70,38 +72,40 @@ def _read_item(item: object, path: Path, problems: Problems) -> Iterator[Entry]:
 
 
 def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> Iterator[Entry]:
-    label = f"resources[{path[-1]}]"
     if find_type(str(type_name)) is None:
+        similar = nearest(str(type_name), type_names())
+        known = "" if similar else known_words(str(type_name), type_names())
         problems.add(
             (*path, type_name),
-            f"unknown resource type {type_name!r}{did_you_mean(str(type_name), type_names())}",
-            label,
+            f"unknown resource type {type_name!r}{known}",
+            code=ProblemCode.UNKNOWN_TYPE,
+            name=str(type_name),
+            suggestions=similar,
         )
         return
     path = (*path, type_name)
     if isinstance(body, list) and body:
-        yield from _read_list(type_name, body, path, label, problems)
+        yield from _read_list(type_name, body, path, problems)
     elif isinstance(body, dict) and "name" in body:
         properties, loop = dict(body), None  # a copy: an alias may share the mapping
         if FOR in properties:
             reference = f"{type_name}#{body['name']}"
-            loop = _read_loop(properties.pop(FOR), reference, path, label, problems)
+            loop = _read_loop(properties.pop(FOR), reference, path, problems)
         yield Entry(type_name, properties, path, loop)
     elif isinstance(body, dict):
-        problems.add(path, "has no name", f"{label} {type_name}")
+        problems.add(path, "has no name", type_name, _SHAPE)
     else:
         problems.add(
             path,
             f"is {_described(body)}, wanted a list of names, or one mapping with a name",
-            f"{label} {type_name}",
+            type_name,
+            _SHAPE,
         )
 
 
-def _read_list(
-    type_name: str, body: list[Any], path: Path, label: str, problems: Problems
-) -> Iterator[Entry]:
+def _read_list(type_name: str, body: list[Any], path: Path, problems: Problems) -> Iterator[Entry]:
     # Wherever defaults stand in a list, they are for the whole of it.
-    defaults = _read_defaults(body, path, label, problems)
+    defaults = _read_defaults(body, path, problems)
     for index, item in enumerate(body):
         place, has_loop = (*path, index), isinstance(item, dict) and FOR in item
         if isinstance(item, str) and item not in _NO_NAMES:
@@ -110,46 +114,45 @@ def _read_list(
         named = {key: value for key, value in item.items() if key != FOR} if has_loop else item
         if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
             what = f"{_described_item(item)}, wanted one name with its properties"
-            problems.add(place, what, f"{label} {type_name}")
+            problems.add(place, what, type_name, _SHAPE)
             continue
         ((name, given),) = named.items()
         if name == DEFAULTS:
             continue
         if given is not None and not isinstance(given, dict):
             what = f"is {_described(given)}, wanted properties"
-            problems.add((*place, name), what, f"{label} {type_name}#{name}")
+            problems.add((*place, name), what, f"{type_name}#{name}", _SHAPE)
             continue
         given = given or {}
         if None in given.values():
             given = {key: value for key, value in given.items() if value is not None or key not in defaults}
         properties = {**defaults, **given, "name": name}
-        loop = _read_loop(item[FOR], f"{type_name}#{name}", place, label, problems) if has_loop else None
+        loop = _read_loop(item[FOR], f"{type_name}#{name}", place, problems) if has_loop else None
         yield Entry(type_name, properties, (*place, name), loop)
 
 
-def _read_loop(value: object, reference: str, path: Path, label: str, problems: Problems) -> "Loop":
+def _read_loop(value: object, reference: str, path: Path, problems: Problems) -> "Loop":
     """What ``for`` of the resource that is written as ``reference`` says; what is wrong with it is noted."""
     from puller.manifest.loops import Loop, parse_clauses  # few manifests have loops
 
     try:
         return Loop.of(parse_clauses(value), reference)
     except ValueError as error:
-        problems.add((*path, FOR), f"for {error}", f"{label} {reference}")
+        problems.add((*path, FOR), f"for {error}", reference, ProblemCode.INVALID_LOOP, property=FOR)
         return Loop.of((), reference)
 
 
-def _read_defaults(body: list[Any], path: Path, label: str, problems: Problems) -> dict[str, Any]:
+def _read_defaults(body: list[Any], path: Path, problems: Problems) -> dict[str, Any]:
     found: dict[str, Any] | None = None
     for index, item in enumerate(body):
         if not isinstance(item, dict) or DEFAULTS not in item or len(item) != 1:
             continue
         defaults = item[DEFAULTS]
         if found is not None:
-            problems.add((*path, index), "defaults is given a second time for this list", label)
+            problems.add((*path, index), "defaults is given a second time for this list", code=_SHAPE)
         elif not isinstance(defaults, dict):
-            problems.add(
-                (*path, index, DEFAULTS), f"defaults is {_described(defaults)}, wanted properties", label
-            )
+            what = f"defaults is {_described(defaults)}, wanted properties"
+            problems.add((*path, index, DEFAULTS), what, code=_SHAPE)
         else:
             found = defaults
     return found or {}

@@ -9,12 +9,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from foundation.problems import Problem
 from puller.errors import ManifestError
 from puller.manifest.catalog import Catalog
 from puller.manifest.contradictions import find_contradictions
 from puller.manifest.declaration import Declaration
 from puller.manifest.identities import Key, key_of, objects_of, spellings_of
-from puller.manifest.links import APPLY, Links, circle
+from puller.manifest.links import APPLY, Links, cycle_problem
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.order import CycleError, ordered
@@ -160,7 +161,7 @@ class _Joining:
         self._objects = objects_of(every, self._spellings)
         self.places: list[int] = []
         """The index in the catalog of each resource of the manifest."""
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
 
     def catalog(self) -> HostCatalog:
         """The whole; raises ``ManifestError``."""
@@ -267,8 +268,7 @@ class _Joining:
         try:
             return _stable([*self.before.order, *own], links.first)
         except CycleError as cycle:
-            first, sentence = circle(self.declarations, cycle)
-            raise ManifestError([first.problems.worded(first.path, sentence, first.label)]) from None
+            raise ManifestError([cycle_problem(self.declarations, cycle)]) from None
 
 
 def _stable(wanted: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:

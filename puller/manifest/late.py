@@ -22,7 +22,7 @@ from puller.templates.functions import OF_FILES
 def evaluate_again(declaration: Declaration) -> list[str]:
     """Evaluate what gave nothing before, and make ``declaration`` what it is now; gives the paths that were asked for.
 
-    What is wrong with it now, or still, is its ``failure``.
+    What is wrong with it now, or still, is its ``failures``.
     """
     late, before = declaration.late, declaration.properties
     if late is None:
@@ -38,13 +38,13 @@ def evaluate_again(declaration: Declaration) -> list[str]:
     now = draft.declaration(declaration.home)
     if now is not None:
         now.check()
-    if now is None or problems.sentences():
-        declaration.failure = "; ".join(problems.sentences())
+    if now is None or problems.any:
+        declaration.failures = tuple(problems.all())
         return asked
     # What a parent has handed down to it stays.
     kept = {name: True for name in ("noop", "sensitive") if getattr(before, name)}
     declaration.properties = msgspec.structs.replace(now.properties, **kept)
-    declaration.failure, declaration.unknown = now.failure, now.unknown
+    declaration.failures, declaration.unknown = now.failures, now.unknown
     declaration.dynamic, declaration.secret = now.dynamic, now.secret
     return asked
 

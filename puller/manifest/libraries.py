@@ -17,6 +17,7 @@ import msgspec
 
 from bundles.filesystem.atomic import read_limited
 from bundles.format.identity import DESCRIPTION
+from foundation.problems import Location, Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
@@ -27,6 +28,7 @@ from puller.manifest.reading import ManifestText
 from puller.manifest.source import MANIFEST
 from puller.values.suggestions import unknown_key
 
+_CODE = ProblemCode.INVALID_LIBRARY
 KEY = "libraries"
 PACKED = "libraries"
 """The directory of a packed bundle that holds them."""
@@ -69,8 +71,8 @@ def bundle_files(text: ManifestText) -> BundleFiles:
     search = _Search(root, text.name, os.path.lexists(os.path.join(root, DESCRIPTION)))
     problems = Problems.of_text(text.name, text.problems.text)
     names = search.declare(text.value.get(KEY), problems, root)
-    if sentences := [sentence for one in (problems, *search.texts) for sentence in one.sentences()]:
-        raise ManifestError(sentences)
+    if found := [problem for one in (problems, *search.texts) for problem in one.all()]:
+        raise ManifestError(found)
     return BundleFiles(root, FileTree(root, "", names), search.found)
 
 
@@ -98,11 +100,13 @@ class _Search(msgspec.Struct):
         if declared is None:
             return frozenset()
         if not isinstance(declared, dict):
-            problems.add((KEY,), f"{KEY} is {declared!r}, wanted a mapping of names to directories")
+            problems.add(
+                (KEY,), f"{KEY} is {declared!r}, wanted a mapping of names to directories", code=_CODE
+            )
             return frozenset()
         for name, path in declared.items():
             if why := _why_malformed(name, path):
-                problems.add((KEY, name), why)
+                problems.add((KEY, name), why, code=_CODE)
             else:
                 self._find(name, self._directory(name, path, base), problems, chain)
         return frozenset(map(str, declared))
@@ -115,15 +119,14 @@ class _Search(msgspec.Struct):
         other, text = self.places.setdefault(name, (directory, problems))
         if other != directory:
             where = text.where((KEY, name))
-            problems.add(
-                (KEY, name), f"{name} is {directory} here, and {other} at {where}: two libraries of one name"
-            )
+            what = f"{name} is {directory} here, and {other} at {where}: two libraries of one name"
+            problems.add((KEY, name), what, code=_CODE)
         elif name in chain:
             circle = " → ".join([*chain[chain.index(name) :], name])
-            problems.add((KEY, name), f"libraries use each other: {circle}")
+            problems.add((KEY, name), f"libraries use each other: {circle}", code=_CODE)
         elif name not in self.found:
             if why := self._why_not(name, directory):
-                problems.add((KEY, name), why)
+                problems.add((KEY, name), why, code=_CODE)
             uses = self._uses(directory, (*chain, name)) if not why else frozenset()
             self.found[name] = FileTree(directory, name, uses)
 
@@ -162,7 +165,7 @@ class _Search(msgspec.Struct):
         self.texts.append(problems)
         for key in value:
             if key != KEY:
-                problems.add((key,), unknown_key(key, [KEY]))
+                problems.add((key,), unknown_key(key, [KEY]), code=ProblemCode.UNKNOWN_KEY)
         return self.declare(value.get(KEY), problems, directory, chain)
 
 
@@ -182,16 +185,19 @@ def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
         value = yaml_text.load(text, name)
     except OSError as error:
         raise SourceError(file_problem(error, "cannot be read", where=name)) from error
-    except (HieraError, ValueError) as error:
-        raise ManifestError([str(error) if name in str(error) else f"{name}: {error}"]) from error
+    except HieraError as error:
+        raise ManifestError(error.problems) from error
+    except ValueError as error:
+        problem = Problem(code=_CODE, message=str(error), location=Location(name))
+        raise ManifestError([problem]) from error
     problems = Problems.of_text(name, text)
     if value is not None and not isinstance(value, dict):
-        problems.add((), f"is not a mapping; wanted {KEY}")
+        problems.add((), f"is not a mapping; wanted {KEY}", code=_CODE)
     return problems, value if isinstance(value, dict) else {}
 
 
-def unused_libraries(files: BundleFiles, name: str) -> Iterator[str]:
-    """A warning for each library that no file of those that declare it names; ``name`` is that of the manifest.
+def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
+    """A problem for each library that no file of those that declare it names; ``name`` is that of the manifest.
 
     Data and facts of a library are there for everybody, so one that has any is used.
     """
@@ -202,7 +208,12 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[str]:
             if any(os.path.lexists(os.path.join(root, own)) for own in (DATA, _FACTS)):
                 continue
             if not _may_name(tree, library):
-                yield f"{declared_in}: the library {library} is not used: nothing names a path {library}:…"
+                yield Problem(
+                    code=ProblemCode.UNUSED_LIBRARY,
+                    message=f"the library {library} is not used: nothing names a path {library}:…",
+                    location=Location(declared_in),
+                    name=library,
+                )
 
 
 def _may_name(tree: FileTree, library: str) -> bool:

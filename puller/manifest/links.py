@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from foundation.problems import DependsOn, Problem, ProblemCode
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.manifest.implied_order import with_implied
@@ -20,7 +21,7 @@ from puller.manifest.ways import has_conditions
 from puller.resources.registry import type_names
 from puller.values.reference import Reference
 from puller.values.refresh import reload_of
-from puller.values.suggestions import reference_meant
+from puller.values.suggestions import known_words, nearest_reference
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"
@@ -114,15 +115,19 @@ def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
     try:
         return ordered(len(declarations), lambda index: links.first.get(index, ()))
     except CycleError as cycle:
-        first, sentence = circle(declarations, cycle)
-        first.problems.add(first.path, sentence, first.label)
+        problem = cycle_problem(declarations, cycle)
+        declarations[cycle.indexes[0]].problems.note(problem)
         return list(range(len(declarations)))  # any will do: it is never applied
 
 
-def circle(declarations: Sequence[Declaration], cycle: CycleError) -> tuple[Declaration, str]:
-    """The first resource of a cycle, and the sentence about it."""
+def cycle_problem(declarations: Sequence[Declaration], cycle: CycleError) -> Problem:
+    """Return the problem of the first resource of a cycle."""
     chain = [declarations[index] for index in cycle.indexes]
-    return chain[0], f"resources wait for each other: {' → '.join(str(one.reference) for one in chain)}"
+    message = f"resources wait for each other: {' → '.join(str(one.reference) for one in chain)}"
+    related = tuple(one.problems.location(one.path) for one in chain[1:-1])
+    first = chain[0]
+    code = ProblemCode.DEPENDENCY_CYCLE
+    return first.problems.problem(first.path, message, code=code, name=str(first.reference), related=related)
 
 
 class Names(msgspec.Struct):
@@ -161,8 +166,14 @@ def _names(
             if _is_instance(declaration, declarations[other], name):
                 names.alike.setdefault(name, []).append(position)
                 continue
-            sentence = f"{name} is also a name of the resource at {declarations[other].origin}"
-            declaration.problems.add(declaration.path, sentence, declaration.label)
+            first = declarations[other]
+            declaration.problems.add(
+                declaration.path,
+                f"{name} is also a name of the resource at {first.origin}",
+                code=ProblemCode.DECLARED_TWICE,
+                name=str(name),
+                related=(first.problems.location(first.path),),
+            )
     return names
 
 
@@ -191,17 +202,24 @@ def _find_all(
             meant = names.of_loop(own) or names.of_loop(reference)
         found += [(reference, other) for other in meant]
         if not meant and own not in names.of_no_item and reference not in names.of_no_item:
-            declaration.refuse(name, _nowhere(name, reference, [*names.index, *names.outside]))
+            declared = [one for one in (*names.index, *names.outside) if one != declaration.reference]
+            declaration.refuse(name, _undeclared(name, reference, declared))
     return found
 
 
-def _nowhere(name: str, reference: Reference, declared: Sequence[Reference]) -> str:
-    """The sentence for a reference that leads nowhere; another bundle can mend one to a type that there is."""
-    near = reference_meant(reference, declared)
+def _undeclared(name: str, reference: Reference, declared: Sequence[Reference]) -> Problem:
+    """Return the problem of a reference without a resource. Another bundle may declare one of a type that exists."""
     of, separator, _ = reference.partition("#")
-    if separator and of not in type_names():
-        return f"{name} names {reference}, and there is no type {of!r}{near}"
-    return f"{name} names {reference}, which is not declared{near}"
+    is_type_unknown = bool(separator) and of not in type_names()
+    what = f"and there is no type {of!r}" if is_type_unknown else "which is not declared"
+    similar = nearest_reference(reference, declared)
+    return Problem(
+        code=ProblemCode.UNKNOWN_TYPE if is_type_unknown else ProblemCode.UNDECLARED_REFERENCE,
+        message=f"{name} names {reference}, {what}{'' if similar else known_words(reference, declared)}",
+        name=str(reference),
+        suggestions=similar,
+        depends_on=DependsOn.NOTHING if is_type_unknown else DependsOn.BUNDLES,
+    )
 
 
 def _from_top(reference: Reference, files: BundleFiles) -> Reference:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from hiera.limits import total
 from hiera.text import yaml_text
@@ -132,7 +133,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
     )
 
 
-def _exported(text: ManifestText, home: Home) -> tuple[dict[str, Any], list[str]]:
+def _exported(text: ManifestText, home: Home) -> tuple[dict[str, Any], list[Problem]]:
     """The exports of this host, and why others are none; no fault of theirs refuses the manifest."""
     declared, _ = text.exports()
     if not declared or not home.has_data:
@@ -230,7 +231,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
         family.texts.append(problems)
         value = yaml_text.load(rendered.text, problems.source)
     except (HieraError, ResourceError) as error:
-        text.refuse("resources_template", mask(str(error)) if mask else str(error))
+        text.refuse_error("resources_template", error, mask)
         return _List([], (), text.problems)
     return _List(value, (), problems, mask)
 
@@ -256,8 +257,7 @@ def _unite(declarations: list[Declaration], spellings: Spellings) -> list[Declar
 
 def _refuse_contradictions(declarations: Sequence[Declaration], spellings: Spellings) -> None:
     for between in find_contradictions(declarations, spellings):
-        second = between.second
-        second.problems.add(second.path, between.sentence, f"{second.label} {second.reference}")
+        between.second.problems.note(between.problem())
 
 
 def _united(first: Declaration, second: Declaration) -> Declaration:
@@ -266,6 +266,5 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
     try:
         return agreed(first, second)
     except Disagreement as disagreement:
-        problems = disagreement.second_declaration.problems
-        problems.add(disagreement.place, disagreement.sentence(), disagreement.subject)
+        disagreement.second_declaration.problems.note(disagreement.problem())
         return first

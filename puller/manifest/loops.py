@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from foundation.formatting import prefixed
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, evaluate, has_expression, parse
 from hiera.limits import total
@@ -213,7 +214,8 @@ def _values(clause: Clause, outer: Item) -> Iterator[tuple[Any, ...]]:
             yield values
     except (HieraError, ResourceError) as error:
         of_outer = f" ({outer.place})" if outer.values else ""
-        raise ResourceError(f"for {clause}{of_outer}: {error}") from error
+        problems = [prefixed(problem, f"for {clause}{of_outer}") for problem in error.problems]
+        raise ResourceError(problems=problems) from error
 
 
 def _hidden(value: Any) -> Any:

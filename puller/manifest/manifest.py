@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.problems import Problem
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
@@ -48,11 +49,11 @@ class Manifest(Catalog, kw_only=True):
     """Runs in a row with failed resources after which a bundle on trial is given up; 0 is never."""
     exports: Mapping[str, Any] = {}
     """Values for the fleet, by name: those that can be had on this host and are of their types."""
-    export_problems: Sequence[str] = ()
-    """A sentence for each other one."""
+    export_problems: Sequence[Problem] = ()
+    """One for each other export."""
     pre_message: str = ""
     post_message: str = ""
-    warnings: list[str] = msgspec.field(default_factory=list)
+    warnings: list[Problem] = msgspec.field(default_factory=list)
     """What is suspicious, and not wrong."""
     of_no_item: frozenset[Reference] = frozenset()
     """The names, written out, of entries whose loops have no item on this machine."""

@@ -16,7 +16,9 @@ from typing import Any
 
 import msgspec
 
-from bundles.masking import mask_urls
+from foundation.formatting import prefixed
+from foundation.masking import mask_urls
+from foundation.problems import Problem, replaced
 from hiera.values.secrets import MASK, Secret, has_secret
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration
@@ -88,6 +90,20 @@ class Masks:
         event.notes = [mask_urls(masked(note)) for note in event.notes]
         event.noop_message = masked(event.noop_message)
         event.diff = masked(event.diff)
+
+    def problems(self, problems: Iterable[Problem], declaration: Declaration) -> tuple[Problem, ...]:
+        """Problems of a resource, without secrets: each with its place as text, and at the resource."""
+        masked = self._of_all(declaration)
+        return tuple(
+            replaced(
+                inner,
+                message=mask_urls(masked(inner.message)),
+                hint=masked(inner.hint),
+                name=masked(inner.name),
+                suggestions=tuple(map(masked, inner.suggestions)),
+            )
+            for inner in (prefixed(problem, "") for problem in problems)
+        )
 
     def sentence(self, text: str, declaration: Declaration) -> str:
         """A sentence about a resource, without the secrets of the data, and of the resource's own properties."""

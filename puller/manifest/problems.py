@@ -1,20 +1,22 @@
-"""All problems of a manifest at once, each with file, line, resource and property.
+"""The problems of one text, collected until all of it is read.
 
-Places are paths of keys; lines are found only when there is something to say, by reading the text again.
+Places are paths of keys. Lines are computed only for a problem, by reading the text again.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import msgspec
 
-from bundles.masking import mask_urls
+from foundation.formatting import prefixed
+from foundation.masking import mask_urls
+from foundation.problems import NOWHERE, KeyPath, Location, Problem, ProblemCode, problems_of
 from hiera.text import yaml_text
-from puller.errors import ManifestError
-from puller.values.suggestions import Path
+from puller.errors import Fields, ManifestError
 
 
 class Problems(msgspec.Struct):
-    """Collects the problems of one text. ``source`` is what messages call it."""
+    """Collects the problems of one text. ``source`` is its name in messages."""
 
     source: str
     locate: Callable[[Sequence[str | int]], tuple[int, int]]
@@ -23,12 +25,10 @@ class Problems(msgspec.Struct):
     """The scalar at a path as it was written."""
     text: str = ""
     mask: Callable[[str], str] = mask_urls
-    """Takes out of a sentence what must not be shown."""
+    """Removes secrets from a message."""
     is_rendered: bool = False
     """Whether a template has made the text."""
-    columns: dict[str, int] = {}
-    """The column of the value that a sentence is about, by the sentence, which has the line alone."""
-    _found: list[tuple[int, str]] = []
+    _noted: list[Problem] = []
 
     @classmethod
     def of_text(cls, source: str, text: str) -> "Problems":
@@ -40,34 +40,112 @@ class Problems(msgspec.Struct):
             text,
         )
 
-    def add(self, path: Path, sentence: str, subject: str = "") -> None:
-        """Note a problem with the value at ``path``; ``subject`` names the resource that it belongs to."""
-        self._found.append((self.locate(path)[0], self.worded(path, sentence, subject)))
+    def add(
+        self,
+        path: KeyPath,
+        message: str,
+        subject: str = "",
+        code: ProblemCode = ProblemCode.INVALID_MANIFEST,
+        **fields: Unpack[Fields],
+    ) -> None:
+        """Note a problem with the value at ``path``. ``subject`` is the resource that it belongs to."""
+        self._noted.append(self.problem(path, message, subject, code, **fields))
 
-    def worded(self, path: Path, sentence: str, subject: str = "") -> str:
-        """A problem with the value at ``path`` in full, without what must not be shown."""
-        said = self.mask(f"{subject}: {sentence}" if subject else sentence)
+    def problem(
+        self,
+        path: KeyPath,
+        message: str,
+        subject: str = "",
+        code: ProblemCode = ProblemCode.INVALID_MANIFEST,
+        **fields: Unpack[Fields],
+    ) -> Problem:
+        """Return a problem with the value at ``path``, without secrets."""
+        return self.placed(Problem(code=code, message=message, subject=subject, **fields), path)
+
+    def placed(self, problem: Problem, path: KeyPath) -> Problem:
+        """Return a problem at the place of a path in this text, without secrets."""
+        return msgspec.structs.replace(
+            problem,
+            message=self.mask(problem.message),
+            subject=self.mask(problem.subject),
+            hint=self.mask(problem.hint),
+            location=self.location(path),
+            entry=entry_of(path),
+        )
+
+    def add_error(
+        self, path: KeyPath, error: Exception, prefix: str = "", subject: str = "", **fields: Unpack[Fields]
+    ) -> None:
+        """Note the problems of an error with the value at ``path``. ``prefix`` stands before their messages."""
+        for problem in problems_of(error):
+            inner = msgspec.structs.replace(prefixed(problem, prefix), subject=subject, **fields)
+            self._noted.append(self.placed(inner, path))
+
+    def note(self, problem: Problem) -> None:
+        """Note a problem that is placed already."""
+        self._noted.append(problem)
+
+    def location(self, path: KeyPath) -> Location:
+        """Return the place of a path."""
         line, column = self.locate(path)
-        worded = f"{self.source}:{line}: {said}"
-        self.columns[worded] = column
-        return worded
+        return Location(self.source, line, column, tuple(path))
 
-    def where(self, path: Path) -> str:
-        """``file:line`` of a path."""
+    def where(self, path: KeyPath) -> str:
+        """Return ``file:line`` of a path."""
         return f"{self.source}:{self.locate(path)[0]}"
 
     def line(self, number: int) -> str:
-        """One line of the text, from 1; empty where there is none."""
+        """Return one line of the text, from 1. Empty outside of the text."""
         lines = self.text.splitlines()
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
-    def sentences(self) -> list[str]:
-        """Everything found, in the order of lines; what holds for all items of a loop once."""
-        return list(
-            dict.fromkeys(sentence for _, sentence in sorted(self._found, key=lambda found: found[0]))
-        )
+    @property
+    def any(self) -> bool:
+        """Whether a problem was noted."""
+        return bool(self._noted)
+
+    def all(self) -> list[Problem]:
+        """Return the problems in the order of lines. A problem of all items of a loop is one."""
+        ordered = sorted(self._noted, key=lambda problem: problem.location.line)
+        first: dict[object, Problem] = {}
+        for problem in ordered:
+            first.setdefault(_identity(problem), problem)
+        return list(first.values())
 
     def raise_any(self) -> None:
-        """Raise ``ManifestError`` when anything was found."""
-        if self._found:
-            raise ManifestError(self.sentences())
+        """Raise ``ManifestError`` if a problem was noted."""
+        if self._noted:
+            raise ManifestError(self.all())
+
+
+class UnplacedProblems(Problems):
+    """The problems of a value that is in no file, such as a command line: without location and entry."""
+
+    @classmethod
+    def of(cls, source: str) -> "UnplacedProblems":
+        """For a value that messages call ``source``."""
+        return cls(source, lambda path: (0, 0), lambda path: None)
+
+    def placed(self, problem: Problem, path: KeyPath) -> Problem:
+        """Return the problem without place and secrets."""
+        return msgspec.structs.replace(super().placed(problem, path), location=NOWHERE, entry="")
+
+    def where(self, path: KeyPath) -> str:
+        """Return the name of the source."""
+        del path
+        return self.source
+
+
+def _identity(problem: Problem) -> object:
+    """Return equal values for two reports of one mistake."""
+    if not problem.name:
+        return problem
+    return problem.code, problem.location, problem.subject, problem.property, problem.name
+
+
+def entry_of(path: KeyPath) -> str:
+    """Return the entry of the list of resources that a path leads through: ``resources[3]``. Empty for another path."""
+    for key, number in zip(("resources", *path), path, strict=False):
+        if isinstance(number, int):
+            return f"resources[{number}]" if key == "resources" else ""
+    return ""

@@ -23,11 +23,16 @@ def decode(resource_type: ResourceType, raw: Mapping[str, Any]) -> Properties:
 
 def find_problems(resource_type: ResourceType, raw: Mapping[str, Any]) -> Iterator[PropertyError]:
     """Every property of a resource that is unknown, missing, or does not decode."""
-    for path, sentence in explain(
-        resource_type.properties_type, raw, f"property of {resource_type.type_name}"
-    ):
-        key = str(path[0]) if path else sentence.partition(" ")[0]
-        yield PropertyError(key, sentence.removeprefix(f"{key} "), place=path[1:])
+    for mismatch in explain(resource_type.properties_type, raw, f"property of {resource_type.type_name}"):
+        yield PropertyError(
+            mismatch.key,
+            f"{mismatch.inner_key} {mismatch.message}" if mismatch.inner_key else mismatch.message,
+            place=mismatch.path[1:],
+            code=mismatch.code,
+            suggestions=mismatch.suggestions,
+            hint=mismatch.hint,
+            shows_value=mismatch.shows_value,
+        )
 
 
 def as_texts(resource_type: ResourceType, raw: dict[str, Any], given: Mapping[str, Any]) -> None:

@@ -5,13 +5,15 @@
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
+from foundation.formatting import prefixed
+from foundation.problems import Location, Problem, ProblemCode, problems_of, replaced
 from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
@@ -85,7 +87,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         try:
             value = yaml_text.load(text, name)
         except HieraError as error:
-            raise ManifestError([str(error)]) from error
+            raise ManifestError(error.problems) from error
         problems = Problems.of_text(name, text)
         if not isinstance(value, dict):
             problems.add((), "is not a mapping; wanted keys such as data and resources")
@@ -111,19 +113,28 @@ class ManifestText(msgspec.Struct, frozen=True):
         """The engine that renders ``resources_template``; ``None`` where the template's own name says it."""
         return "jet" if _CCM_TEMPLATE in (self.value.get(_CCM) or ()) else None
 
-    def refuse(self, key: str, sentence: str) -> None:
+    def refuse(self, key: str, message: str, code: ProblemCode = ProblemCode.INVALID_VALUE) -> None:
         """Note a problem with a key of the run section."""
-        self.problems.add((*self.run_path, key), sentence)
+        self.problems.add((*self.run_path, key), message, code=code, property=key)
+
+    def refuse_error(
+        self, key: str, error: Exception, mask: Callable[[str], str] | None = None, prefix: str = ""
+    ) -> None:
+        """Note the problems of an error with a key of the run section. ``mask`` removes secrets."""
+        for problem in problems_of(error):
+            inner = prefixed(problem, prefix)
+            masked = inner if mask is None else replaced(inner, message=mask(inner.message), suggestions=())
+            self.problems.note(self.problems.placed(masked, (*self.run_path, key)))
 
     def check_keys(self) -> None:
         """Note every key that is unknown, has a value of the wrong kind, or does not go with another."""
         top = (*_DATA_KEYS, _LIBRARIES, _REQUIRES, *((_CCM,) if self.run_path else _RUN_KEYS))
         for key in self.value:
             if key not in top and key != _CCM:
-                self.problems.add((key,), unknown_key(key, top))
+                self.problems.add((key,), unknown_key(key, top), code=ProblemCode.UNKNOWN_KEY)
         for key in self.run if self.run_path else ():
             if key not in _RUN_KEYS:
-                self.refuse(key, unknown_key(key, _RUN_KEYS))
+                self.refuse(key, unknown_key(key, _RUN_KEYS), ProblemCode.UNKNOWN_KEY)
         if not isinstance(self.run.get("fail_on_error", False), bool):
             self.refuse("fail_on_error", "fail_on_error is not true or false")
         if not isinstance(self.run.get("as_user", False), bool):
@@ -136,7 +147,8 @@ class ManifestText(msgspec.Struct, frozen=True):
         except ValueError as error:
             self.refuse("removed", f"removed {error}")
         for place, sentence in self.exports()[1].items():
-            self.problems.add((*self.run_path, "exports", *place), sentence)
+            path = (*self.run_path, "exports", *place)
+            self.problems.add(path, sentence, code=ProblemCode.INVALID_EXPORT)
         if "resources" not in self.run and "resources_template" not in self.run:
             self.problems.add((), "declares no resources; wanted resources or resources_template")
 
@@ -164,8 +176,9 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.problems.add((_REQUIRES, _PULLER), f"requires: {_PULLER} {error}")
             return
         if __version__ not in wanted:
-            where = self.problems.where((_REQUIRES, _PULLER))
-            raise ManifestError([f"{where}: requires Puller {wanted.text}, and this is Puller {__version__}"])
+            message = f"requires Puller {wanted.text}, and this is Puller {__version__}"
+            code = ProblemCode.REQUIRES_OTHER_VERSION
+            raise ManifestError([self.problems.problem((_REQUIRES, _PULLER), message, code=code)])
 
     def agent(self, inputs: Inputs) -> Agent:
         """Whose agent it is read for; one for users only is refused to the machine's own."""
@@ -196,12 +209,15 @@ class ManifestText(msgspec.Struct, frozen=True):
         """Note that a child manifest declares libraries: which they are is said once, for the whole bundle."""
         if _LIBRARIES in self.value:
             what = "are declared by the top manifest, and those of a library in its library.yaml"
-            self.problems.add((_LIBRARIES,), f"libraries {what}")
+            self.problems.add((_LIBRARIES,), f"libraries {what}", code=ProblemCode.INVALID_LIBRARY)
 
-    def unheard_messages(self) -> list[str]:
-        """A warning for each key of a child manifest that only the top manifest's is heeded of."""
+    def unheard_messages(self) -> list[Problem]:
+        """A warning for each key of a child manifest that is read in the top manifest only."""
+        code = ProblemCode.HOST_WARNING
         return [
-            f"{self.problems.where((*self.run_path, key))}: {key} {is_heeded} of the top manifest only"
+            self.problems.problem(
+                (*self.run_path, key), f"{key} {is_heeded} of the top manifest only", code=code, property=key
+            )
             for key, is_heeded in _OF_THE_TOP.items()
             if key in self.run
         ]
@@ -217,7 +233,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         try:
             return str(resolve(text, home.scope))
         except HieraError as error:
-            self.refuse(key, f"{key}: {error}")
+            self.refuse_error(key, error, prefix=key)
             return ""
 
 
@@ -227,7 +243,9 @@ def _read(path: Path, name: str) -> str:
     except FileNotFoundError:
         raise SourceError(f"{name}: there is no manifest here ({path})") from None
     except UnicodeDecodeError as error:
-        raise ManifestError([f"{name}: is not UTF-8 text, at byte {error.start}"]) from None
+        message = f"is not UTF-8 text, at byte {error.start}"
+        problem = Problem(code=ProblemCode.INVALID_DOCUMENT, message=message, location=Location(name))
+        raise ManifestError([problem]) from None
     except OSError as error:
         raise SourceError(file_problem(error, "cannot be read", where=name)) from error
     except ValueError as error:
@@ -269,7 +287,7 @@ def home_of(text: ManifestText, inputs: Inputs, family: Family, child: Child | N
 
 def _checked_data(
     text: ManifestText, inputs: Inputs, family: Family, child: Child | None
-) -> tuple[BundleData, list[str]]:
+) -> tuple[BundleData, list[Problem]]:
     """All sources of data, and what their annotations find wrong in it; no data where one cannot be read."""
     nothing = DataSource(Origin.MANIFEST, text.name, {})
     try:
@@ -281,7 +299,7 @@ def _checked_data(
         data = above.over(_own_data(text, inputs, above, libraries), libraries)
         return data, data.failures()
     except HieraError as error:
-        return BundleData(nothing, None, ()), [str(error)]
+        return BundleData(nothing, None, ()), list(error.problems)
 
 
 def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:

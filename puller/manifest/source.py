@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.masking import mask_location
+from foundation.masking import mask_location
 from puller.errors import SourceError, UsageError
 from puller.system import signals
 

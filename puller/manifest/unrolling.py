@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from foundation.problems import Problem, ProblemCode, replaced
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope, has_expression
+from hiera.expressions.expressions import Scope, depends_of_value, has_expression
 from hiera.expressions.repeated import Repeated
 from puller.errors import ResourceError
-from puller.manifest.declaration import Declaration, Home, label
+from puller.manifest.declaration import Declaration, Home
 from puller.manifest.declare import declare, declare_unlooped
 from puller.manifest.entries import FOR, Entry
 from puller.manifest.loops import Item, Loop, LoopScopes
@@ -46,10 +47,11 @@ def unrolled(
     scope = home.scope
     if inputs.watch is not None:
         scope = inputs.watch(problems.source, (*entry.path, FOR), home.scope, scope, home.files)
+    why: tuple[Problem, ...]
     try:
-        items, why = loop.items(scope, home.files) if loop.clauses else [], ""
+        items, why = loop.items(scope, home.files) if loop.clauses else [], ()
     except ResourceError as error:
-        items, why = [], str(error)
+        items, why = [], tuple(replaced(problem, property=FOR) for problem in error.problems)
     # 3. No items.
     if not items and (declaration := declare_unlooped(entry, problems, home, why)) is not None:
         if why or not loop.clauses:
@@ -75,7 +77,13 @@ def _is_first(declaration: Declaration, item: Item, seen: dict[str, Item]) -> bo
     if first is not item:
         name = declaration.properties.name
         sentence = f"{name!r} is the name for two items: {first.place}, and {item.place}"
-        declaration.problems.add(declaration.path, sentence, f"{declaration.label} {item.loop.reference}")
+        declaration.problems.add(
+            declaration.path,
+            sentence,
+            str(item.loop.reference),
+            ProblemCode.DECLARED_TWICE,
+            depends_on=depends_of_value(item.loop.text),
+        )
     return first is item
 
 
@@ -85,7 +93,7 @@ def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Ho
     if hidden is None:
         return loop
     sentence = f"for has the name {hidden}, which means something else already: choose another"
-    problems.add((*entry.path, FOR), sentence, f"{label(entry.path)} {loop.reference}")
+    problems.add((*entry.path, FOR), sentence, str(loop.reference), ProblemCode.INVALID_LOOP, property=FOR)
     return Loop.of((), loop.reference)
 
 

@@ -7,7 +7,7 @@ from typing import Unpack
 import msgspec
 
 from bundles.errors import BundleError
-from bundles.masking import mask_urls
+from foundation.masking import mask_urls
 from puller.errors import file_problem
 from puller.exit_status import ExitStatus, worst
 from puller.reporting.exit_codes import status_of

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, 
 
 import msgspec
 
+from foundation.formatting import text_of
+from foundation.problems import Problem, ProblemCode
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
@@ -73,23 +75,55 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class PropertyError(ValueError):
-    """A property whose value, or whose company, is not valid: ``str()`` continues *type#name:*.
+    """A property with an invalid value, or one that does not go with another property.
 
-    ``because`` names other properties that have a part in it: with other values of theirs it might be valid. ``place``
-    leads from its value to the part that is wrong.
+    ``message`` continues after the name. ``because`` names other properties whose values cause the problem. ``place``
+    leads from the value to the part that is wrong. ``code``, ``suggestions`` and ``hint`` are those of the problem.
     """
 
     def __init__(
-        self, name: str, sentence: str, *, because: Iterable[str] = (), place: tuple[str | int, ...] = ()
+        self,
+        name: str,
+        message: str,
+        *,
+        because: Iterable[str] = (),
+        place: tuple[str | int, ...] = (),
+        code: ProblemCode = ProblemCode.INVALID_VALUE,
+        suggestions: tuple[str, ...] = (),
+        hint: str = "",
+        shows_value: bool = True,
     ) -> None:
-        super().__init__(f"{name} {sentence}")
+        super().__init__(f"{name} {message}")
         self.property = name
+        self.message = message
         self.concerns = frozenset((name, *because))
         self.place = place
+        self.code = code
+        self.suggestions = suggestions
+        self.hint = hint
+        self.shows_value = shows_value
 
-    def sentence(self, *, secret: bool) -> str:
-        """The problem in words; the value is quoted unless it is ``secret``."""
-        return f"{self.property} is not valid; it is secret, so it is not shown here" if secret else str(self)
+    def __str__(self) -> str:
+        return text_of(self.problem(secret=False))
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problem, without its place."""
+        return (self.problem(secret=False),)
+
+    def problem(self, *, secret: bool) -> Problem:
+        """Return the problem, without its place. A ``secret`` value is not shown."""
+        name = self.property
+        if secret:
+            message = f"{name} is not valid; it is secret, so it is not shown here"
+            return Problem(code=self.code, message=message, property=name)
+        return Problem(
+            code=self.code,
+            message=f"{name} {self.message}",
+            property=name,
+            suggestions=self.suggestions,
+            hint=self.hint,
+        )
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
 from puller.resources.remote import is_url
@@ -63,7 +64,9 @@ def _files(real: str, written: str, placed: str) -> Iterator[tuple[str, BundledF
             is_directory = stat.S_ISDIR(status.st_mode)
             names = os.listdir(real) if is_directory else []
         except OSError as error:
-            raise ResourceError(f"{written} cannot be read: {reason(error)}") from error
+            raise ResourceError(
+                f"{written} cannot be read: {reason(error)}", code=ProblemCode.MISSING_FILE, name=written
+            ) from error
         if stat.S_ISREG(status.st_mode):
             yield placed, BundledFile(real, status.st_size, executable=bool(status.st_mode & stat.S_IXUSR))
         elif not is_directory:

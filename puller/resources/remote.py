@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable
 
 from bundles.errors import TransportError
-from bundles.masking import mask_urls
 from bundles.progress import transfer
+from foundation.masking import mask_urls
 from puller.errors import ResourceError
 from puller.system import signals
 

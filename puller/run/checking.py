@@ -154,7 +154,7 @@ def _may_have_checks(declaration: Declaration) -> bool:
 
 def _child_failure(declaration: Declaration) -> str:
     """Why the child manifest of an ``apply`` resource cannot be applied; empty for others."""
-    return declaration.child.failure if declaration.child is not None else ""
+    return "; ".join(map(str, declaration.child.failures)) if declaration.child is not None else ""
 
 
 def findings_of(standing: Standing) -> Iterator[Finding]:

@@ -170,7 +170,7 @@ class Enforcement(msgspec.Struct):
                 continue
             self.told.add(bundle.sha256)
             if isinstance(error, PullerError):
-                self.report.held = f"{bundle} is rejected: {str(error).splitlines()[0]}"
+                self.report.held = f"{bundle} is rejected: {error.problems[0]}"
                 self.report.held_because = HeldBecause.REJECTED
                 problems.error(f"{bundle} is rejected:\n{error}", error.exit_status)
             else:

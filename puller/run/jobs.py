@@ -213,7 +213,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
                 fetch=fetch_url,
             )
             warnings = [
-                *(warning for manifest in manifests for warning in manifest.warnings),
+                *(str(warning) for manifest in manifests for warning in manifest.warnings),
                 *applied.notes,
                 *inputs.problems(),
                 *missing_protections(),

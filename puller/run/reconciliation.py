@@ -101,7 +101,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
         enforced = [(bundle, choice) for bundle, choice in self._taking_part() if not bundle.is_left_out]
         for _, choice in enforced:
             for problem in choice.manifest.export_problems:
-                self.means.problems.error(problem, ExitStatus.FAILED)
+                self.means.problems.error(str(problem), ExitStatus.FAILED)
         with self.means.problems.remembering():
             ExportedValues(self.means.directories, self.means.problems.warn).update(
                 {bundle.report.name: choice.manifest.exports for bundle, choice in enforced},
@@ -246,7 +246,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
         if catalog.is_partial:
             applied_of = partial_sentence(len(catalog.order), len(catalog.declarations))
             self.means.problems.log.notice(applied_of)
-        warnings = [warning for manifest in catalog.manifests for warning in manifest.warnings]
+        warnings = [str(warning) for manifest in catalog.manifests for warning in manifest.warnings]
         for note in [*warnings, *applied.notes]:
             self.means.problems.warn(note)
         return whole, applied

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bundles.filesystem.atomic import read_limited
+from foundation.problems import ProblemCode
 from hiera.errors import ExpressionError
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
@@ -18,7 +19,8 @@ def read_text(files: BundleFiles, path: object) -> str:
     try:
         return read_limited(files.find(path), _LIMIT).decode("utf-8")
     except OSError as error:
-        raise ExpressionError("", f"{path} cannot be read: {error.strerror}") from error
+        what = f"{path} cannot be read: {error.strerror}"
+        raise ExpressionError("", what, code=ProblemCode.MISSING_FILE, name=str(path)) from error
     except ValueError as error:
         raise ExpressionError("", f"{path} is not usable: {error}") from error
 

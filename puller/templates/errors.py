@@ -9,8 +9,12 @@ FunctionError       raised by functions that templates call: a sentence; the eng
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+from foundation.formatting import did_you_mean
+from foundation.problems import DependsOn, Location, ProblemCode
+from foundation.suggestions import nearest
 from puller.errors import ResourceError
 
 if TYPE_CHECKING:
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_CANDIDATES: Final = 500
 _LONGEST_NAME: Final = 100  # characters: comparing takes the product of the two lengths
+_FACTS: Final = frozenset({"facts", "Facts", "environ", "Environ"})
 _AROUND: Final = 100  # characters of a line on either side of a mistake
 
 
@@ -28,18 +33,18 @@ class TemplateError(ResourceError):
     ``is_of_text``: it quotes the template at most, and no value that the template has seen.
     """
 
+    code = ProblemCode.TEMPLATE_FAILS
     is_of_text = False
 
-    def __init__(self, file: str, line: int, column: int, message: str, source_line: str = "") -> None:
-        super().__init__(file, line, column, message)
+    def __init__(
+        self, file: str, line: int, column: int, message: str, source_line: str = "", name: str = ""
+    ) -> None:
+        location = Location(file, line, column, is_exact=True)
+        super().__init__(message, location=location, name=name, depends_on=_depends_of(source_line))
         self.file = file
         self.line = line
         self.column = column
-        self.message = message
         self.source_line = source_line
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.message}"
 
     def excerpt(self) -> str:
         """The line of the template (of a very long one, what is around the column), and below it a caret."""
@@ -52,6 +57,8 @@ class TemplateError(ResourceError):
 class LimitError(TemplateError):
     """A template that would not end, or whose output would not fit."""
 
+    code = ProblemCode.LIMIT_EXCEEDED
+
 
 class FunctionError(Exception):
     """A refusal, by a function, of the template that called it; the engine adds the place: TemplateError."""
@@ -61,10 +68,13 @@ class SkippedEmpty(FunctionError):
     """``render`` of a blank partial where blank files are skipped: Jet fails, Go leaves out the caller."""
 
 
-def similar_names(name: str, known: Iterable[Any]) -> str:
-    """The end of a sentence about a name that does not exist: those that do and look like it."""
-    import difflib  # only errors pay for it
+def _depends_of(source_line: str) -> DependsOn:
+    """Return what a line of a template reads. A value that another line has set counts as data."""
+    words = set(re.findall(r"\w+", source_line))
+    return DependsOn.FACTS if words & _FACTS else DependsOn.DATA
 
+
+def similar_names(name: str, known: Iterable[Any]) -> str:
+    """Return the suggestions for a name that does not exist, as the end of its message."""
     candidates = [str(other)[:_LONGEST_NAME] for other in known][:_MOST_CANDIDATES]
-    close = difflib.get_close_matches(name[:_LONGEST_NAME], candidates, n=3)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    return did_you_mean(nearest(name[:_LONGEST_NAME], candidates))

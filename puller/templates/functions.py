@@ -6,6 +6,8 @@ Every run makes these functions, so what only a call needs is imported by the ca
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from foundation.formatting import text_of
+from foundation.problems import replaced
 from hiera.errors import ExpressionError, LimitError
 from hiera.expressions.expressions import ROOTS, Scope, resolve
 from hiera.threads import PerThread
@@ -55,8 +57,10 @@ def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
     try:
         rendered = render_file(files.find(path), choose_engine(path), scope, files)
     except ResourceError as error:
-        # Its first line has place and sentence; the caller's own line is shown below.
-        raise ExpressionError("", str(error).partition("\n")[0]) from error
+        (problem,) = error.problems
+        # The line of the caller is shown instead of the excerpt.
+        what = text_of(replaced(problem, excerpt=""))
+        raise ExpressionError("", what, code=problem.code, name=problem.name) from error
     return Secret(rendered.text) if rendered.is_secret else rendered.text
 
 

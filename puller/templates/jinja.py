@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import jinja2
 
+from foundation.problems import problems_of
 from hiera import limits
 from hiera.errors import LimitError as HieraLimitError
 from hiera.expressions.callers import callers
@@ -122,10 +123,10 @@ class JinjaEngine:
         if isinstance(error, (Exceeded, LimitError)):
             return LimitError(file, line, column, str(error), source_line)
         if isinstance(error, (FunctionError, TemplateError)) and not meter.secret:
-            return TemplateError(file, line, column, str(error), source_line)
+            return TemplateError(file, line, column, str(error), source_line, _name_of(error))
         ours = translated(error, self.texts.get(file, ""), names)
         kind = LimitError if isinstance(ours, HieraLimitError) else TemplateError
-        return kind(file, line, column, str(ours), source_line)
+        return kind(file, line, column, str(ours), source_line, ours.name)
 
 
 class JinjaTemplate:
@@ -207,6 +208,10 @@ def _names(dot: Any, functions: Mapping[str, Function]) -> Mapping[str, Any]:
     keys = dot if isinstance(dot, Mapping) else {}
     # A partial sees what its caller sees, so that no ``default`` takes the place of a value that is there.
     return {**callers.names(), **keys, **functions, "value": dot}
+
+
+def _name_of(error: Exception) -> str:
+    return problems_of(error)[0].name if isinstance(error, TemplateError) else ""
 
 
 def _place(error: Exception, name: str) -> tuple[str, int, int]:

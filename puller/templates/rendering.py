@@ -16,6 +16,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bundles.filesystem.atomic import read_limited
+from foundation.formatting import text_of
+from foundation.problems import ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import ROOTS, Scope
 from hiera.values.plain import plain
@@ -64,7 +66,9 @@ def render_file(
         if is_wide(data):
             raise ResourceError(f"template {path} {IS_WIDE}")
     except OSError as error:
-        raise ResourceError(f"template {path} cannot be read: {reason(error)}") from error
+        raise ResourceError(
+            f"template {path} cannot be read: {reason(error)}", code=ProblemCode.MISSING_FILE, name=path
+        ) from error
     except ValueError as error:
         raise ResourceError(f"template {path} is not usable: {error}") from error
     place = files.within(path)
@@ -114,19 +118,23 @@ def errors_explained(seen: "Seen | None" = None, *, secret: bool = False, below:
     try:
         yield
     except TemplateError as error:
+        (problem,) = error.problems
         raise ResourceError(
-            below + explained(error, secret=secret or bool(seen and seen.is_secret))
+            below + explained(error, secret=secret or bool(seen and seen.is_secret)),
+            code=problem.code,
+            name=problem.name if problem.name in error.source_line else "",
+            related=(problem.location,),
+            excerpt=error.excerpt() if error.source_line else "",
+            depends_on=problem.depends_on,
         ) from error
 
 
 def explained(error: TemplateError, *, secret: bool = False) -> str:
-    """The error in words, and below it the line of the template with a mark at the place."""
+    """The text of an error, without its excerpt."""
     if secret and not (error.is_of_text or isinstance(error, LimitError)):
         place = f"{error.file}:{error.line}:{error.column}"
-        said = f"{place}: fails; there may be secrets in what it says, so that is not shown"
-    else:
-        said = str(error)
-    return f"{said}\n{error.excerpt()}" if error.source_line else said
+        return f"{place}: fails; there may be secrets in what it says, so that is not shown"
+    return text_of(error.problems[0])
 
 
 def load(

@@ -1,4 +1,4 @@
-"""Plain values to typed ones: every problem of a mapping found, and said in a sentence.
+"""Plain values to typed ones, with all problems of a mapping.
 
 Types of ours are read by their ``parse``; msgspec asks for it through ``parse_value``.
 """
@@ -6,11 +6,14 @@ Types of ours are read by their ``parse``; msgspec asks for it through ``parse_v
 import re
 from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-from puller.values.suggestions import Path, did_you_mean
+from foundation.problems import Problem, ProblemCode
+from foundation.suggestions import nearest
+from hiera.values.secrets import Secret
+from puller.values.suggestions import Path, known_words
 
 # The sentences of msgspec, of which the types are kept and put into words of YAML.
 # Not compiled here: most of what is converted is right.
@@ -32,47 +35,90 @@ def parse_value(kind: Any, value: object) -> Any:
     return kind.parse(value)
 
 
-def explain(struct: type[msgspec.Struct], raw: Mapping[str, Any], what: str) -> Iterator[tuple[Path, str]]:
-    """Every key of ``raw`` that does not fit ``struct``: its path, and a sentence that begins with the key.
+class Mismatch(NamedTuple):
+    """A key of a mapping whose value does not fit its type."""
 
-    ``what`` names such a key: ``property of file``.
-    """
+    path: Path
+    """Where the mistake is. Empty for a missing key."""
+    key: str
+    message: str
+    """Continues after the key."""
+    code: ProblemCode = ProblemCode.INVALID_VALUE
+    suggestions: tuple[str, ...] = ()
+    hint: str = ""
+    inner_key: str = ""
+    """The key inside of the value that the message is about."""
+    shows_value: bool = True
+    """Whether the text as it was written may be shown."""
+
+    def problem(self) -> Problem:
+        """The problem, without its place."""
+        return Problem(
+            code=self.code,
+            message=f"{self.inner_key or self.key} {self.message}",
+            property=self.key,
+            suggestions=self.suggestions,
+            hint=self.hint,
+        )
+
+
+QUOTE = "quote it"
+
+
+def explain(struct: type[msgspec.Struct], raw: Mapping[str, Any], what: str) -> Iterator[Mismatch]:
+    """Every key of ``raw`` that does not fit ``struct``. ``what`` names such a key: ``property of file``."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
     for key, value in raw.items():
         if key not in fields:
-            yield (key,), f"{key} is not a {what}{did_you_mean(str(key), fields)}"
+            similar = nearest(str(key), fields)
+            message = f"is not a {what}{'' if similar else known_words(str(key), fields)}"
+            yield Mismatch((key,), str(key), message, ProblemCode.UNKNOWN_PROPERTY, similar)
         else:
             yield from _explain_value(fields[key].type, value, (key,), "")
     for key, field in fields.items():
         if field.required and key not in raw:
-            yield (), f"{key} is missing"
+            yield Mismatch((), key, "is missing", ProblemCode.MISSING_PROPERTY)
 
 
-def _explain_value(kind: Any, value: object, path: Path, place: str) -> Iterator[tuple[Path, str]]:
+def _explain_value(kind: Any, value: object, path: Path, place: str) -> Iterator[Mismatch]:
     """What is wrong with the value of the key that ``path`` begins with, ``place`` being where in it."""
     try:
         msgspec.convert(value, kind, dec_hook=parse_value)
         return
     except msgspec.ValidationError as error:
-        said = str(error)
+        reason = str(error)
     # msgspec ends with the first problem; every part is tried by itself to find the others.
     inner = list(_explain_inside(kind, value, path, place))
     yield from inner
     if not inner:
         choices = "" if place else _choices(kind)
-        sentence = f"is {_shown(value)}, wanted {choices}" if choices else _sentence(said, value, place)
-        yield path, f"{path[0]} {sentence}"
+        message = f"is {_shown(value)}, wanted {choices}" if choices else _sentence(reason, value, place)
+        hint = QUOTE if isinstance(value, int | float) and _fits(kind, _as_written(value)) else ""
+        yield Mismatch(path, str(path[0]), message, hint=hint, shows_value=Secret not in members(kind))
 
 
-def _explain_inside(kind: Any, value: object, path: Path, place: str) -> Iterator[tuple[Path, str]]:
+def _as_written(value: float) -> str:
+    return _shown(value)
+
+
+def _fits(kind: Any, value: object) -> bool:
+    try:
+        msgspec.convert(value, kind, dec_hook=parse_value)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _explain_inside(kind: Any, value: object, path: Path, place: str) -> Iterator[Mismatch]:
     """Problems of the parts that a value is made of, where it is made of any."""
     if isinstance(value, list):
         of = item_type(kind, list)
         for index, item in enumerate(value):
             yield from _explain_value(of, item, (*path, index), f"{place}[{index}]")
     elif isinstance(value, dict) and (struct := _struct_in(kind)) is not None:
-        for inside, sentence in explain(struct, value, f"key of {path[0]}"):
-            yield (*path, *inside), sentence
+        for inside in explain(struct, value, f"key of {path[0]}"):
+            inner_key = inside.inner_key or inside.key
+            yield inside._replace(path=(*path, *inside.path), key=str(path[0]), inner_key=inner_key)
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _explain_value(key_type(kind, key), item, (*path, key), f"{place}.{key}")
@@ -119,12 +165,11 @@ def _sentence(error: str, value: object, place: str) -> str:
     expected, got = match.groups()
     kinds = [part.strip() for part in expected.split("|")]
     wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
-    hint = ": quote it" if "str" in kinds and got in ("int", "float", "bool") else ""
     if place:
-        return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}, wanted {wanted}{hint}"
+        return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}, wanted {wanted}"
     # A text in the place of a mapping may be a password, one key too high.
     shown = _WORDS.get(got, got) if kinds == ["object"] else _shown(value)
-    return f"is {shown}, wanted {wanted}{hint}"
+    return f"is {shown}, wanted {wanted}"
 
 
 def _shown(value: object) -> str:

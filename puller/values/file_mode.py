@@ -66,7 +66,7 @@ class FileMode:
         """Read any of the forms; raises ``ValueError``."""
         if not isinstance(text, str):
             # Not the value: YAML has made 420 of 0644, which nobody would recognise.
-            raise ValueError(f"is {described(text)}, wanted text: quote it")
+            raise ValueError(f"is {described(text)}, wanted text")
         return cls._of_text(text)
 
     @classmethod

@@ -1,38 +1,40 @@
-"""Keys and names that nobody knows: the sentence for one, with the word that may have been meant."""
+"""Suggestions for unknown keys and names, as the end of a message."""
 
 from collections.abc import Iterable
 
-Path = tuple[str | int, ...]
+from foundation.formatting import did_you_mean as _format
+from foundation.problems import KeyPath
+from foundation.suggestions import MOST, by_similarity, nearest
+
+Path = KeyPath
 """Keys and indexes that lead to a value, from the top of a document."""
 
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
-    """The sentence for a key that nobody knows, with the one that may have been meant."""
+    """Return the message about an unknown key, with the keys that may be meant."""
     return f"unknown key {key!r}{did_you_mean(str(key), known)}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'owner'?)``, or the known words when none is near and they are few."""
-    import difflib  # only for messages
-
-    words = sorted(known)
-    if near := difflib.get_close_matches(word, words, 1):
-        return f" (did you mean {near[0]!r}?)"
-    return _all_of(words)
+    """Return `` (did you mean 'owner'?)``, or some known words if none is similar."""
+    words = list(known)
+    return _format(nearest(word, words)) or known_words(word, words)
 
 
-def reference_meant(reference: str, known: Iterable[str]) -> str:
-    """``did_you_mean`` for references: one of that type with nearly that name, or of another type with that name."""
-    import difflib  # only for messages
-
+def nearest_reference(reference: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return references of the same type with a similar name, then references of other types with the same name."""
     of, _, name = reference.partition("#")
     words = sorted(known)
     named = {word.partition("#")[2]: word for word in words if word.partition("#")[0] == of}
-    near = [named[one] for one in difflib.get_close_matches(name, named, 1)]
-    near += [word for word in words if word.partition("#")[2] == name]
-    return f" (did you mean {near[0]!r}?)" if near else _all_of(words)
+    similar = [named[other] for other in nearest(name, named)]
+    similar += [word for word in words if word.partition("#")[2] == name and word not in similar]
+    return tuple(similar[:MOST])
 
 
-def _all_of(words: list[str]) -> str:
-    """The known words, where they do not bury the sentence that they are put behind."""
-    return f" (known: {', '.join(words)})" if len(words) <= 30 else ""
+def known_words(word: str, known: Iterable[str]) -> str:
+    """Return `` (known: a, b, c, d, e and 3 more)``, nearest first."""
+    words = by_similarity(word, known)
+    if not words:
+        return ""
+    more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
+    return f" (known: {', '.join(words[:MOST])}{more})"

@@ -3,9 +3,9 @@
 import pytest
 
 from bundles.errors import TransportError
-from bundles.masking import mask_location, mask_urls, mask_userinfo
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings
+from foundation.masking import mask_location, mask_urls, mask_userinfo
 from hiera.values.secrets import Secret
 
 

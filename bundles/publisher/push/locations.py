@@ -11,8 +11,8 @@
 import re
 
 from bundles.errors import PublishError
-from bundles.masking import mask_location
 from bundles.publisher.push.destination import Destination
+from foundation.masking import mask_location
 
 _SSH = re.compile(r"(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*)):(?P<path>/.*)")
 _SSH_URL = re.compile(

@@ -50,7 +50,7 @@ def verify_value(value: Any, source: str, key: str, location: Location) -> None:
     bad = _bad(value)
     if bad is not None:
         what = f"Value for key '{key}', {source}, when using location '{location.place}', has wrong type"
-        raise LookupFailure("", f"{what}, expects Puppet::LookupValue, got {bad}")
+        raise LookupFailure("", f"{what}, expects Puppet::LookupValue, got {bad}").placed()
 
 
 def _bad(value: Any) -> str | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from hiera.errors import LookupFailure
 from hiera.tree.config.documents import Documents, Kind
-from hiera.tree.context.interpolation import Warn
+from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.ruby import psych, values
 
 
@@ -22,7 +22,7 @@ class DataFiles:
         if path not in self._yaml:
             content = psych.load(self._read(path), path)
             if not isinstance(content, dict):
-                self._warn(f"{path}: file does not contain a valid yaml hash")
+                self._warn(warning("file does not contain a valid yaml hash", path))
                 content = {}
             self._yaml[path] = content
         return self._yaml[path]
@@ -36,11 +36,11 @@ class DataFiles:
             if not isinstance(content, dict):
                 what = f"Value returned from data_hash function 'json_data', when using location '{path}',"
                 wanted = f"has wrong type, expects a Hash value, got {values.type_name(content)}"
-                raise LookupFailure("", f"{what} {wanted}")
+                raise LookupFailure("", f"{what} {wanted}").placed()
             self._json[path] = content
         return self._json[path]
 
     def _read(self, path: str) -> bytes:
         if self.documents.kind(path) is Kind.DIRECTORY:
-            raise LookupFailure("", f"{path} is a directory, wanted a file")
+            raise LookupFailure("", f"{path} is a directory, wanted a file").placed()
         return self.documents.read(path)

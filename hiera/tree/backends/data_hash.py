@@ -7,6 +7,7 @@ from hiera.tree.backends.base import PATHS, Tools, texts, verify_value
 from hiera.tree.config.locations import Location
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import Step
+from hiera.tree.context.interpolation import warning
 from hiera.tree.context.invocation import Invocation
 
 
@@ -50,7 +51,8 @@ class DataHash:
         )
         for name in content:
             if not isinstance(name, str):
-                raise LookupFailure("", f"Module '{self._module}': {source}: the key {name!r} is no text")
+                what = f"Module '{self._module}': {source}: the key {name!r} is no text"
+                raise LookupFailure("", what).placed()
             if name != "lookup_options" and not name.startswith(f"{self._module}::"):
                 what = "must use keys qualified with the name of the module"
-                self._tools.warn(f"Module '{self._module}': {source}, {what}: '{name}' is not")
+                self._tools.warn(warning(f"Module '{self._module}': {source}, {what}: '{name}' is not"))

@@ -35,7 +35,10 @@ class Eyaml:
             value = self._decrypted(value)
         except EnvelopeError as error:
             what = f"hiera-eyaml backend error decrypting when looking up {key} in {location.place}"
-            raise LookupFailure("", f"{what}. Error was {error}") from None
+            failure = LookupFailure(
+                "", f"{what}. Error was {error}", code=error.code, depends_on=error.depends_on
+            )
+            raise failure.placed() from None
         return self._tools.interpolator.resolve(value, invocation, step)  # 8c.
 
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:

@@ -7,7 +7,7 @@ from hiera.errors import ConfigError
 from hiera.tree.config import schema
 from hiera.tree.config.documents import join
 from hiera.tree.config.model import ENVIRONMENT, GLOBAL, Config, LevelConfig, verify_shape
-from hiera.tree.context.interpolation import Warn
+from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.ruby import values
 
 _DATADIR_3 = "/etc/puppetlabs/code/environments/%{::environment}/hieradata"
@@ -22,7 +22,7 @@ def config(version: int, path: str, content: dict[Any, Any], place: str, warn: W
     if place == GLOBAL:
         return checked
     where = "the environment root" if place == ENVIRONMENT else "module root"
-    warn(f"hiera.yaml version 3 found at {where} was ignored (file: {path})")
+    warn(warning(f"hiera.yaml version 3 found at {where} was ignored (file: {path})"))
     return None
 
 

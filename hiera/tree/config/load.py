@@ -7,7 +7,7 @@ from hiera.errors import ConfigError
 from hiera.tree.config import version5
 from hiera.tree.config.documents import Documents, Kind
 from hiera.tree.config.model import Config
-from hiera.tree.context.interpolation import Warn
+from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.ruby import psych, values
 
 
@@ -23,16 +23,15 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
     content = psych.load(data, path)
     if not isinstance(content, dict):
         what = "File exists but does not contain a valid YAML hash. Falling back to Hiera version 3 default config"
-        warn(f"{path}: {what}")
+        warn(warning(what, path))
         # It has no version, which makes it one of version 3, as in Puppet.
         content = {}
     version = _version(content.get("version"), path)
     if version in (3, 4):
         from hiera.tree.config import legacy  # most trees have no file of theirs
 
-        warn(
-            f"{path}: Use of 'hiera.yaml' version {version} is deprecated. It should be converted to version 5"
-        )
+        what = f"Use of 'hiera.yaml' version {version} is deprecated. It should be converted to version 5"
+        warn(warning(what, path))
         return legacy.config(version, path, content, place, warn)
     if version != 5:
         raise ConfigError("", f"This runtime does not support hiera.yaml version {version} (file: {path})")

@@ -12,7 +12,7 @@ import re
 from hiera.errors import ConfigError
 from hiera.tree.config.documents import Documents, Kind
 from hiera.tree.config.model import Config, LevelConfig
-from hiera.tree.context.interpolation import Warn
+from hiera.tree.context.interpolation import Warn, warning
 
 NONE, HIERA, FUNCTION = "none", "hiera", "function"
 
@@ -30,7 +30,7 @@ class Provider:
         is_ignored = beside is not None and beside >= 5
         what = "is ignored, as there is a 'hiera.yaml' of version 5" if is_ignored else "is deprecated"
         advice = "; a 'hiera.yaml' of version 5 should be used instead" if beside is None else ""
-        warn(f"{self.path}: {self.setting} '{self.name}' {what}{advice}")
+        warn(warning(f"{self.setting} '{self.name}' {what}{advice}", self.path))
 
     def function(self, owner: str) -> Config:
         """The only level of an owner whose data is made by a function of its own."""
@@ -64,7 +64,7 @@ def of_module(directory: str, documents: Documents, warn: Warn) -> Provider | No
     try:
         metadata = json.loads(documents.read(path))
     except (ValueError, RecursionError) as error:
-        warn(f"{path}: is not JSON, so a data_provider in it is not known: {error}")
+        warn(warning(f"is not JSON, so a data_provider in it is not known: {error}", path))
         return None
     name = metadata.get("data_provider") if isinstance(metadata, dict) else None
     return None if name is None else Provider("data_provider", str(name), path)

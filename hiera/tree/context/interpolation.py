@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import HieraError, LimitError, LookupFailure
 from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT, Absent
@@ -21,7 +22,13 @@ from hiera.tree.ruby import values
 from hiera.values.secrets import Decrypted, has_secret, revealed
 
 Lookup = Callable[[str, Invocation, Step], Any | Absent]
-Warn = Callable[[str], None]
+Warn = Callable[[Problem], None]
+
+
+def warning(message: str, file: str = "") -> Problem:
+    """Return a warning about a tree, and the file that it is about."""
+    return Problem(code=ProblemCode.HOST_WARNING, message=message, location=Location(file))
+
 
 _EXPRESSION = re.compile(r"%\{([^}]*)\}")
 _CALL = re.compile(r"""^(\w+)\((?:"([^"]+)"|'([^']+)')\)$""", re.ASCII | re.MULTILINE)
@@ -132,7 +139,10 @@ class Interpolator:
             return None
         # All facts in every record would bury what matters, and gather what nobody asked for.
         inner.found(root, "…" if isinstance(value, Facts) else value, event)
-        value = keys.dig(expression, segments[1:], value, step)
+        try:
+            value = keys.dig(expression, segments[1:], value, step)
+        except LookupFailure as error:
+            raise error.depending(DependsOn.FACTS) from None
         return None if value is ABSENT else value
 
     def _root(self, name: str | int, invocation: Invocation) -> tuple[Any | Absent, str]:
@@ -152,7 +162,7 @@ class Interpolator:
             space, qualified, _ = name.removeprefix("::").rpartition("::")
             what = f" class {space} could not be found" if qualified else ""
             place = f" ({invocation.place})" if invocation.place else ""
-            self._warn(f"Undefined variable '{name}';{what}{place}")
+            self._warn(warning(f"Undefined variable '{name}';{what}{place}"))
 
 
 def _method(expression: str, allowed: bool) -> tuple[str, str]:

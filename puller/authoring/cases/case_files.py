@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from foundation.formatting import prefixed
+from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.authoring.cases.machines import machine_facts
@@ -116,12 +118,13 @@ def load_case(file: CaseFile) -> LoadedCase:
     try:
         value = yaml_text.load(text, file.shown, tags=TAGS)
     except HieraError as error:
-        raise ManifestError([str(error)]) from None
+        raise ManifestError(error.problems) from None
     problems = Problems.of_text(file.shown, text)
     if not isinstance(value, dict):
-        raise ManifestError([f"{file.shown}:1: is no case, wanted a mapping with keys such as os and expect"])
-    for path, sentence in _wrong(value):
-        problems.add(path, sentence)
+        problems.add((), "is no case, wanted a mapping with keys such as os and expect")
+        problems.raise_any()
+    for path, problem in _wrong(value):
+        problems.note(problems.placed(problem, path))
     facts = _facts(value, problems)
     written = value.get("expect")
     expect = written if isinstance(written, dict) else {}
@@ -142,18 +145,23 @@ def _facts(value: dict[str, Any], problems: Problems) -> dict[str, Any]:
         return {}
 
 
-def _wrong(value: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def _wrong(value: dict[str, Any]) -> Iterator[tuple[KeyPath, Problem]]:
     """All that is wrong with the keys of a case, but those below ``expect``."""
     known = [field.encode_name for field in msgspec.structs.fields(Case)]
     for key in value.keys() - set(known):
-        yield (key,), unknown_key(key, known)
-    yield from explain(Case, {key: value[key] for key in known if key in value}, "key of a case")
+        yield (key,), Problem(code=ProblemCode.UNKNOWN_KEY, message=unknown_key(key, known))
+    for mismatch in explain(Case, {key: value[key] for key in known if key in value}, "key of a case"):
+        yield mismatch.path, mismatch.problem()
     for key in ("facts", "data"):
         if has_matcher(value.get(key)):
-            yield (key,), f"{key} has a tag in it, which is for what is expected"
+            yield (key,), _invalid(f"{key} has a tag in it, which is for what is expected")
     texts = value.get("fails", [])
     if "fails" in value and not all([texts, *texts] if isinstance(texts, list) else [texts]):
-        yield ("fails",), "fails is empty, wanted a text of the message that must come"
+        yield ("fails",), _invalid("fails is empty, wanted a text of the message that must come")
+
+
+def _invalid(message: str) -> Problem:
+    return Problem(code=ProblemCode.INVALID_VALUE, message=message)
 
 
 def _expected(written: str, wanted: Any, problems: Problems) -> Any:
@@ -188,17 +196,17 @@ def _read(kind: ResourceType, name: str, wanted: Any, place: KeyPath, problems: 
     try:
         return read_as(wanted, lambda value: _typed(fields[name].type, value))
     except (ValueError, msgspec.ValidationError) as error:
-        for sentence in _why(kind, name, wanted, error):
-            problems.add(place, f"{place[1]}: {sentence}")
+        for problem in _why(kind, name, wanted, error):
+            problems.note(problems.placed(prefixed(problem, str(place[1])), place))
         return wanted
 
 
-def _why(kind: ResourceType, name: str, wanted: Any, error: Exception) -> list[str]:
-    """Sentences about a value that the property cannot have."""
+def _why(kind: ResourceType, name: str, wanted: Any, error: Exception) -> list[Problem]:
+    """The problems of a value that the property cannot have."""
     if has_matcher(wanted):
-        return [f"{name}: {shown(wanted)} has a value that it cannot have: {error}"]
+        return [_invalid(f"{name}: {shown(wanted)} has a value that it cannot have: {error}")]
     found = explain(kind.properties_type, {name: wanted}, "property")
-    return [sentence for path, sentence in found if path[:1] == (name,)] or [f"{name}: {error}"]
+    return [one.problem() for one in found if one.path[:1] == (name,)] or [_invalid(f"{name}: {error}")]
 
 
 def property_fields(kind: ResourceType) -> Mapping[str, msgspec.structs.FieldInfo]:

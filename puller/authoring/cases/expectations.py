@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from puller.authoring.cases.case_files import ABSENT, CONTENT, UNMANAGED, LoadedCase, property_fields
 from puller.authoring.cases.matchers import IsSecret, Something, compares_hidden, fits, has_tag, shown
@@ -39,14 +40,14 @@ def judge(loaded: LoadedCase, resolution: Resolution) -> Iterator[Failure]:
     yield from judging.failures()
 
 
-def judge_refusal(loaded: LoadedCase, problems: Iterable[str]) -> Iterator[Failure]:
+def judge_refusal(loaded: LoadedCase, problems: Iterable[Problem]) -> Iterator[Failure]:
     """All that is not as the case expects of a bundle whose manifest is refused with ``problems``."""
     texts = _texts(loaded)
     if texts and loaded.case.expect:
         message = "the manifest is refused, so that there is nothing that could be expected of its resources"
         yield Failure(where=loaded.places.where(("expect",)), message=message)
     yield from _compare(
-        loaded, [(problem, f"the manifest is refused: {problem}", "") for problem in problems]
+        loaded, [(str(problem), f"the manifest is refused: {problem}", "") for problem in problems]
     )
 
 

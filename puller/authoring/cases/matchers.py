@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from bundles.masking import mask_urls
+from foundation.masking import mask_urls
 from hiera.regex import is_found
 from hiera.values.secrets import MASK
 from puller.manifest.declaration import HIDDEN

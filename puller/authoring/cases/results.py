@@ -2,6 +2,8 @@
 
 import msgspec
 
+from foundation.problems import Problem
+
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is not as a case says."""
@@ -15,6 +17,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """*file:line* of the resource's declaration."""
     diff: str = ""
     """A unified diff, where texts are compared."""
+    problem: Problem | None = None
+    """The problem, if the case or the manifest has one."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"

@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from bundles.errors import BundleError
-from bundles.masking import mask_urls
+from foundation.formatting import place_text, text_without_place
+from foundation.masking import mask_urls
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from puller.authoring.cases.case_files import CaseFile, LoadedCase, load_case
 from puller.authoring.cases.expectations import judge, judge_refusal
@@ -79,7 +81,7 @@ def run_case(bundle: BundleWithCases, file: CaseFile, settings: Settings) -> Res
         else:
             failures = list(judge_refusal(loaded, resolution))
     except ManifestError as error:
-        failures = [_said(problem, file) for problem in error.problems]
+        failures = [_of_case(problem, file) for problem in error.problems]
     except (PullerError, OSError, HieraError, BundleError) as error:
         failures = [Failure(where=file.shown, message=f"cannot be run: {error}")]
     return Result(
@@ -92,10 +94,10 @@ def run_case(bundle: BundleWithCases, file: CaseFile, settings: Settings) -> Res
     )
 
 
-def _said(problem: str, file: CaseFile) -> Failure:
-    """A problem of the case itself, *file:line: sentence*."""
-    where, _, message = problem.partition(": ")
-    return Failure(where=where, message=message) if message else Failure(where=file.shown, message=problem)
+def _of_case(problem: Problem, file: CaseFile) -> Failure:
+    """Return the failure for a problem of the case itself."""
+    where = place_text(problem.location) if problem.location.file else file.shown
+    return Failure(where=where, message=text_without_place(problem), problem=problem)
 
 
 def _masked(failure: Failure) -> Failure:
@@ -115,7 +117,7 @@ def _placed(failure: Failure, bundle: BundleWithCases) -> Failure:
     return msgspec.structs.replace(failure, declared=f"{bundle.shown}/{failure.declared}")
 
 
-def _resolved(bundle: BundleWithCases, loaded: LoadedCase, settings: Settings) -> Resolution | list[str]:
+def _resolved(bundle: BundleWithCases, loaded: LoadedCase, settings: Settings) -> Resolution | list[Problem]:
     """What the bundle comes to, or why its manifest is refused; raises where the case itself cannot be run."""
     # Named as in the bundle, so that messages are the same wherever it lies.
     source = ManifestSource(bundle.manifest, bundle.manifest.name)
@@ -125,7 +127,7 @@ def _resolved(bundle: BundleWithCases, loaded: LoadedCase, settings: Settings) -
         except ManifestError as error:
             return list(error.problems)
         except HieraError as error:
-            return [str(error)]
+            return list(error.problems)
 
 
 def _tried(bundle: BundleWithCases, file: CaseFile, loaded: LoadedCase, settings: Settings) -> list[Failure]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from bundles.filesystem.atomic import read_limited
-from bundles.masking import mask_urls
+from foundation.masking import mask_urls
 from puller.authoring.cases.case_files import SNAPSHOTS, TESTS
 from puller.authoring.cases.expectations import bounded_diff
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource

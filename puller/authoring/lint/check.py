@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from bundles.masking import mask_urls
+from foundation.problems import Problem, replaced
+from puller.authoring.lint.causes import without_consequences
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.repeats import without_repeats
+from puller.authoring.lint.refusals import refusal
 from puller.authoring.lint.rules import UNPACKABLE
-from puller.authoring.lint.sentences import is_undeclared, refusal
 from puller.authoring.lint.subject import Check, Subject
 from puller.authoring.lint.suppressions import Suppressions
 from puller.errors import ManifestError
@@ -71,15 +71,15 @@ class Linted(msgspec.Struct, frozen=True):
         """Whether the bundle must not be published like this."""
         return any(found.severity is Severity.ERROR for found in self.findings)
 
-    def errors(self) -> list[str]:
-        """The sentences of the errors, each with its place; without what packing says by itself."""
+    def errors(self) -> list[Problem]:
+        """The problems that are errors, without those that packing reports by itself."""
         errors = (error for error in self.of(Severity.ERROR) if error.rule != UNPACKABLE)
-        return [f"{error.place}: {error.message}" for error in errors]
+        return [_exact(error.problem) for error in errors]
 
-    def undeclared(self) -> list[str]:
-        """The sentences, with places, of references that only another bundle can make good, and that look misspelt."""
-        unchecked = filter(is_undeclared, self.of(Severity.UNCHECKED))
-        return [f"{found.place}: {found.message}" for found in unchecked if "did you mean" in found.message]
+    def misspelt_references(self) -> list[Problem]:
+        """References that only another bundle can declare, and that are similar to a declared one."""
+        undeclared = (one.problem for one in self.findings if one.is_undeclared)
+        return [_exact(problem) for problem in undeclared if problem.suggestions]
 
     def strict(self) -> "Linted":
         """A copy with errors in the place of all warnings."""
@@ -107,17 +107,18 @@ def lint_bundle(
     Raises ``SourceError`` where there is no manifest to read, and ``ManifestError`` where one ``before`` is refused.
     """
     # 1. As a host reads it.
-    subject, sentences = _read(source, inputs, before, tuple(map(Path, data_files)))
-    found = [refusal(sentence, subject, of_any_host=of_any_host) for sentence in sentences]
+    subject, problems = _read(source, inputs, before, tuple(map(Path, data_files)))
+    refusals = [refusal(problem, subject, of_any_host=of_any_host) for problem in problems]
     # 2. All checks.
+    found: list[Finding] = []
     for name in _CHECKS:
         # Without facts hardly a template renders, and that is no error.
         if not (of_any_host and name == "rendering"):
             found += _check(name)(subject)
     # 3. What is said twice, or switched off.
-    kept = Suppressions.of(subject).applied(without_repeats(found))
+    kept = Suppressions.of(subject).applied(without_consequences(refusals, found))
     # 4. The order.
-    findings = sorted(dict.fromkeys(map(_masked, kept)), key=_order)
+    findings = sorted(dict.fromkeys(kept), key=_order)
     count = None if subject.manifest is None else len(subject.manifest.declarations)
     return Linted(source.name, tuple(findings), count)
 
@@ -127,22 +128,21 @@ def _check(name: str) -> Check:
     return check
 
 
-def _masked(found: Finding) -> Finding:
-    """A finding without passwords in URLs, as all that commands say."""
-    message = mask_urls(found.message)
-    return found if message == found.message else msgspec.structs.replace(found, message=message)
+def _exact(problem: Problem) -> Problem:
+    """A problem whose text shows the column, as lint does."""
+    return replaced(problem, location=msgspec.structs.replace(problem.location, is_exact=True))
 
 
 def _order(found: Finding) -> tuple[object, ...]:
-    return found.place, found.severity  # what is found at one place keeps its order
+    return found.place.order, found.severity  # what is found at one place keeps its order
 
 
 def _read(
     source: ManifestSource, inputs: Inputs, before: Sequence[ManifestSource], data_files: tuple[Path, ...]
-) -> tuple[Subject, Sequence[str]]:
-    """The bundle for the checks, and the sentences that a host would refuse it with."""
+) -> tuple[Subject, Sequence[Problem]]:
+    """The bundle for the checks, and the problems that a host would refuse it with."""
     texts: list[Problems] = []
-    manifest, sentences = _loaded(source, inputs, before, texts)
+    manifest, problems = _loaded(source, inputs, before, texts)
     subject = Subject(
         source.path.parent,
         os.path.dirname(source.name),
@@ -152,12 +152,12 @@ def _read(
         source.name,
         data_files,
     )
-    return subject, sentences
+    return subject, problems
 
 
 def _loaded(
     source: ManifestSource, inputs: Inputs, before: Sequence[ManifestSource], texts: list[Problems]
-) -> tuple[Manifest | None, Sequence[str]]:
+) -> tuple[Manifest | None, Sequence[Problem]]:
     catalog = load_together(before, inputs)
     try:
         manifest = load_manifest(source.path, source.name, inputs, catalog.references(), texts)

@@ -1,8 +1,12 @@
-"""Findings of lint: each a rule that is broken, the place, and a sentence."""
+"""Findings of lint: a problem and its weight."""
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
+
+from foundation.formatting import text_without_place
+from foundation.problems import DependsOn, Location, Problem, ProblemCode
 
 
 class Severity(StrEnum):
@@ -11,34 +15,45 @@ class Severity(StrEnum):
     ERROR = "error"
     """The bundle cannot work like this on any host: it is not published."""
     WARNING = "warning"
-    """Most likely not what is meant."""
+    """Most likely a mistake."""
     UNCHECKED = "unchecked"
-    """Depends on what only hosts know."""
-
-
-class Place(msgspec.Struct, frozen=True, order=True):
-    """A place in a file."""
-
-    file: str
-    """As the user named the bundle: ``web/templates/app.conf.j2``."""
-    line: int = 0
-    """From 1; 0 where it is the whole file."""
-    column: int = 0
-    """From 1; 0 where only the line is known."""
-
-    def __str__(self) -> str:
-        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
+    """Depends on values that only hosts have."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong, or may be."""
+    """One mistake, or a possible one."""
 
-    rule: str
-    """The name of one of ``rules.RULES``."""
+    problem: Problem
     severity: Severity
-    place: Place
-    message: str
-    """*what it is, what was wanted*, without the place; no secrets."""
+    switched_by: ProblemCode | None = None
+    """The rule that switches the finding off, if it is not the code of the problem."""
+
+    @classmethod
+    def of(
+        cls, code: ProblemCode, severity: Severity, place: Location, message: str, **fields: Any
+    ) -> "Finding":
+        """Return the finding of a new problem. ``fields`` are further ones of the problem."""
+        return cls(Problem(code=code, message=message, location=place, **fields), severity)
+
+    @property
+    def is_undeclared(self) -> bool:
+        """Whether it is a reference to a resource that another bundle may declare."""
+        return self.severity is Severity.UNCHECKED and self.problem.depends_on is DependsOn.BUNDLES
+
+    @property
+    def rule(self) -> ProblemCode:
+        """The name that the finding is shown with, and switched off by."""
+        return self.switched_by or self.problem.code
+
+    @property
+    def place(self) -> Location:
+        """The location of the problem."""
+        return self.problem.location
+
+    @property
+    def message(self) -> str:
+        """The text without its location."""
+        return text_without_place(self.problem)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.severity}: {self.message} [{self.rule}]"

@@ -19,11 +19,12 @@ import msgspec
 from bundles.archive.pack import LINT_FILE, is_left_out
 from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import walk
+from foundation.problems import Location, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.text import yaml_text
-from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.rules import RULES, may_be_switched_off
-from puller.authoring.lint.sentences import finding
 from puller.authoring.lint.subject import Subject
 from puller.manifest.problems import Problems
 from puller.values.suggestions import did_you_mean, unknown_key
@@ -77,7 +78,7 @@ def _of_comments(subject: Subject, found: list[Finding]) -> Iterator[tuple[str, 
         lines = _text(subject.directory / path).splitlines()
         for number, line in enumerate(lines, 1):
             if "puller-lint:" in line and (comment := _COMMENT.search(line)):
-                place = Place(name, number, comment.start() + 1)
+                place = Location(name, number, comment.start() + 1)
                 for rule in _rules_of(comment["rest"], place, found):
                     yield name, number, rule
                     if not line[: comment.start()].strip(" \t{-"):
@@ -95,7 +96,7 @@ def _is_suppression(line: str) -> bool:
     return "puller-lint:" in line and _COMMENT.search(line) is not None
 
 
-def _rules_of(rest: str, place: Place, found: list[Finding]) -> Iterator[str]:
+def _rules_of(rest: str, place: Location, found: list[Finding]) -> Iterator[str]:
     written = _DISABLE.match(rest)
     if written is None:
         found.append(
@@ -105,7 +106,7 @@ def _rules_of(rest: str, place: Place, found: list[Finding]) -> Iterator[str]:
     yield from _checked(re.split(r"\s*,\s*", written["names"]), place, found)
 
 
-def _checked(names: Iterable[str], place: Place, found: list[Finding]) -> Iterator[str]:
+def _checked(names: Iterable[str], place: Location, found: list[Finding]) -> Iterator[str]:
     """The names of rules that can be switched off; of the others it is noted why not."""
     for name in names:
         if may_be_switched_off(name):
@@ -117,8 +118,8 @@ def _checked(names: Iterable[str], place: Place, found: list[Finding]) -> Iterat
             found.append(_wrong(place, f"there is no rule {name!r}{did_you_mean(name, known)}"))
 
 
-def _wrong(place: Place, message: str) -> Finding:
-    return Finding("suppression", Severity.WARNING, place, message)
+def _wrong(place: Location, message: str) -> Finding:
+    return Finding.of(ProblemCode.SUPPRESSION, Severity.WARNING, place, message)
 
 
 def _files(directory: Path) -> Iterator[str]:
@@ -150,12 +151,13 @@ def _of_file(subject: Subject, found: list[Finding]) -> tuple[frozenset[str], _P
     except FileNotFoundError:
         return frozenset(), ()
     except (OSError, ValueError) as error:
-        found.append(_wrong(Place(name), f"cannot be read: {error}"))
+        found.append(_wrong(Location(name), f"cannot be read: {error}"))
         return frozenset(), ()
     try:
         value = yaml_text.load(text, name)
     except HieraError as error:
-        found.append(finding("suppression", str(error), subject))
+        problem = replaced(error.problems[0], code=ProblemCode.SUPPRESSION)
+        found.append(finding(problem, subject))
         return frozenset(), ()
     return _LintFile(Problems.of_text(name, text), found).read(value)
 
@@ -193,8 +195,8 @@ class _LintFile(msgspec.Struct):
             for name in _checked([written], self._place((*path, index)), self.found)
         )
 
-    def _place(self, path: tuple[str | int, ...]) -> Place:
-        return Place(self.problems.source, *self.problems.locate(path))
+    def _place(self, path: tuple[str | int, ...]) -> Location:
+        return Location(self.problems.source, *self.problems.locate(path))
 
     def _wrong(self, path: tuple[str | int, ...], message: str) -> None:
         self.found.append(_wrong(self._place(path), message))

@@ -126,7 +126,7 @@ def libraries_of(directory: Path) -> Mapping[str, Path]:
 
     files = files_in(directory)
     for warning in unused_libraries(files, str(path)):
-        warn(warning)
+        warn(str(warning))
     return outside_of(files)
 
 

@@ -58,7 +58,6 @@ def lint(
     Exit status: 0 without errors, 1 with errors, 13 where there is nothing that could be read.
     """
     from puller.authoring.lint.check import lint_bundle
-    from puller.authoring.lint.sentences import is_undeclared
 
     with contextlib.ExitStack() as opened:
         *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
@@ -69,7 +68,7 @@ def lint(
             linted = linted.strict()
         for line in _lines(linted, output_format, verbose):
             click.echo(line)  # its form has written out what is invisible
-        if not before and any(map(is_undeclared, linted.findings)):
+        if not before and any(finding.is_undeclared for finding in linted.findings):
             hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
             click.echo(hint, err=output_format != "text")
         inputs.warn()

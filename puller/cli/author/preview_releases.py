@@ -16,8 +16,8 @@ import click
 from bundles.archive.unpack import unpack
 from bundles.errors import PublishError, SettingsError
 from bundles.format.release import Release
-from bundles.masking import mask_location
 from bundles.publisher.site import Site
+from foundation.masking import mask_location
 from puller.errors import UsageError
 from puller.manifest.source import MANIFEST, ManifestSource
 from puller.system import signals

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundles.errors import BundleError
+from foundation.problems import Problem
 from puller.cli.output import warn
 from puller.errors import ManifestError, SourceError
 from puller.manifest.source import MANIFEST, open_source
@@ -19,19 +20,19 @@ def refuse_broken(sources: Iterable[Path]) -> None:
     Nothing of this machine counts: what facts, data and other bundles of the hosts could mend is no error. References
     that only another bundle can make good are warned of where they look misspelt.
     """
-    problems: list[str] = []
-    undeclared: list[str] = []
+    problems: list[Problem] = []
+    undeclared: list[Problem] = []
     for source in sources:
         try:
             for linted in _linted(source):
                 problems += linted.errors()
-                undeclared += linted.undeclared()
+                undeclared += linted.misspelt_references()
         except (ManifestError, SourceError) as error:
-            problems += str(error).splitlines()
+            problems += error.problems
     if problems:
         raise ManifestError(problems)
-    for sentence in undeclared:
-        warn(f"{sentence}; a host refuses it unless another bundle of the host declares that")
+    for problem in undeclared:
+        warn(f"{problem}; a host refuses it unless another bundle of the host declares that")
 
 
 def _linted(source: Path) -> Iterator["Linted"]:

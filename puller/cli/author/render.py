@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bundles.masking import mask_urls
+from foundation.masking import mask_urls
 from puller.cli.author.render_templates import find_template_options, render_templates, template_options
 from puller.cli.completing import files
 from puller.cli.options import (

@@ -114,7 +114,7 @@ def _tree(
         module_path=options["modules"],
         environment_name=options["environment_name"],
         private_key=private_key and os.path.abspath(private_key),
-        warn=warn,
+        warn=lambda problem: warn(str(problem)),
     )
 
 

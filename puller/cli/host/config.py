@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bundles.masking import mask_location
+from foundation.masking import mask_location
 from puller.cli.options import as_user_option, configuration_option
 from puller.cli.output import say
 from puller.config.configuration import load_configuration, sample

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from bundles.first_few import first_few
+from foundation.problems import Location, Problem, ProblemCode
 from puller.cli.completing import files
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
@@ -99,13 +100,20 @@ def _document(path: Path) -> bytes:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ManifestError([f"{path}: is not UTF-8 text, at byte {error.start}"]) from None
-    except (HieraError, ValueError) as error:
-        raise ManifestError([str(error)]) from None
+        raise _refused(path, f"is not UTF-8 text, at byte {error.start}") from None
+    except HieraError as error:
+        raise ManifestError(error.problems) from None
+    except ValueError as error:
+        raise _refused(path, str(error)) from None
     if document.is_empty:
-        raise ManifestError([f"{path}: has no data, and hosts refuse an empty document"])
+        raise _refused(path, "has no data, and hosts refuse an empty document")
     if document.annotations is not None and (secrets := document.annotations.sensitive):
         names = first_few(sorted(".".join(map(str, key)) for key in secrets), 20)
         what = f"marks {names} as @sensitive, and everybody who can read the site can read site data"
-        raise ManifestError([f"{path}: {what}; secrets go into bundles encrypted, or to each host by itself"])
+        raise _refused(path, f"{what}; secrets go into bundles encrypted, or to each host by itself")
     return contents
+
+
+def _refused(path: Path, message: str) -> ManifestError:
+    location = Location(str(path))
+    return ManifestError([Problem(code=ProblemCode.INVALID_DOCUMENT, message=message, location=location)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.first_few import first_few
+from foundation.problems import Problem, ProblemCode
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
 from puller.cli.publisher.options import (
@@ -139,7 +140,8 @@ def _check_tests(sources: Sequence[Path]) -> None:
     failed = [result for result in results if not result.passed]
     lines = [line for result in failed for line in text_lines(result)]
     if lines or complaints:
-        raise ManifestError([*lines, *complaints, "nothing is published: tests do not pass"])
+        texts = [*lines, *complaints, "nothing is published: tests do not pass"]
+        raise ManifestError([Problem(code=ProblemCode.TESTS_FAIL, message=text) for text in texts])
 
 
 def _check_sources(sources: Sequence[Path], name: str | None) -> None:
@@ -156,12 +158,12 @@ def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
     from puller.cli.author.bundle import libraries_of
 
     found: dict[Path, Libraries] = {}
-    problems: list[str] = []
+    problems: list[Problem] = []
     for source in sources:
         try:
             found[source] = libraries_of(source)
         except (ManifestError, SourceError) as error:
-            problems += str(error).splitlines()
+            problems += error.problems
     if problems:
         raise ManifestError(problems)
     return found

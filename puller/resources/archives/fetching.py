@@ -7,10 +7,10 @@ import msgspec
 
 from bundles.confined.current import current
 from bundles.deadline import Deadline, DeadlineError
-from bundles.masking import Hidden
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings
 from bundles.transport.time_limits import too_late
+from foundation.masking import Hidden
 from puller.resources.archives.kinds import Kind
 from puller.system import signals
 

@@ -103,6 +103,6 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
 
 def _shown(url: str) -> str:
     """Without what may be a secret: user information and query."""
-    from bundles.masking import mask_location
+    from foundation.masking import mask_location
 
     return mask_location(url).partition("?")[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bundles.masking import mask_location
+from foundation.masking import mask_location
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.checkouts import steps

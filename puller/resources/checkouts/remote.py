@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from bundles.masking import mask_location
+from foundation.masking import mask_location
 from hiera.values.secrets import Secret
 
 _SCHEMES = ("https", "http", "ssh", "git", "file")

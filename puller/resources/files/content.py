@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources import base
@@ -144,7 +145,9 @@ def _of_file(source: str, context: Context, *, gives_set_id: bool) -> Content:
             require_trusted_source(path)
         found = os.lstat(path)  # there is no link left in it, unless one was put there since
     except OSError as error:
-        raise ResourceError(f"source {path} cannot be read: {error.strerror}") from error
+        raise ResourceError(
+            f"source {path} cannot be read: {error.strerror}", code=ProblemCode.MISSING_FILE, name=path
+        ) from error
     if not stat.S_ISREG(found.st_mode):
         raise ResourceError(f"source {path} is not a regular file")
     executable = bool(found.st_mode & stat.S_IXUSR)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.tree_paths import printable
 from puller.system.protocol import System
@@ -50,7 +51,9 @@ def read_source(directory: str, name: str, system: System, delimiters: tuple[str
     except OSError as error:
         where = os.path.relpath(error.filename, directory) if isinstance(error.filename, str) else "."
         place = name if where == "." else f"{name}/{printable(where)}"
-        raise ResourceError(f"source {place} cannot be read: {reason(error)}") from error
+        raise ResourceError(
+            f"source {place} cannot be read: {reason(error)}", code=ProblemCode.MISSING_FILE, name=str(place)
+        ) from error
 
 
 class _Reader:

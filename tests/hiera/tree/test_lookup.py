@@ -64,7 +64,7 @@ def test_a_module_name_cannot_lead_out_of_the_module_path(make_tree: MakeTree) -
 def test_what_puppet_warns_about_is_told_once(make_tree: MakeTree) -> None:
     told: list[str] = []
     tree = make_tree({"data/common.yaml": "a: '%{nope}'\nb: '%{nope}%{foo::bar}'", "data/nodes/web01.yaml": "[]"},
-                     warn=told.append)  # fmt: skip
+                     warn=lambda problem: told.append(str(problem)))  # fmt: skip
     assert tree.lookup("a") == tree.lookup("b") == ""
     assert told == [
         "/env/data/nodes/web01.yaml: file does not contain a valid yaml hash",

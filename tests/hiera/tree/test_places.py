@@ -56,7 +56,7 @@ def tree(said: list[str] | None = None) -> Tree:
         {"role": "web"},
         environment="/env",
         documents=Texts(FILES),
-        warn=(said if said is not None else []).append,
+        warn=lambda problem: (said if said is not None else []).append(str(problem)),
     )
 
 

@@ -86,6 +86,8 @@ def test_programs_get_json(execute: Execute) -> None:
         "warnings": 2,
         "unchecked": 1,
     }
+    problem = findings[1].pop("problem")
+    assert (problem["code"], problem["suggestions"]) == ("misspelt-annotation", ["@sensitive"])
     assert findings[1] == {
         "rule": "misspelt-annotation",
         "severity": "error",
@@ -205,7 +207,7 @@ def test_an_unknown_property_is_found_though_its_value_needs_a_fact(execute: Exe
     path = web / "manifest.yaml"
     path.write_text(path.read_text().replace('command: "echo {{', 'comand: "echo {{'))
     status, output = said(execute)
-    sentence = "exec#a: comand is not a property of exec (did you mean 'command'?) [manifest]"
+    sentence = "exec#a: comand is not a property of exec (did you mean 'command'?) [unknown-property]"
     assert (status, f"web/manifest.yaml:7:13: error: resources[0] {sentence}" in output) == (1, True)
 
 

@@ -25,7 +25,7 @@ def load(tmp_path: Path, to: str, more: str = "") -> Configuration:
     ("to", "message"),
     [
         ("{ulr: x}", "config.yaml:7: ulr is not a key of to (did you mean 'url'?)"),
-        ("{url: 3}", "config.yaml:7: url is 3, wanted text: quote it"),
+        ("{url: 3}", "config.yaml:7: url is 3, wanted text; quote it"),
         ("7", "config.yaml:7: to has a whole number at [1], wanted text or a mapping"),
         ("{}", "config.yaml:7: reports.to[1] wants either url or directory"),
         ("{url: https://a/, directory: /a}", "config.yaml:7: reports.to[1] wants either url or directory"),

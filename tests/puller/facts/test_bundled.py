@@ -47,7 +47,8 @@ def facts_over(known: Mapping[str, Any], bundle: Path, *libraries: Path) -> Mapp
 
 
 def problems_in(tmp_path: Path, bundle: Path, *libraries: Path) -> list[str]:
-    return over(host(tmp_path), bundle, [place / "facts.d" for place in (bundle, *libraries)])[1]
+    problems = over(host(tmp_path), bundle, [place / "facts.d" for place in (bundle, *libraries)])[1]
+    return list(map(str, problems))
 
 
 def failure(facts: Mapping[str, Any], name: str) -> str:

@@ -158,5 +158,5 @@ def test_an_unknown_system_is_answered_with_the_nearest_name() -> None:
         facts_of("debian12")
     with pytest.raises(UsageError, match=r"'\.\./systems/debian-12'"):
         facts_of("../systems/debian-12")
-    with pytest.raises(UsageError, match=r"'solaris' \(known: debian-12, debian-13, .*\)$"):
+    with pytest.raises(UsageError, match=r"'solaris' \(known: .*debian-12, debian-13 and 2 more\)$"):
         facts_of("solaris")

@@ -49,7 +49,7 @@ def made(kind: str, properties: Values, line: int = 1, directory: Path = Path("/
     entry = Entry(kind, {**properties, "name": NAMES[kind]}, (0, kind, line))
     found = declare(entry, problems, home, Inputs({}, {}), None)
     assert found is not None
-    assert problems.sentences() == []
+    assert problems.all() == []
     return found
 
 
@@ -238,7 +238,7 @@ def test_of_three_the_two_that_do_not_agree_are_named(load: Load) -> None:
     """
     with pytest.raises(ManifestError) as error:
         load(text)
-    assert error.value.problems == (
+    assert tuple(map(str, error.value.problems)) == (
         "web/manifest.yaml:5: resources[2] file#/a: is declared twice, first at web/manifest.yaml:4, and the two do not"
         " agree: mode is 0644 here and 0600 there (let both say the same, or declare it once)",
     )

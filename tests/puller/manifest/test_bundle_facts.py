@@ -263,7 +263,7 @@ def test_files_that_can_be_no_facts_refuse_the_manifest_all_at_once(lay: Lay) ->
     )
     with pytest.raises(ManifestError) as caught:
         load(bundle)
-    places = [problem.split(": ")[0] for problem in caught.value.problems]
+    places = [problem.split(": ")[0] for problem in map(str, caught.value.problems)]
     assert places == ["web/manifest.yaml:1", "facts.d/open-ssh.sh", "facts.d/os.yaml"]
 
 

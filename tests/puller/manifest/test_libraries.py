@@ -458,7 +458,7 @@ def test_a_library_that_nothing_names_is_told(lay: Lay) -> None:
         "libraries/common/roles/vhost.yaml": EMPTY,
         "libraries/common/templates/head.j2": "",
     }
-    assert list(unused_libraries(files_in(lay(changes)), "web/manifest.yaml")) == [
+    assert [str(problem) for problem in unused_libraries(files_in(lay(changes)), "web/manifest.yaml")] == [
         "web/manifest.yaml: the library more is not used: nothing names a path more:…",
         "common:library.yaml: the library base is not used: nothing names a path base:…",
     ]

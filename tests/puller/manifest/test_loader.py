@@ -19,7 +19,7 @@ ATTRIBUTES = "owner: root, group: root, mode: '0644'"
 def problems(load: Load, text: str, **options: Any) -> tuple[str, ...]:
     with pytest.raises(ManifestError) as error:
         load(text, **options)
-    return error.value.problems
+    return tuple(map(str, error.value.problems))
 
 
 def names(manifest: Manifest) -> list[str]:
@@ -238,7 +238,7 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
     assert problems(load, BAD) == (
         f"{here}:2: unknown key 'resource' (did you mean 'resources'?)",
         f"{here}:6: resources[0]: defaults is given a second time for this list",
-        f"{here}:7: resources[0] file#/etc/x: mode is a number, wanted text: quote it, as '0644'",
+        f"{here}:7: resources[0] file#/etc/x: mode is a number, wanted text; quote it, as '0644'",
         f"{here}:7: resources[0] file#/etc/x: contnet is not a property of file (did you mean 'content'?)",
         f"{here}:8: resources[0] file#/etc/y: ensure is 'fil', wanted one of present, absent, directory, exists",
         f"{here}:8: resources[0] file#/etc/y: require names file#/etc/z, which is not declared"
@@ -299,7 +299,7 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
             "resources:\n- exec: {name: a}\n- exec: {name: a, cwd: /tmp}\n",
             "first at web/manifest.yaml:2, and the two do not agree: cwd is '/tmp' here and '/' there",
         ),
-        ("resources:\n- exec: {name: 5}\n", "name is 5, wanted text: quote it, as '5'"),
+        ("resources:\n- exec: {name: 5}\n", "name is 5, wanted text; quote it, as '5'"),
         ("resources:\n- exec: {name: a, returns: [x]}\n", "returns has text at [0], wanted a whole number"),
     ],
 )
@@ -310,7 +310,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(load: Load, text: str, senten
 def test_numbers_are_not_turned_into_text_in_secret(load: Load) -> None:
     """The reference runs ``ensure: 5.10`` through a float, and installs 5.1."""
     assert problems(load, "resources:\n  - exec:\n      - 'true': {ensure: 5.10}\n") == (
-        "web/manifest.yaml:3: resources[0] exec#true: ensure is 5.1, wanted text: quote it, as '5.10'",
+        "web/manifest.yaml:3: resources[0] exec#true: ensure is 5.1, wanted text; quote it, as '5.10'",
     )
 
 
@@ -398,8 +398,8 @@ def test_what_is_annotated_as_sensitive_taints_what_uses_it(load: Load) -> None:
 
 def test_an_unknown_annotation_is_a_warning(load: Load) -> None:
     manifest = load(ANNOTATED.replace("PORT", "80"), facts={"password": "x"})
-    assert [warning.split(" wanted")[0] for warning in manifest.warnings] == [
-        "web/manifest.yaml:8: unknown annotation @requires,"
+    assert [str(warning) for warning in manifest.warnings] == [
+        "web/manifest.yaml:8: unknown annotation @requires (did you mean '@require'?)"
     ]
 
 

@@ -32,7 +32,7 @@ def names(manifest: Manifest) -> list[str]:
 def problems(load: Load, text: str, **options: Any) -> tuple[str, ...]:
     with pytest.raises(ManifestError) as error:
         load(text, **options)
-    return error.value.problems
+    return tuple(map(str, error.value.problems))
 
 
 def only(load: Load, text: str, **options: Any) -> Declaration:
@@ -310,8 +310,8 @@ def test_a_later_manifest_may_refer_to_what_a_failed_loop_of_an_earlier_one_may_
         ("x in data.number", "for x in data.number: is 7, wanted a list or a mapping"),
         ("x in data.map", "for x in data.map: is a mapping, wanted two names: key, x in data.map"),
         ("i, x in data.list", "for i, x in data.list: is a list, wanted one name: x in data.list"),
-        ("x in data.lst", "{{ data.lst }}: data has no key 'lst'; did you mean 'list'?"),
-        ("x in dta.list", "{{ dta.list }}: there is no 'dta'; did you mean 'data'?"),
+        ("x in data.lst", "{{ data.lst }}: data has no key 'lst' (did you mean 'list'?)"),
+        ("x in dta.list", "{{ dta.list }}: there is no 'dta' (did you mean 'data'?)"),
         ("x in data.list |", "{{ data.list | }}: is not valid: "),
         ("x in data.secret", "is Sensitive [value redacted], wanted a list or a mapping"),
         ("x in data.text * 1000", "is '" + "abc" * 20 + "'…, wanted a list or a mapping"),
@@ -467,7 +467,7 @@ resources:
     loop = "for user in [{'name': 'joe'}, {'nmae': 'ann'}, {'name': none}]"
     assert problems(load, text) == (
         f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'nmae': 'ann'}}): "
-        "name: {{ user.name }}: user has no key 'name'; did you mean 'nmae'?",
+        "name: {{ user.name }}: user has no key 'name' (did you mean 'nmae'?)",
         f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'name': None}}): "
         "name: {{ user.name }}: is null, which cannot stand inside text: say what to write with | default('', true)",
         "web/manifest.yaml:7: resources[0] exec#for exec#echo bob (for ref in ['exec#echo joe', 'exec#echo bob']: "

@@ -31,7 +31,7 @@ def load(directory: Path, *resources: dict[str, Any], inputs: Inputs, **more: An
 def refused(directory: Path, *resources: dict[str, Any], inputs: Inputs = HERE, **more: Any) -> list[str]:
     with pytest.raises(ManifestError) as caught:
         load(directory, *resources, inputs=inputs, **more)
-    return [problem.split(": ", 1)[1] for problem in caught.value.problems]
+    return [problem.split(": ", 1)[1] for problem in map(str, caught.value.problems)]
 
 
 def one(type_name: str, name: str, **properties: Any) -> dict[str, Any]:

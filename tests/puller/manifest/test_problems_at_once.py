@@ -18,7 +18,9 @@ def problems(load: Load, text: str, **given: Any) -> list[str]:
     """All that is wrong, without the places."""
     with pytest.raises(ManifestError) as error:
         load(text, **given)
-    return [problem.split(": ", 2)[2] if "#" in problem else problem for problem in error.value.problems]
+    return [
+        problem.split(": ", 2)[2] if "#" in problem else problem for problem in map(str, error.value.problems)
+    ]
 
 
 def one(load: Load, text: str, **given: Any) -> list[str]:
@@ -120,7 +122,7 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         " require: [x]}}]",
         [
             "health_checks tires is not a key of health_checks (did you mean 'tries'?)",
-            "health_checks command is 1, wanted text: quote it, as '1'",
+            "health_checks command is 1, wanted text; quote it, as '1'",
             "control iff is not a key of control (did you mean 'if'?)",
             "require has an entry at [0] that is 'x', wanted a reference such as 'file#/etc/motd'",
         ],
@@ -201,7 +203,7 @@ def test_a_resource_that_is_wrong_can_still_be_referred_to(load: Load) -> None:
         """,
     )
     assert [sentence for sentence in said if "require" in sentence and "names" in sentence] == [
-        "require names file#/z, which is not declared (known: exec#a, file#/x, scaffold#/y)"
+        "require names file#/z, which is not declared (known: file#/x, scaffold#/y)"
     ]
 
 
@@ -216,9 +218,9 @@ def test_the_problems_of_children_are_said_with_those_of_their_parents(load: Loa
               - file: [{/x: {}}]
               - apply: [{child.yaml: {ensure: absent, nope: 1, noop: "{{ data.missing }}"}}]
         """)
-    places = {problem.partition(":")[0].rpartition("/")[2] for problem in error.value.problems}
+    places = {problem.partition(":")[0].rpartition("/")[2] for problem in map(str, error.value.problems)}
     assert places == {"manifest.yaml", "child.yaml", "grandchild.yaml"}
-    assert sum("is missing; it is required" in problem for problem in error.value.problems) == 6
+    assert sum("is missing; it is required" in problem for problem in map(str, error.value.problems)) == 6
 
 
 # --- numbers and booleans from expressions ------------------------------------------------------------------
@@ -282,23 +284,23 @@ def test_a_number_in_a_secret_and_in_a_health_check_is_its_decimal_text_too(load
     [
         (
             "file: [{/x: {mode: '{{ data.mode }}', owner: a, group: a}}]",
-            "mode is a number, wanted text: quote it",
+            "mode is a number, wanted text; quote it",
         ),
         (
             f"file: [{{/x: {{{ATTRIBUTES}, content: '{{{{ data.flag }}}}'}}}}]",
-            "content is true, wanted text: add | string to its expression",
+            "content is true, wanted text; add | string to its expression",
         ),
         (
             "exec: [{a: {environment: ['A=1', '{{ data.flag }}']}}]",
-            "environment has true or false at [1], wanted text: add | string to its expression",
+            "environment has true or false at [1], wanted text; add | string to its expression",
         ),
         (
             "exec: [{a: {environment: '{{ data.list }}'}}]",
-            "environment has a whole number at [1], wanted text: quote it",
+            "environment has a whole number at [1], wanted text; quote it",
         ),
         (
             "archive: [{/x.zip: {url: 'http://x/x.zip', owner: a, group: a, headers: '{{ data.mapping }}'}}]",
-            "headers has an entry at X-Port that is not text: quote it",
+            "headers has an entry at X-Port that is not text; quote it",
         ),
         (
             "scaffold: [{/x: {source: s, post: ['{{ data.mapping }}']}}]",
@@ -315,7 +317,7 @@ def test_what_an_expression_gives_and_is_no_text_is_named_with_what_to_write(
 
 def test_a_text_that_is_quoted_is_not_asked_to_be_quoted(load: Load) -> None:
     (said,) = one(load, f"file: [{{/x: {{{ATTRIBUTES}, content: yes}}}}]")
-    assert said == "content is true, wanted text: quote it, as 'yes'"
+    assert said == "content is true, wanted text; quote it, as 'yes'"
 
 
 # --- nothing hides anything else ----------------------------------------------------------------------------

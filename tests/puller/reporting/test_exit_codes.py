@@ -49,7 +49,7 @@ def test_every_error_of_data_has_a_status(kind: type[Exception]) -> None:
         (puller_errors.ConfigurationError("x"), 78),
         (puller_errors.BusyError("x"), 75),
         (puller_errors.UsageError("x"), 64),
-        (puller_errors.ManifestError(["x"]), 13),
+        (puller_errors.ManifestError([]), 13),
         (puller_errors.SourceError("x"), 13),
         (bundle_errors.SignatureError("x", "y"), 10),
         (bundle_errors.ExpiredError("x", "y"), 11),

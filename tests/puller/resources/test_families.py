@@ -248,7 +248,7 @@ def test_resources_at_one_path_contradict_as_listed(
             continue
         with pytest.raises(ManifestError) as raised:
             load(tmp_path, *order)
-        text = "\n".join(raised.value.problems)
+        text = "\n".join(map(str, raised.value.problems))
         assert f"{kind}#" in text
         assert f"{type_name}#" in text
     if other in row["refused"]:

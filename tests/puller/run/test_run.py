@@ -338,7 +338,7 @@ INVALID_MANIFESTS = {
     ),
     "number instead of text": (
         "resources:\n  - file:\n      - /x: {owner: root, group: root, mode: 0644}\n",
-        r"manifest\.yaml:3: resources\[0\] file#/x: mode is a number, wanted text: quote it",
+        r"manifest\.yaml:3: resources\[0\] file#/x: mode is a number, wanted text; quote it",
     ),
     "missing requirement": (
         "resources: [{exec: [{/bin/true: {require: ['file#/nowhere']}}]}]\n",

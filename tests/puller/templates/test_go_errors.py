@@ -55,7 +55,7 @@ def failure(text: str, limits: Limits | None = None) -> TemplateError:
         ("{{ nil.x }}", "1:7: a constant has no fields"),
         # names that do not exist
         ("{{ $prot }}", "1:4: undefined variable '$prot'"),
-        ('{{ uper "a" }}', "1:4: there is no function uper; did you mean upper or tuple?"),
+        ('{{ uper "a" }}', "1:4: there is no function uper (did you mean 'upper'?)"),
         ("{{ xyzzy }}", "1:4: there is no function xyzzy"),
         ('{{ template "nope" }}', "1:4: template 'nope' is not defined"),
         # values of the wrong type

@@ -29,10 +29,10 @@ def failure(text: str, **functions: Any) -> TemplateError:
     [
         # names and keys that do not exist
         ("[[ prot ]]", "1:4: prot is not defined"),
-        ("a\n  [[ dta.port ]]", "2:6: dta is not defined; did you mean data?"),
-        ("[[ uper(1) ]]", "1:4: uper is not defined; did you mean upper?"),
-        ("[[ port := 1 ]]\n[[ prot ]]", "2:4: prot is not defined; did you mean port?"),
-        ("[[ data.servr.host ]]", "1:9: data.servr.host: there is no key 'servr'; did you mean server?"),
+        ("a\n  [[ dta.port ]]", "2:6: dta is not defined (did you mean 'data'?)"),
+        ("[[ uper(1) ]]", "1:4: uper is not defined (did you mean 'upper'?)"),
+        ("[[ port := 1 ]]\n[[ prot ]]", "2:4: prot is not defined (did you mean 'port'?)"),
+        ("[[ data.servr.host ]]", "1:9: data.servr.host: there is no key 'servr' (did you mean 'server'?)"),
         ("[[ data.name.x ]]", "1:14: there is no 'x' in a string: only a map has keys"),
         ("[[ data.null.x ]]", "1:14: there is no 'x' in nil: only a map has keys"),
         ("[[ .data.port ]]", "1:5: facts, data and environ are names: write data, not .data"),
@@ -43,7 +43,10 @@ def failure(text: str, **functions: Any) -> TemplateError:
         ("[[ range data.list[1:] ]]\n[[ .b ]][[ end ]]", "2:5: .b: there is no key 'b'"),
         ("[[ nme = 1 ]]", "1:4: cannot assign to nme: it is not declared, nme := … does that"),
         ("[[ yield foo() ]]", "1:4: there is no block 'foo'"),
-        ("[[ block food() ]][[ end ]][[ yield foo() ]]", "1:31: there is no block 'foo'; did you mean food?"),
+        (
+            "[[ block food() ]][[ end ]][[ yield foo() ]]",
+            "1:31: there is no block 'foo' (did you mean 'food'?)",
+        ),
         ('[[ include "x.jet" ]]', "1:4: there is no template x.jet"),
         # values of the wrong type
         ("[[ data.list[5] ]]", "1:13: index out of range: 5"),

@@ -61,7 +61,7 @@ def test_the_schema_has_the_same_idea_of_a_mode(text: str) -> None:
 
 @pytest.mark.parametrize("number", [420, 644, True, None])
 def test_a_number_is_refused_because_yaml_may_have_changed_it(number: object) -> None:
-    with pytest.raises(ValueError, match="quote it"):
+    with pytest.raises(ValueError, match="wanted text"):
         FileMode.parse(number)
 
 

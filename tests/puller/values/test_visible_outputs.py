@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from foundation.problems import Location
 from puller.authoring.cases import formats as cases
 from puller.authoring.cases.results import Failure, Result
 from puller.authoring.lint.check import Linted
-from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.formats import documents, github, junit, text
 from puller.authoring.lint.rules import RULES
 from puller.authoring.preview.differences import Change, Comparison, ContentChange, Kind, PropertyChange
@@ -92,8 +93,8 @@ def hostile_sent() -> SentReport:
 
 
 def hostile_lint() -> Linted:
-    rule = next(name for name in RULES if RULES[name].severity is Severity.ERROR)
-    return Linted(HOSTILE, (Finding(rule, Severity.ERROR, Place(HOSTILE, 1, 1), HOSTILE),), 1)
+    rule = next(rule.name for rule in RULES.values() if rule.severity is Severity.ERROR)
+    return Linted(HOSTILE, (Finding.of(rule, Severity.ERROR, Location(HOSTILE, 1, 1), HOSTILE),), 1)
 
 
 def hostile_preview() -> Preview:

@@ -29,8 +29,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _found(manifest: ManifestFile, path: Path, parsed: Parsed) -> Iterator[Finding]:
-    for trouble in in_expressions(parsed, manifest.files):
-        yield manifest.yaml.finding(trouble, path)
+    yield from in_expressions(parsed, manifest.files, manifest.yaml.part(path))
 
 
 def _parsed(value: Any, path: Path) -> Iterator[tuple[Path, Parsed]]:

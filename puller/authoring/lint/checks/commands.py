@@ -13,15 +13,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from foundation.problems import ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import ManifestFile, bundle_of
-from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.subject import Subject
 from puller.manifest.entries import Entry
 from puller.system.shell_words import split_words
 
+_Mistake = tuple[ProblemCode, Severity, str]
 _BY_SHELL: Final = "; provider: shell has a shell run it"
 _OPERATOR: Final = re.compile(r"(\d*[<>]{1,2}(&\d|&-)?|&>{1,2}|\|{1,2}|&{1,2}|;)")
 _REDIRECTION: Final = re.compile(r"(\d*>{1,2}|<)(/|&\d|\.)|&>/")
@@ -72,8 +73,9 @@ def check(subject: Subject) -> Iterator[Finding]:
         for entry in manifest.resources:
             for path, written, is_shell in _commands(entry):
                 has_cwd = path[0] != "health_checks" and entry.properties.get("cwd") is not None
-                for trouble in _troubles(written, is_shell=is_shell, has_cwd=has_cwd):
-                    yield manifest.yaml.finding(trouble, place_of(manifest, entry, path))
+                for code, severity, message in _mistakes(written, is_shell=is_shell, has_cwd=has_cwd):
+                    part = manifest.yaml.part(place_of(manifest, entry, path))
+                    yield part.finding(code, severity, message)
 
 
 def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
@@ -102,24 +104,24 @@ def place_of(manifest: ManifestFile, entry: Entry, path: tuple[str | int, ...]) 
     return (*entry.path, *path)
 
 
-def _troubles(written: str, *, is_shell: bool, has_cwd: bool) -> Iterator[Trouble]:
+def _mistakes(written: str, *, is_shell: bool, has_cwd: bool) -> Iterator[_Mistake]:
     text = without_expressions(written)
     if text is None or is_shell:
         return
     try:
         words = split_words(text)
     except ValueError as error:
-        yield Trouble("command-syntax", Severity.ERROR, f"the command {written!r} {error}", ())
+        yield ProblemCode.COMMAND_SYNTAX, Severity.ERROR, f"the command {written!r} {error}"
         return
     raw = _raw_words(text)
     program = words[0].rpartition("/")[2] if words else ""
     if words and words[0] in _BUILT_IN:
         what = f"{words[0]} is a word of the shell, and no program that can be started{_BY_SHELL}"
-        yield Trouble("shell-operator", Severity.ERROR, what, ())
+        yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, what
         return
     if words and not has_cwd and _is_relative(written, words[0]):
         what = f"{words[0]} is looked for below /, as it is relative and no cwd is given: name it by its whole path"
-        yield Trouble("relative-program", Severity.WARNING, what, ())
+        yield ProblemCode.RELATIVE_PROGRAM, Severity.WARNING, what
     yield from _of_words(raw, program)
 
 
@@ -130,18 +132,18 @@ def _is_relative(written: str, program: str) -> bool:
     return "/" in program and program[0] not in "/~$"
 
 
-def _of_words(raw: list[str], program: str) -> Iterator[Trouble]:
+def _of_words(raw: list[str], program: str) -> Iterator[_Mistake]:
     for word in raw[1:]:
         if _OPERATOR.fullmatch(word) or _REDIRECTION.match(word):
             if word == ";" and program == "find":
                 continue
             what = f"{word} goes to {program} as an argument, since no shell runs the command{_BY_SHELL}"
-            yield Trouble("shell-operator", Severity.ERROR, what, ())
+            yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, what
             return
     for word in raw:
         if program not in _LITERAL and (found := _EXPANDED.search(word)):
             what = f"{found[0]} in {word} stays as it is, since no shell runs the command: quote it, or say"
-            yield Trouble("shell-syntax", Severity.WARNING, f"{what} provider: shell", ())
+            yield ProblemCode.SHELL_SYNTAX, Severity.WARNING, f"{what} provider: shell"
             return
 
 

@@ -5,8 +5,9 @@ A fact that is not at hand may be there on the machines that the bundle is for: 
 
 from collections.abc import Iterator
 
-from puller.authoring.lint.findings import Finding
-from puller.authoring.lint.sentences import FAILED, finding, needs_facts
+from foundation.problems import ProblemCode
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.refusals import finding, needs_facts
 from puller.authoring.lint.subject import Subject
 
 
@@ -14,9 +15,10 @@ def check(subject: Subject) -> Iterator[Finding]:
     """One finding for each such export."""
     if subject.manifest is None or not subject.manifest.export_problems:
         return
-    from puller.manifest.exported import NEVER
-
-    for sentence in subject.manifest.export_problems:
-        # What is a secret here is one everywhere.
-        failing = FAILED if needs_facts(sentence) else "resource-fails"
-        yield finding("manifest" if sentence.endswith(NEVER) else failing, sentence, subject)
+    for problem in subject.manifest.export_problems:
+        if problem.code is ProblemCode.EXPOSED_SECRET:  # a secret here is one everywhere
+            yield finding(problem, subject)
+        elif needs_facts(problem):
+            yield finding(problem, subject, Severity.UNCHECKED, ProblemCode.DEPENDS_ON_FACTS)
+        else:
+            yield finding(problem, subject, Severity.WARNING, ProblemCode.RESOURCE_FAILS)

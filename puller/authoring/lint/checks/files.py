@@ -11,27 +11,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
 from bundles.filesystem.trees import walk_directories
+from foundation.problems import Location, Problem, ProblemCode
+from foundation.suggestions import nearest
 from hiera.errors import HieraError
-from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.named_files import ELSEWHERE, NamedFile, named_files
 from puller.authoring.lint.names.bundle import Bundle, bundle_of
-from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.names.trees import tree_files
-from puller.authoring.lint.sentences import of_resource
+from puller.authoring.lint.refusals import of_resource
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.texts import read_text
 from puller.bundle_paths import BundleFiles
 from puller.manifest.libraries import LIBRARY
 from puller.manifest.source import MANIFEST
-from puller.values.suggestions import did_you_mean
 
-_MISSING: Final = "missing-file"
-_UNUSED: Final = "unused-file"
+_MISSING: Final = ProblemCode.MISSING_FILE
 _ANYWAY: Final = ("README*", "LICENSE*", "CHANGELOG*", "COPYING*", "Makefile", "*.md", "*.rst")
 """Names of files that are there for people."""
 _APART: Final = ("tests", "docs", "facts.d", "libraries", "examples")
@@ -45,8 +44,11 @@ def check(subject: Subject) -> Iterator[Finding]:
     bundle = bundle_of(subject)
     named = list(named_files(bundle))
     for one in named:
-        if problem := _problem(one, bundle):
-            yield one.manifest.yaml.finding(Trouble(_MISSING, Severity.ERROR, problem, ()), one.path)
+        message, similar = _problem(one, bundle)
+        if message:
+            yield one.manifest.yaml.part(one.path).finding(
+                _MISSING, Severity.ERROR, message, name=one.written, property=one.key, suggestions=similar
+            )
     yield from _given(subject)
     if subject.is_bundle and subject.manifest is not None and not any(one.is_open for one in named):
         yield from _unused(bundle, named)
@@ -55,17 +57,18 @@ def check(subject: Subject) -> Iterator[Finding]:
 # -- missing --------------------------------------------------------------------------------------
 
 
-def _problem(one: NamedFile, bundle: Bundle) -> str:
+def _problem(one: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
+    """Return the message about a path that leads to no file, and similar paths. Empty for an existing file."""
     if not one.is_constant:
-        return "" if one.meant or one.is_open else _none_fits(one)
+        return ("" if one.meant or one.is_open else _none_fits(one)), ()
     try:
         real = one.manifest.files.find(one.written)
     except HieraError as error:
-        return f"{one.key} {error}"
+        return f"{one.key} {error}", ()
     if not os.path.lexists(real):
         known = (os.path.relpath(path, one.manifest.files.directory) for path in _paths(bundle))
-        return f"{one.key} {one.written} is not in the bundle{_near(one.written, known)}"
-    return _wrong_kind(one, real)
+        return f"{one.key} {one.written} is not in the bundle", nearest(one.written.rstrip("/"), known)
+    return _wrong_kind(one, real), ()
 
 
 def _given(subject: Subject) -> Iterator[Finding]:
@@ -78,8 +81,9 @@ def _given(subject: Subject) -> Iterator[Finding]:
             if problem := _why_missing(written, declaration.home.files):
                 if name in declaration.secret or declaration.properties.sensitive:
                     problem = "is made of a secret, and leads to no file of the bundle"
-                said = f"{name} {problem}, for the facts at hand"
-                yield of_resource("resource-fails", declaration, said, name, subject)
+                message = f"{name} {problem}, for the facts at hand"
+                missing = Problem(code=_MISSING, message=message, property=name, name=written)
+                yield of_resource(declaration, missing, subject, rule=ProblemCode.RESOURCE_FAILS)
 
 
 def _why_missing(written: str, files: BundleFiles) -> str:
@@ -91,12 +95,6 @@ def _why_missing(written: str, files: BundleFiles) -> str:
 
 def _none_fits(one: NamedFile) -> str:
     return f"{one.key} {one.written} can lead to no file of the bundle, whatever its expressions give"
-
-
-def _near(written: str, known: Iterable[str]) -> str:
-    """The file that may have been meant, where one is near; the list of all would be too long."""
-    said = did_you_mean(written.rstrip("/"), known)
-    return said if said.startswith(" (did you mean") else ""
 
 
 def _paths(bundle: Bundle) -> set[str]:
@@ -135,8 +133,8 @@ def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
     written = _written(bundle, {os.path.basename(path) for path in left})
     for path in left:
         if os.path.basename(path) not in written:
-            place = Place(bundle.name_of(path))
-            yield Finding(_UNUSED, Severity.WARNING, place, "nothing in the bundle uses this file")
+            place, message = Location(bundle.name_of(path)), "nothing in the bundle uses this file"
+            yield Finding.of(ProblemCode.UNUSED_FILE, Severity.WARNING, place, message)
 
 
 def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from foundation.problems import ProblemCode
 from puller.authoring.lint.checks.commands import place_of, without_expressions
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.names.places import YamlText
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.texts import read_text
@@ -52,9 +52,9 @@ def check(subject: Subject) -> Iterator[Finding]:
                 if isinstance(one, Mapping) and isinstance(path := one.get("goss"), str):
                     yield from _of_goss(bundle, manifest, entry, index, path)
                 if isinstance(one, Mapping) and (what := _trouble(one)):
-                    trouble = Trouble("health-check-limit", Severity.WARNING, what, ())
                     place = place_of(manifest, entry, ("health_checks", index, "command"))
-                    yield manifest.yaml.finding(trouble, place)
+                    code = ProblemCode.HEALTH_CHECK_LIMIT
+                    yield manifest.yaml.part(place).finding(code, Severity.WARNING, what)
 
 
 def _of_goss(
@@ -69,16 +69,18 @@ def _of_goss(
     try:
         file = manifest.files.find(path)
     except BundlePathError as error:
-        yield manifest.yaml.finding(Trouble("missing-file", Severity.ERROR, str(error), ()), place)
+        part = manifest.yaml.part(place)
+        yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, error.problems[0].message, name=path)
         return
     if (text := read_text(file)) is None:
         what = f"goss: {path} is no text file of the bundle"
-        yield manifest.yaml.finding(Trouble("missing-file", Severity.ERROR, what, ()), place)
+        part = manifest.yaml.part(place)
+        yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, what, name=path)
         return
     yaml = YamlText(bundle.name_of(file), text)
     for problem in read(text, path)[1]:
-        trouble = Trouble("goss-file", Severity.ERROR, str(problem), ())
-        yield yaml.finding(trouble, problem.path)
+        part = yaml.part(problem.path)
+        yield part.finding(ProblemCode.GOSS_FILE, Severity.ERROR, str(problem))
 
 
 def _trouble(one: Mapping[str, Any]) -> str:

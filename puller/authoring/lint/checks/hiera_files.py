@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from foundation.problems import Location, ProblemCode
 from hiera.tree.config.model import LevelConfig
-from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, bundle_of
 from puller.authoring.lint.names.trees import levels_of
 from puller.authoring.lint.subject import Subject
@@ -31,7 +32,9 @@ def check(subject: Subject) -> Iterator[Finding]:
         for one in unused:
             if not _is_named(one, bundle):
                 what = "no level of the Hiera tree can lead to this file"
-                yield Finding("unused-file", Severity.WARNING, Place(bundle.name_of(one)), what)
+                yield Finding.of(
+                    ProblemCode.UNUSED_FILE, Severity.WARNING, Location(bundle.name_of(one)), what
+                )
 
 
 def _is_named(path: str, bundle: Bundle) -> bool:

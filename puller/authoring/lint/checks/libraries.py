@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from puller.authoring.lint.findings import Finding
-from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.subject import Subject
 
 
@@ -14,5 +14,5 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     from puller.manifest.libraries import unused_libraries
 
-    for sentence in unused_libraries(manifest.files, manifest.name):
-        yield finding("unused-library", sentence, subject)
+    for problem in unused_libraries(manifest.files, manifest.name):
+        yield finding(problem, subject)

@@ -12,7 +12,8 @@ from typing import Final
 
 from bundles.archive.pack import is_left_out
 from bundles.filesystem.trees import kind_of, walk
-from puller.authoring.lint.findings import Finding, Place, Severity
+from foundation.problems import Location
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.rules import UNPACKABLE
 from puller.authoring.lint.subject import Subject
 
@@ -27,7 +28,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         for number, (path, status) in enumerate(walk(subject.directory, is_left_out)):
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 what = f"is {kind_of(status.st_mode)}, wanted a regular file or a directory"
-                yield Finding(UNPACKABLE, Severity.ERROR, Place(os.path.join(subject.name, path)), what)
+                yield Finding.of(UNPACKABLE, Severity.ERROR, Location(os.path.join(subject.name, path)), what)
             if number > _MOST:
                 return
     except OSError:

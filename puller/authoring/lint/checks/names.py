@@ -40,12 +40,12 @@ Path = tuple[str | int, ...]
 def check(subject: Subject) -> Iterator[Finding]:
     """The findings, each once, by file and line."""
     found = sorted(
-        dict.fromkeys(_Checking(bundle_of(subject)).findings()), key=lambda one: (one.place, one.message)
+        dict.fromkeys(_Checking(bundle_of(subject)).findings()), key=lambda one: (one.place.order, one.rule)
     )
     # A fact of hosts is said once for each file that asks for it, and not wherever it does.
     said: set[object] = set()
     for one in found:
-        key = one.place.file if one.severity is Severity.UNCHECKED else one.place, one.message
+        key = (one.place.file, one.problem.name) if one.severity is Severity.UNCHECKED else one
         if key not in said:
             said.add(key)
             yield one
@@ -93,8 +93,7 @@ class _Checking:
 
     def _data(self, file: ManifestFile | DataFile, path: Path, value: Any, known: Known) -> None:
         for where, text in _all_texts(value, path):
-            troubles = follow(parse_text(text), known, Guards(), _unheard)[1]
-            self.found += (file.yaml.finding(trouble, where) for trouble in troubles)
+            self.found += follow(parse_text(text), known, Guards(), _unheard, file.yaml.part(where))[1]
 
     def _annotations(self, yaml: YamlText) -> None:
         try:
@@ -105,9 +104,8 @@ class _Checking:
         for rule in annotations.rules if annotations else ():
             if rule.expression:
                 parsed = parse_condition(in_words(rule.expression), is_check=True)
-                line = int(rule.where.rpartition(":")[2])
-                for trouble in follow(parsed, known, Guards(), _unheard)[1]:
-                    self.found.append(yaml.at_line(trouble, line))
+                part = yaml.line_part(rule.location.line)
+                self.found += follow(parsed, known, Guards(), _unheard, part)[1]
 
     def _tree(self) -> None:
         tree = self.bundle.tree
@@ -118,8 +116,7 @@ class _Checking:
             if text is not None and "%{" in text:
                 yaml = YamlText(self.bundle.name_of(path), text)
                 at_hand = self.bundle.at_hand
-                for line, trouble in follow_interpolations(text, self.bundle.facts, tree, at_hand):
-                    self.found.append(yaml.at_line(trouble, line))
+                self.found += follow_interpolations(yaml, self.bundle.facts, tree, at_hand)
 
     # -- resources --------------------------------------------------------------------------------
 
@@ -164,8 +161,7 @@ class _Checking:
             for found in self.bundle.meant_by(name, manifest.files):
                 self._template(found, None, known.with_names(names), manifest, guards)
 
-        _, troubles = follow(parsed, known, guards, used)
-        self.found += (manifest.yaml.finding(trouble, path) for trouble in troubles)
+        self.found += follow(parsed, known, guards, used, manifest.yaml.part(path))[1]
 
     # -- templates --------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import yaml
 
-from puller.authoring.lint.findings import Finding, Place, Severity
+from foundation.problems import Location, ProblemCode
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.subject import Subject
 from puller.manifest.notations import find_foreign
 from puller.manifest.problems import Problems
@@ -28,7 +29,10 @@ def _foreign(text: Problems) -> Iterator[Finding]:
     for line, expression in find_foreign(text.text):
         what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
         yield _warning(
-            "foreign-expression", text, Place(text.source, line, text.line(line).find(expression) + 1), what
+            ProblemCode.FOREIGN_EXPRESSION,
+            text,
+            Location(text.source, line, text.line(line).find(expression) + 1),
+            what,
         )
 
 
@@ -42,11 +46,14 @@ def _octal(text: Problems) -> Iterator[Finding]:
                 mark: Any = event.start_mark  # the types know of events without one
                 what = f"{event.value} is the number {int(event.value, 8)}: quote it, '{event.value}', for a mode"
                 yield _warning(
-                    "unquoted-octal", text, Place(text.source, mark.line + 1, mark.column + 1), what
+                    ProblemCode.UNQUOTED_OCTAL,
+                    text,
+                    Location(text.source, mark.line + 1, mark.column + 1),
+                    what,
                 )
     except yaml.YAMLError:
         return  # which is found already
 
 
-def _warning(rule: str, text: Problems, place: Place, what: str) -> Finding:
-    return Finding(rule, Severity.WARNING, place, text.mask(what))
+def _warning(code: ProblemCode, text: Problems, place: Location, what: str) -> Finding:
+    return Finding.of(code, Severity.WARNING, place, text.mask(what))

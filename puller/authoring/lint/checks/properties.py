@@ -7,27 +7,31 @@ from collections.abc import Iterator
 
 import msgspec
 
+from foundation.problems import Problem, ProblemCode
+from foundation.suggestions import nearest
 from puller.authoring.lint.findings import Finding
-from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.subject import Subject
 from puller.manifest.declaration import Declaration
-from puller.values.suggestions import did_you_mean
+from puller.values.suggestions import known_words
 
 
 def check(subject: Subject) -> Iterator[Finding]:
     """One finding for each such property."""
     for declared in subject.manifest.declarations if subject.manifest else ():
         for declaration in declared.places():
-            for sentence in _unknown(declaration):
-                yield finding("manifest", sentence, subject)
+            for problem in _unknown(declaration):
+                yield finding(problem, subject)
 
 
-def _unknown(declaration: Declaration) -> Iterator[str]:
+def _unknown(declaration: Declaration) -> Iterator[Problem]:
     if not declaration.unknown:
         return
     of = declaration.type
     names = [field.encode_name for field in msgspec.structs.fields(of.properties_type)]
     for name in sorted(declaration.unknown - {*names}):
-        what = f"{name} is not a property of {of.type_name}{did_you_mean(name, names)}"
-        subject = f"{declaration.label} {declaration.subject(name)}"
-        yield declaration.problems.worded((*declaration.path, name), what, subject)
+        similar = nearest(name, names)
+        what = f"{name} is not a property of {of.type_name}{'' if similar else known_words(name, names)}"
+        code = ProblemCode.UNKNOWN_PROPERTY
+        problem = Problem(code=code, message=what, property=name, suggestions=similar)
+        yield declaration.located(name, problem)

@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from foundation.problems import ProblemCode
+from foundation.suggestions import nearest
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.texts import read_text
-from puller.values.suggestions import did_you_mean
 
 _DEFAULT_ORDER: Final = ("default",)
 _WHOLE: Final = re.compile(
@@ -53,10 +53,14 @@ def _overrides(manifest: ManifestFile) -> Iterator[Finding]:
             continue
         constants = [entry for entry in order if isinstance(entry, str) and "{{" not in entry]
         what = f"no entry of the hierarchy's order can come to {section!r}, so it counts on no host"
-        said = did_you_mean(str(section), constants)
-        message = what + (said if said.startswith(" (did you mean") else "")
-        trouble = Trouble("unreachable-override", Severity.ERROR, message, ())
-        yield manifest.yaml.finding(trouble, ("overrides", section))
+        name = str(section)
+        yield manifest.yaml.part(("overrides", section)).finding(
+            ProblemCode.UNREACHABLE_OVERRIDE,
+            Severity.ERROR,
+            what,
+            name=name,
+            suggestions=nearest(name, constants),
+        )
 
 
 def _pattern(entry: str) -> re.Pattern[str]:
@@ -85,12 +89,10 @@ def _unused(bundle: Bundle, manifest: ManifestFile) -> Iterator[Finding]:
     words = {word for text in (*texts, *annotated) for word in _WORD.findall(text)}
     for place, key in _keys(manifest, data):
         if not words.issuperset(_WORD.findall(key)):
-            near = "" if key in data else did_you_mean(key, filter(_is_text, data))
-            hint = near if near.startswith(" (did you mean") else ""
-            trouble = Trouble(
-                "unused-data", Severity.WARNING, f"nothing in the bundle uses data.{key}{hint}", ()
-            )
-            yield manifest.yaml.finding(trouble, place)
+            similar = () if key in data else nearest(key, filter(_is_text, data))
+            code, message = ProblemCode.UNUSED_DATA, f"nothing in the bundle uses data.{key}"
+            part = manifest.yaml.part(place)
+            yield part.finding(code, Severity.WARNING, message, name=key, suggestions=similar)
 
 
 def _keys(manifest: ManifestFile, data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

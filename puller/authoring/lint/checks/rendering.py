@@ -4,15 +4,14 @@
 * To compile a template takes far longer than to follow its names, so that only some are; how many are not is unchecked.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
-from puller.authoring.lint.checks.failures import failure_of
-from puller.authoring.lint.findings import Finding, Place, Severity
+from foundation.problems import DependsOn, Location, ProblemCode
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.refusals import failure
 from puller.authoring.lint.subject import Subject
 
-_OF_HOST: Final = re.compile(r"\b(?:[fF]acts|[eE]nviron)\b")
 _MOST: Final = 20  # files that are rendered: a few tenths of a second
 
 
@@ -23,10 +22,12 @@ def check(subject: Subject) -> Iterator[Finding]:
     from puller.authoring.resolution import Failing
 
     failing = Failing(_MOST)
-    for declaration, failure in failing.of(subject.manifest):
-        # The line of a template that fails says which fact it is about, if any; of what is set from one it may not.
-        is_of_host = _OF_HOST.search(failure) is not None
-        yield failure_of(declaration, failure, subject, is_of_host=is_of_host)
+    for declaration, problems in failing.of(subject.manifest):
+        for problem in problems:
+            # The line of a template that fails says which fact it is about, if any; of what is set from one it may not.
+            is_of_host = problem.depends_on is DependsOn.FACTS
+            yield failure(declaration, problem, subject, is_of_host=is_of_host)
     if failing.left_out:
         what = f"the files of {failing.left_out} resources are not rendered here, as there are many: puller test does"
-        yield Finding("resource-fails", Severity.UNCHECKED, Place(subject.manifest_name), what)
+        place = Location(subject.manifest_name)
+        yield Finding.of(ProblemCode.RESOURCE_FAILS, Severity.UNCHECKED, place, what)

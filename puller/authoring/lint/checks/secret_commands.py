@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from foundation.problems import Problem, ProblemCode
 from puller.authoring.lint.findings import Finding
-from puller.authoring.lint.sentences import of_resource
+from puller.authoring.lint.refusals import of_resource
 from puller.authoring.lint.subject import Subject
 from puller.checks.kinds import HealthCheck
 
@@ -16,7 +17,9 @@ def check(subject: Subject) -> Iterator[Finding]:
                 continue
             what = f"{name} is made of a secret, which the process list shows while the command runs"
             advice = "hand it over in the environment, or in a file"
-            yield of_resource("secret-on-command-line", declaration, f"{what}: {advice}", name, subject)
+            code = ProblemCode.SECRET_ON_COMMAND_LINE
+            problem = Problem(code=code, message=what, property=name, hint=advice)
+            yield of_resource(declaration, problem, subject)
 
 
 def _has_commands(checks: Iterable[HealthCheck]) -> bool:

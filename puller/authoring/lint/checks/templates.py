@@ -12,18 +12,17 @@ Every template that the bundle uses is read, and every file whose name says that
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from jinja2 import nodes
 
+from foundation.problems import Location, ProblemCode
 from hiera.errors import HieraError
 from puller.authoring.lint import called
-from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.named_files import TemplateUse, named_files, template_uses
 from puller.authoring.lint.names.bundle import Bundle, bundle_of
-from puller.authoring.lint.names.places import in_template
 from puller.authoring.lint.names.templates import parse_jinja
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.texts import problem_of_text, read_text
@@ -33,9 +32,8 @@ from puller.templates.engine import named_engine
 from puller.templates.errors import TemplateError
 from puller.templates.rendering import load
 
-_SYNTAX: Final = "template-syntax"
-_MISSING: Final = "missing-file"
-_SOMEBODY_ELSES: Final = re.compile(r"no (filter|test|function) named|unknown (filter|test|function)", re.I)
+_SYNTAX: Final = ProblemCode.TEMPLATE_SYNTAX
+_MISSING: Final = ProblemCode.MISSING_FILE
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -53,7 +51,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         if (text := read_text(use.path)) is not None:
             yield from _check(use, text, bundle, waiting)
         elif problem := problem_of_text(use.path):
-            yield Finding(_SYNTAX, Severity.ERROR, Place(bundle.name_of(use.path)), problem)
+            yield Finding.of(_SYNTAX, Severity.ERROR, Location(bundle.name_of(use.path)), problem)
 
 
 def _by_name(bundle: Bundle, used: set[str]) -> Iterator[TemplateUse]:
@@ -70,7 +68,7 @@ def _is_in_tests(path: str, bundle: Bundle) -> bool:
 
 def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUse]) -> Iterator[Finding]:
     name = bundle.name_of(use.path)
-    yield from (in_template(name, text, trouble) for trouble in called.in_template(use, text))
+    yield from called.in_template(use, text, name)
     yield from _foreign(name, text)
     if use.engine == "jinja" and (parsed := parse_jinja(text, use.delimiters)) is not None:
         yield from _includes(use, parsed[0], parsed[2], name, waiting)
@@ -78,8 +76,8 @@ def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUs
     try:
         load(use.engine, use.delimiters).compile(os.path.basename(use.path), text)
     except TemplateError as error:
-        if not _SOMEBODY_ELSES.search(error.message):
-            yield Finding(_SYNTAX, Severity.ERROR, Place(name, error.line, error.column), error.message)
+        place = Location(name, error.line, error.column)
+        yield Finding.of(_SYNTAX, Severity.ERROR, place, error.message)
     except ResourceError:  # delimiters that cannot be are the manifest's
         return
 
@@ -90,7 +88,7 @@ def _foreign(name: str, text: str) -> Iterator[Finding]:
         what = (
             f"{expression} is ordinary text here; an expression stands between the delimiters of the engine"
         )
-        yield Finding("foreign-expression", Severity.WARNING, Place(name, line, column), what)
+        yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, Severity.WARNING, Location(name, line, column), what)
 
 
 def _includes(
@@ -106,7 +104,8 @@ def _includes(
         if found is not None:
             waiting.append(TemplateUse(found, "jinja", use.files.within(found), use.delimiters))
         elif not getattr(node, "ignore_missing", False):
-            yield Finding(_MISSING, Severity.ERROR, Place(name, node.lineno + skipped), problem)
+            place = Location(name, node.lineno + skipped)
+            yield Finding.of(_MISSING, Severity.ERROR, place, problem, name=written.value)
 
 
 def _meant(use: TemplateUse, written: str) -> tuple[str | None, str]:

@@ -4,9 +4,11 @@ import json
 from typing import Any, Final
 from urllib.parse import quote
 
+from foundation.formatting import plain
+from foundation.problems import Location, ProblemCode
 from puller.authoring.lint.check import Linted
-from puller.authoring.lint.findings import Finding, Place, Severity
-from puller.authoring.lint.rules import RULES, Rule
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.rules import severity_of, summary_of
 from puller.values.visible import visible_json
 from puller.version import __version__
 
@@ -37,6 +39,7 @@ def _plain(found: Finding) -> dict[str, Any]:
         "line": found.place.line or None,
         "column": found.place.column or None,
         "message": found.message,
+        "problem": plain(found.problem),
     }
 
 
@@ -46,7 +49,7 @@ def as_sarif(linted: Linted) -> str:
     driver = {
         "name": "puller lint",
         "version": __version__,
-        "rules": [_described(RULES[name]) for name in names],
+        "rules": [_described(name) for name in names],
     }
     results = [_result(found, names.index(found.rule)) for found in linted.findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
@@ -54,9 +57,9 @@ def as_sarif(linted: Linted) -> str:
     return visible_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _described(rule: Rule) -> dict[str, Any]:
-    level = {"level": _LEVELS[rule.severity]}
-    return {"id": rule.name, "shortDescription": {"text": rule.summary}, "defaultConfiguration": level}
+def _described(code: ProblemCode) -> dict[str, Any]:
+    level = {"level": _LEVELS[severity_of(code)]}
+    return {"id": code, "shortDescription": {"text": summary_of(code)}, "defaultConfiguration": level}
 
 
 def _result(found: Finding, index: int) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def _result(found: Finding, index: int) -> dict[str, Any]:
     }
 
 
-def _location(place: Place) -> dict[str, Any]:
+def _location(place: Location) -> dict[str, Any]:
     location: dict[str, Any] = {"artifactLocation": {"uri": quote(place.file, errors="surrogateescape")}}
     if place.line:
         columns = {"startColumn": place.column} if place.column else {}

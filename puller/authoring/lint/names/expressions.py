@@ -12,18 +12,19 @@ from typing import Final
 import msgspec
 from jinja2 import Environment, nodes
 
+from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions import expressions
 from hiera.expressions.expressions import Constant, Expression, Lookup, Name
 from hiera.expressions.jinja import tree_of
 from hiera.values.paths import MISSING, parse_path
-from puller.authoring.lint.findings import Severity
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.jinja_guards import note
 from puller.authoring.lint.names.jinja_values import JinjaValues, Used, looked_up
-from puller.authoring.lint.names.known import UNKNOWN_NAME, Guards, Judge, Known, Path, Trouble
+from puller.authoring.lint.names.known import UNKNOWN_NAME, Guards, Judge, Known
+from puller.authoring.lint.names.places import UNPLACED, Path, TextPart
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape
 
-SYNTAX: Final = "expression-syntax"
 _SHOWN: Final = 80
 
 
@@ -34,7 +35,7 @@ class Parsed(msgspec.Struct, frozen=True):
     trees: tuple[tuple[nodes.Expr, Environment], ...] = ()
     """Of the expressions that are more than a name or a constant."""
     guards: Guards = msgspec.field(default_factory=Guards)
-    problem: str = ""
+    problem: Problem | None = None
 
     @property
     def expressions(self) -> Iterable[Expression]:
@@ -42,17 +43,19 @@ class Parsed(msgspec.Struct, frozen=True):
         return (piece for piece in self.pieces if isinstance(piece, Expression))
 
 
-def follow(parsed: Parsed, known: Known, guards: Guards, used: Used) -> tuple[Shape, list[Trouble]]:
-    """The shape of what a text comes to, and its troubles."""
-    if parsed.problem:
-        return ANY, [Trouble(SYNTAX, Severity.ERROR, parsed.problem, ())]
-    judge = Judge(guards.over(parsed.guards), known.facts)
+def follow(
+    parsed: Parsed, known: Known, guards: Guards, used: Used, part: TextPart = UNPLACED
+) -> tuple[Shape, list[Finding]]:
+    """The shape of the value of a text, and the findings in it. ``part`` is the text."""
+    if parsed.problem is not None:
+        return ANY, [part.finding(ProblemCode.EXPRESSION_SYNTAX, Severity.ERROR, parsed.problem.message)]
+    judge = Judge(guards.over(parsed.guards), known.facts, part)
     trees = iter(parsed.trees)
     found = ANY
     for piece in parsed.expressions:
         found = _value(piece, known, judge) or _of_tree(*next(trees), known, judge, used)
     is_one = len(parsed.pieces) == 1 and not isinstance(parsed.pieces[0], str)
-    return (found if is_one else SCALAR), judge.troubles
+    return (found if is_one else SCALAR), judge.findings
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -61,7 +64,7 @@ def parse_text(text: str) -> Parsed:
     try:
         return _parsed(expressions.parse(text))
     except HieraError as error:
-        return Parsed(problem=str(error))
+        return Parsed(problem=error.problems[0])
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -72,11 +75,12 @@ def parse_condition(source: str, *, is_check: bool = False) -> Parsed:
         if text.startswith("{{") and not is_check:
             pieces = expressions.parse(text)
             if len(pieces) != 1 or isinstance(pieces[0], str):
-                return Parsed(problem=f"{_shown(text)!r} is text, where one expression is wanted")
+                message = f"{_shown(text)!r} is text, where one expression is wanted"
+                return Parsed(problem=Problem(code=ProblemCode.EXPRESSION_SYNTAX, message=message))
             return _parsed(pieces)
         return _parsed([Expression(text)], is_check=is_check)
     except HieraError as error:
-        return Parsed(problem=str(error))
+        return Parsed(problem=error.problems[0])
 
 
 def constants_of(parsed: Parsed) -> list[str]:

@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from puller.authoring.lint.names.known import Guards, Judge, Known, Path
+from puller.authoring.lint.names.known import Guards, Judge, Known
+from puller.authoring.lint.names.places import Path
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape
 from puller.templates.errors import TemplateError
 from puller.templates.gotemplate.functions import complaint_about

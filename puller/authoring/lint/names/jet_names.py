@@ -10,15 +10,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from puller.authoring.lint.names.known import (
-    CAPITALS,
-    UNKNOWN_FUNCTION,
-    UNKNOWN_NAME,
-    Guards,
-    Judge,
-    Known,
-    Path,
-)
+from foundation.problems import ProblemCode
+from puller.authoring.lint.names.known import CAPITALS, UNKNOWN_FUNCTION, UNKNOWN_NAME, Guards, Judge, Known
+from puller.authoring.lint.names.places import Path
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape, union
 from puller.templates.errors import TemplateError
 from puller.templates.jet.functions import BUILTINS
@@ -199,7 +193,7 @@ class JetNames:
         self._values([one for one in node if isinstance(one, _EXPRESSIONS)], dot, names)
         return _NOTHING
 
-    def _name(self, node: Name, names: dict[str, Value], rule: str) -> Value:
+    def _name(self, node: Name, names: dict[str, Value], rule: ProblemCode) -> Value:
         if node.name in names:
             return names[node.name]
         is_known = node.name in BUILTINS or node.name in _HOST or node.name in self.set

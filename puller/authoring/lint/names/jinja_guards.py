@@ -9,7 +9,8 @@ from jinja2 import nodes
 
 from hiera.errors import HieraError
 from hiera.values.paths import parse_path
-from puller.authoring.lint.names.known import Guards, Path
+from puller.authoring.lint.names.known import Guards
+from puller.authoring.lint.names.places import Path
 
 DEFAULTS: Final = frozenset({"d", "default", "mandatory", "ternary"})
 DEFINED: Final = frozenset({"defined", "undefined"})

@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from jinja2 import Environment, nodes
 
+from foundation.problems import ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.refused import refused
 from hiera.expressions.sandbox import MAPPING_METHODS, TEXT_METHODS
 from hiera.values.paths import parse_path
 from puller.authoring.lint.names.jinja_guards import DEFAULTS, DEFINED, called, path_of
-from puller.authoring.lint.names.known import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known, Path
+from puller.authoring.lint.names.known import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known
+from puller.authoring.lint.names.places import Path
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape, union
 from puller.values.suggestions import did_you_mean
 
@@ -92,7 +94,7 @@ class JinjaValues:
         for child in node.iter_child_nodes():
             self._value(child, names)
 
-    def _name(self, node: nodes.Name, names: dict[str, Shape], rule: str) -> Shape:
+    def _name(self, node: nodes.Name, names: dict[str, Shape], rule: ProblemCode) -> Shape:
         name = node.name
         if name in names:
             return names[name]

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
+from foundation.problems import ProblemCode
+from foundation.suggestions import nearest
 from hiera.errors import HieraError
 from hiera.expressions.refused import ABSENT
 from hiera.values.paths import MISSING, find
 from puller.authoring.lint import known_facts
-from puller.authoring.lint.findings import Severity
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.names.places import Path, TextPart
 from puller.authoring.lint.shapes import ANY, Shape, of_value
-from puller.values.suggestions import did_you_mean
+from puller.values.suggestions import known_words
 
-Path = tuple[str, ...]
-
-UNKNOWN_NAME: Final = "unknown-name"
-UNKNOWN_FUNCTION: Final = "unknown-function"
+UNKNOWN_NAME: Final = ProblemCode.UNKNOWN_NAME
+UNKNOWN_FUNCTION: Final = ProblemCode.UNKNOWN_FUNCTION
 ROOTS: Final = ("facts", "data", "environ")
 CAPITALS: Final = frozenset(name.capitalize() for name in ROOTS)
 _METHODS: Final = ("get", "items", "keys", "values")
@@ -32,20 +33,6 @@ _DECLARE: Final = "; what only the site or a host gives is declared in data, as 
 _NEAR: Final = 0.75  # custom facts have names of their own, which are like others by accident
 _VERY_NEAR: Final = 0.85
 _SHOWN: Final = 60  # characters of a name in a sentence
-
-
-class Trouble(NamedTuple):
-    """One thing that is wrong in a text, before its place in a file is known."""
-
-    rule: str
-    severity: Severity
-    message: str
-    needle: Path
-    """Where in the text: the steps of a name, the last one the wrong one."""
-    line: int = 0
-    """Of the text, from 1; 0 when it is not known."""
-    offset: int = -1
-    """Into the text; -1 when it is not known."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -121,10 +108,12 @@ class Guards:
 class Judge:
     """The verdicts on the names of one text."""
 
-    def __init__(self, guards: Guards, facts: Mapping[str, Any]) -> None:
+    def __init__(self, guards: Guards, facts: Mapping[str, Any], part: TextPart) -> None:
+        """``part`` is the text."""
         self.guards = guards
         self.facts = facts
-        self.troubles: list[Trouble] = []
+        self._part = part
+        self.findings: list[Finding] = []
         self.printed: set[str] = set()
         """The facts that programs of the bundle print."""
 
@@ -147,14 +136,14 @@ class Judge:
             what = (
                 f"{'.'.join(missing)} is not what a program of the bundle prints here, and may be elsewhere"
             )
-            self._unchecked(what, missing, line, offset)
+            self._unchecked(what, missing, line, offset, missing[1])
             return ANY
         if missing[0] in ("facts", "Facts") and len(missing) == 2:
             self._own_fact(shape, missing, line, offset)
             return ANY
         if not self._may_be_of_others(shape, str(key), in_branch):
-            message = _missing(shape, missing)
-            self.troubles.append(Trouble(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset))
+            message, similar = _missing(shape, missing)
+            self._note(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset, suggestions=similar)
         return ANY
 
     def field(self, shape: Shape, path: Path, key: str, *, in_branch: bool, offset: int) -> Shape:
@@ -169,16 +158,32 @@ class Judge:
         return ANY
 
     def unknown(
-        self, rule: str, name: str, kind: str, known: Sequence[str], *, line: int, offset: int = -1
+        self, code: ProblemCode, name: str, kind: str, known: Sequence[str], *, line: int, offset: int = -1
     ) -> None:
-        """Note a name, filter, test or function that there is not."""
-        said = f": {ABSENT[name]}" if not kind and name in ABSENT else did_you_mean(name, known)
-        message = f"there is no {kind}{name[:_SHOWN]!r}{said}"
-        self.refuse(rule, name, message, line=line, offset=offset)
+        """Note an unknown name, filter, test or function."""
+        message = f"there is no {kind}{name[:_SHOWN]!r}"
+        if not kind and name in ABSENT:
+            self.refuse(code, name, f"{message}: {ABSENT[name]}", line=line, offset=offset)
+            return
+        similar = nearest(name, known)
+        message += "" if similar else known_words(name, known)
+        self._note(code, Severity.ERROR, message, (name,), line, offset, suggestions=similar)
 
-    def refuse(self, rule: str, name: str, message: str, *, line: int, offset: int = -1) -> None:
-        """Note what is said of a name."""
-        self.troubles.append(Trouble(rule, Severity.ERROR, message, (name,), line, offset))
+    def refuse(self, code: ProblemCode, name: str, message: str, *, line: int, offset: int = -1) -> None:
+        """Note a mistake with a name."""
+        self._note(code, Severity.ERROR, message, (name,), line, offset)
+
+    def _note(
+        self,
+        code: ProblemCode,
+        severity: Severity,
+        message: str,
+        needle: Path,
+        line: int,
+        offset: int,
+        **fields: Any,
+    ) -> None:
+        self.findings.append(self._part.finding(code, severity, message, needle, line, offset, **fields))
 
     def _printed(self, path: Path, line: int, offset: int) -> Shape:
         """The shape of what a program prints here, which is more than nothing of what it may print elsewhere."""
@@ -187,16 +192,15 @@ class Judge:
         if value is not MISSING:
             return of_value(value, "\0")
         what = f"{'.'.join(path)} is what a program of the bundle prints"
-        self._unchecked(what, path, line, offset)
+        self._unchecked(what, path, line, offset, path[1])
         return ANY
 
     def _own_fact(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note a fact that Puller does not have: a host's own, or one that is misspelt."""
         what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
         if near := difflib.get_close_matches(missing[1], list(shape.keys), 1, _NEAR):
-            told = f"{what} (did you mean {near[0]!r}?)"
-            trouble = Trouble("misspelt-fact", Severity.WARNING, told, missing, line, offset)
-            self.troubles.append(trouble)
+            code, severity = ProblemCode.MISSPELT_FACT, Severity.WARNING
+            self._note(code, severity, what, missing, line, offset, suggestions=tuple(near))
         else:
             self._unchecked(what, missing, line, offset)
 
@@ -210,11 +214,15 @@ class Judge:
     def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note what may be missing, and is named so much like what is there that it may be meant."""
         if near := difflib.get_close_matches(missing[-1], list(shape.keys), 1, _VERY_NEAR):
-            what = f"{'.'.join(missing)} is nowhere, and may be missing (did you mean {near[0]!r}?)"
-            self._unchecked(what, missing, line, offset)
+            what = f"{'.'.join(missing)} is nowhere, and may be missing"
+            self._unchecked(what, missing, line, offset, suggestions=tuple(near))
 
-    def _unchecked(self, message: str, missing: Path, line: int, offset: int) -> None:
-        self.troubles.append(Trouble(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset))
+    def _unchecked(
+        self, message: str, missing: Path, line: int, offset: int, name: str = "", **fields: Any
+    ) -> None:
+        """Note what only a host knows. ``name`` is that of the fact, if the last step is not."""
+        fields["name"] = name or missing[-1]
+        self._note(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset, **fields)
 
     @staticmethod
     def _may_be_of_others(shape: Shape, key: str, in_branch: bool) -> bool:
@@ -231,16 +239,18 @@ def _at(facts: Mapping[str, Any], steps: Path) -> Any:
         return MISSING
 
 
-def _missing(shape: Shape, missing: Path) -> str:
+def _missing(shape: Shape, missing: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the message about a missing key, and similar keys."""
     where = ".".join(missing[:-1])
     key = missing[-1]
     if shape.is_scalar:
-        return f"{where} is a single value: it has no {key[:_SHOWN]!r}"
+        return f"{where} is a single value: it has no {key[:_SHOWN]!r}", ()
     if shape.items is not None and not shape.keys:
-        return f"{where} is a list: it has no {key[:_SHOWN]!r}"
-    hint = did_you_mean(key, shape.keys)
-    declare = _DECLARE if missing[0] in ("data", "Data") and "did you mean" not in hint else ""
-    return f"{where} has no {key[:_SHOWN]!r} on any host{hint}{declare}"
+        return f"{where} is a list: it has no {key[:_SHOWN]!r}", ()
+    if similar := nearest(key, shape.keys):
+        return f"{where} has no {key[:_SHOWN]!r} on any host", similar
+    declare = _DECLARE if missing[0] in ("data", "Data") else ""
+    return f"{where} has no {key[:_SHOWN]!r} on any host{known_words(key, shape.keys)}{declare}", ()
 
 
 def _folded(path: Path) -> Path:

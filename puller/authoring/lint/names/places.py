@@ -3,15 +3,101 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import yaml
 
+from foundation.problems import KeyPath, Location, ProblemCode
 from hiera.text.yaml_reading import Places
-from puller.authoring.lint.findings import Finding, Place, Severity
-from puller.authoring.lint.names.known import Path, Trouble
+from puller.authoring.lint.findings import Finding, Severity
 from puller.manifest.problems import Problems
+
+Path = tuple[str, ...]
+
+
+class TextPart:
+    """A part of a text, such as one value: mistakes in it become findings at their line and column."""
+
+    def __init__(
+        self, name: str, text: str, start: int, end: int, path: KeyPath = (), *, skipped: int = 0
+    ) -> None:
+        """``skipped`` lines stand before the part that a parser has read."""
+        self.name = name
+        self.text = text
+        self._start, self._end = start, end
+        self._path = path
+        self._skipped = skipped
+
+    def finding(
+        self,
+        code: ProblemCode,
+        severity: Severity,
+        message: str,
+        needle: Path = (),
+        line: int = 0,
+        offset: int = -1,
+        **fields: Any,
+    ) -> Finding:
+        """Return the finding of a mistake.
+
+        ``needle`` are the steps of a name, of which the last one is wrong. ``line`` and ``offset`` are those of the
+        text, if they are known.
+        """
+        del line, offset  # of one value the span is known better
+        place = self._location(_found(self.text, needle, self._start, self._end))
+        return Finding.of(code, severity, place, message, **{"name": needle[-1] if needle else "", **fields})
+
+    def _location(self, offset: int) -> Location:
+        line = self.text.count("\n", 0, offset) + 1
+        return Location(self.name, line, offset - self.text.rfind("\n", 0, offset), self._path)
+
+
+UNPLACED = TextPart("", "", 0, 0)
+"""For a caller that does not read the findings."""
+
+
+class _RenderedPart(TextPart):
+    """A part of a text that a template has rendered: for the facts of other hosts it may be another text."""
+
+    mask: Callable[[str], str]
+
+    def finding(
+        self, code: ProblemCode, severity: Severity, message: str, *more: Any, **fields: Any
+    ) -> Finding:
+        """An error becomes a warning about the facts at hand."""
+        if severity is not Severity.ERROR:
+            return super().finding(code, severity, self.mask(message), *more, **fields)
+        found = super().finding(
+            code, Severity.WARNING, f"{self.mask(message)}, for the facts at hand", *more, **fields
+        )
+        return msgspec.structs.replace(found, switched_by=ProblemCode.RESOURCE_FAILS)
+
+
+class TemplatePart(TextPart):
+    """A whole template, whose parser knows the line or the offset of a name."""
+
+    def finding(
+        self,
+        code: ProblemCode,
+        severity: Severity,
+        message: str,
+        needle: Path = (),
+        line: int = 0,
+        offset: int = -1,
+        **fields: Any,
+    ) -> Finding:
+        """Return the finding of a mistake in a template."""
+        if offset < 0:
+            start = _line_start(self.text, line + self._skipped)
+            # An expression of several lines has the number of its first, or of its last.
+            offset = _found(self.text, needle, start, min(len(self.text), start + 2000), otherwise=start)
+        else:
+            end = min(len(self.text), offset + 500)
+            offset = _found(self.text, needle, offset, end, otherwise=offset)
+        place = self._location(offset)
+        return Finding.of(code, severity, place, message, **{"name": needle[-1] if needle else "", **fields})
 
 
 class YamlText:
@@ -22,20 +108,18 @@ class YamlText:
         self.text = text
         self._places: Places | None = None
 
-    def finding(self, trouble: Trouble, path: Sequence[str | int]) -> Finding:
-        """A trouble of the value at a path of keys."""
-        start, end = self._span(path)
-        return self._at(trouble, _found(self.text, trouble.needle, start, end))
+    def part(self, path: Sequence[str | int]) -> TextPart:
+        """Return the value at a path of keys."""
+        return self._part(*self._span(path), tuple(path))
 
-    def at_line(self, trouble: Trouble, line: int) -> Finding:
-        """A trouble somewhere in a line."""
+    def line_part(self, line: int) -> TextPart:
+        """Return a line."""
         start = _line_start(self.text, line)
         end = self.text.find("\n", start)
-        return self._at(trouble, _found(self.text, trouble.needle, start, len(self.text) if end < 0 else end))
+        return self._part(start, len(self.text) if end < 0 else end, ())
 
-    def _at(self, trouble: Trouble, offset: int) -> Finding:
-        place = _place(self.name, self.text, offset)
-        return Finding(trouble.rule, trouble.severity, place, trouble.message)
+    def _part(self, start: int, end: int, path: KeyPath) -> TextPart:
+        return TextPart(self.name, self.text, start, end, path)
 
     def _span(self, path: Sequence[str | int]) -> tuple[int, int]:
         try:
@@ -46,30 +130,21 @@ class YamlText:
 
 
 class RenderedText(YamlText):
-    """One text that a template has rendered: for the facts of other hosts it says something else."""
+    """One text that a template has rendered."""
 
     def __init__(self, problems: Problems) -> None:
         super().__init__(problems.source, problems.text)
         self._mask = problems.mask
 
-    def _at(self, trouble: Trouble, offset: int) -> Finding:
-        found = super()._at(trouble, offset)
-        if found.severity is not Severity.ERROR:
-            return msgspec.structs.replace(found, message=self._mask(found.message))
-        message = f"{self._mask(found.message)}, for the facts at hand"
-        return Finding("resource-fails", Severity.WARNING, found.place, message)
+    def _part(self, start: int, end: int, path: KeyPath) -> TextPart:
+        part = _RenderedPart(self.name, self.text, start, end, path)
+        part.mask = self._mask
+        return part
 
 
-def in_template(name: str, text: str, trouble: Trouble) -> Finding:
-    """A trouble of a template."""
-    offset = trouble.offset
-    if offset < 0:
-        start = _line_start(text, trouble.line)
-        # An expression of several lines has the number of its first, or of its last.
-        offset = _found(text, trouble.needle, start, min(len(text), start + 2000), otherwise=start)
-    else:
-        offset = _found(text, trouble.needle, offset, min(len(text), offset + 500), otherwise=offset)
-    return Finding(trouble.rule, trouble.severity, _place(name, text, offset), trouble.message)
+def template_part(name: str, text: str, *, skipped: int = 0) -> TextPart:
+    """Return a template, of which a parser has skipped so many lines."""
+    return TemplatePart(name, text, 0, len(text), skipped=skipped)
 
 
 def _found(text: str, needle: Path, start: int, end: int, *, otherwise: int | None = None) -> int:
@@ -95,7 +170,3 @@ def _line_start(text: str, line: int) -> int:
     for _ in range(line - 1):
         start = text.find("\n", start) + 1
     return start
-
-
-def _place(name: str, text: str, offset: int) -> Place:
-    return Place(name, text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))

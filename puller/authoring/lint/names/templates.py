@@ -20,8 +20,8 @@ from hiera.expressions.sandbox import Sandbox
 from puller.authoring.lint.findings import Finding
 from puller.authoring.lint.names.jinja_guards import Noted, note
 from puller.authoring.lint.names.jinja_names import JinjaNames
-from puller.authoring.lint.names.known import Guards, Judge, Known, Trouble
-from puller.authoring.lint.names.places import in_template
+from puller.authoring.lint.names.known import Guards, Judge, Known
+from puller.authoring.lint.names.places import template_part
 from puller.authoring.lint.shapes import Shape
 from puller.authoring.lint.texts import read_text
 from puller.bundle_paths import BundleFiles
@@ -78,9 +78,8 @@ class Templates:
         if text is None:
             return
         further: list[Use] = []
-        troubles = _WALKS[use.engine](use, text, lambda path, inner: further.append(inner), self._inner)
         name = self._name_of(use.path)
-        yield from (in_template(name, text, trouble) for trouble in troubles)
+        yield from _WALKS[use.engine](use, text, lambda path, inner: further.append(inner), self._inner, name)
         for inner in further:
             yield from self.follow(inner, depth + 1)
 
@@ -105,7 +104,7 @@ Tell = Callable[[str, Use], None]
 Find = Callable[[Use, str], str | None]
 
 
-def _jinja(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+def _jinja(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Finding]:
     parsed = parse_jinja(text, use.delimiters)
     if parsed is None:
         return []
@@ -124,9 +123,10 @@ def _jinja(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
             )
             tell(path, inner)
 
-    judge = Judge(guards, use.known.facts)
+    part = template_part(name, text, skipped=parsed.skipped)
+    judge = Judge(guards, use.known.facts, part)
     JinjaNames(parsed.sandbox, use.known, judge, used).template(parsed.tree, parsed.noted.stored)
-    return [trouble._replace(line=trouble.line + parsed.skipped) for trouble in judge.troubles]
+    return judge.findings
 
 
 class ParsedJinja(NamedTuple):
@@ -162,27 +162,27 @@ def _sandbox(delimiters: Delimiters) -> Sandbox:
     return JinjaEngine(*delimiters).sandbox
 
 
-def _go(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+def _go(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Finding]:
     from puller.authoring.lint.names.go_names import GoNames, parse_go  # with the engine, for who uses it
 
     bodies = parse_go(os.path.basename(use.path), text, use.delimiters)
     if bodies is None:
         return []
-    judge = Judge(Guards().over(use.guards), use.known.facts)
+    judge = Judge(Guards().over(use.guards), use.known.facts, template_part(name, text))
     names = GoNames(bodies, use.known, judge, _rendered(use, tell, find, judge))
     names.file(os.path.basename(use.path), use.dot)
-    return judge.troubles
+    return judge.findings
 
 
-def _jet(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+def _jet(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Finding]:
     from puller.authoring.lint.names.jet_names import JetNames, parse_jet
 
     tree = parse_jet(use.path, text, use.delimiters)
     if tree is None:
         return []
-    judge = Judge(Guards().over(use.guards), use.known.facts)
+    judge = Judge(Guards().over(use.guards), use.known.facts, template_part(name, text))
     JetNames(use.known, judge, _rendered(use, tell, find, judge)).file(tree, use.dot)
-    return judge.troubles
+    return judge.findings
 
 
 def _rendered(use: Use, tell: Tell, find: Find, judge: Judge) -> Callable[[str, Shape], None]:
@@ -195,7 +195,7 @@ def _rendered(use: Use, tell: Tell, find: Find, judge: Judge) -> Callable[[str, 
     return render
 
 
-_WALKS: Mapping[str, Callable[[Use, str, Tell, Find], list[Trouble]]] = {
+_WALKS: Mapping[str, Callable[[Use, str, Tell, Find, str], list[Finding]]] = {
     "jinja": _jinja,
     "go": _go,
     "jet": _jet,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from bundles.filesystem.trees import walk_directories
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from hiera.tree.config.documents import Files
@@ -20,7 +21,9 @@ from hiera.tree.config.load import load_config
 from hiera.tree.config.model import ENVIRONMENT, MODULE, Config, LevelConfig
 from hiera.tree.context import keys
 from hiera.tree.modules import module_path
-from puller.authoring.lint.names.known import Guards, Judge, Trouble
+from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.names.known import Guards, Judge
+from puller.authoring.lint.names.places import YamlText
 from puller.authoring.lint.shapes import ANY, Shape, of_value, union
 from puller.authoring.lint.texts import read_text
 
@@ -78,14 +81,14 @@ def levels_of(root: str) -> Iterator[tuple[list[LevelConfig], list[str]]]:
 
 
 def follow_interpolations(
-    text: str, facts: Shape, tree: Shape, at_hand: Mapping[str, Any]
-) -> Iterator[tuple[int, Trouble]]:
-    """The troubles of all interpolations in a file, each with its line."""
-    for found in _INTERPOLATION.finditer(text):
-        judge = Judge(Guards(), at_hand)
+    yaml: YamlText, facts: Shape, tree: Shape, at_hand: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """The findings in all interpolations of a file."""
+    for found in _INTERPOLATION.finditer(yaml.text):
+        line = yaml.text.count("\n", 0, found.start()) + 1
+        judge = Judge(Guards(), at_hand, yaml.line_part(line))
         _interpolation(found[1].strip(), facts, tree, judge)
-        line = text.count("\n", 0, found.start()) + 1
-        yield from ((line, trouble) for trouble in judge.troubles)
+        yield from judge.findings
 
 
 def _interpolation(written: str, facts: Shape, tree: Shape, judge: Judge) -> None:
@@ -161,5 +164,5 @@ def _is_within(path: str, root: str) -> bool:
     return real == base or real.startswith(base + "/")
 
 
-def _unheard(warning: str) -> None:
+def _unheard(warning: Problem) -> None:
     """Warnings of a configuration are told by who opens the tree."""

@@ -154,7 +154,7 @@ def test_a_name_that_stands_twice_is_told_with_both_lines() -> None:
 @pytest.mark.parametrize("text", ["", "# nothing\n---\n", "- a list", "version: 3", "backends: yaml"])
 def test_a_file_of_version_3_is_ignored_below_the_global_layer(text: str) -> None:
     told: list[str] = []
-    assert load_config(PATH, Texts({PATH: text}), MODULE, told.append) is None
+    assert load_config(PATH, Texts({PATH: text}), MODULE, lambda problem: told.append(str(problem))) is None
     assert told[-1] == f"hiera.yaml version 3 found at module root was ignored (file: {PATH})"
 
 

@@ -25,7 +25,10 @@ class Asked:
     def __init__(self, files: Mapping[str, str]) -> None:
         self.warnings: list[str] = []
         self.tree = Tree(
-            {"role": "web"}, environment="/env", documents=Texts({**DATA, **files}), warn=self.warnings.append
+            {"role": "web"},
+            environment="/env",
+            documents=Texts({**DATA, **files}),
+            warn=lambda problem: self.warnings.append(str(problem)),
         )
 
     def lookup(self, key: str) -> Any:

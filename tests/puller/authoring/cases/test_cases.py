@@ -187,12 +187,15 @@ def test_what_it_does_not_come_to_is_told_with_both_values(judge: Judge, expect:
     ("text", "said"),
     [
         ("exect: {}", ["1: unknown key 'exect' (did you mean 'expect'?)"]),
-        ("os: debian-21", ["1: os is 'debian-21', which is no known system (did you mean 'debian-13'?)"]),
-        ("\nos: 12", ["2: os is 12, wanted text: quote it"]),
+        (
+            "os: debian-21",
+            ["1: os is 'debian-21', which is no known system (did you mean 'debian-12' or 'debian-13'?)"],
+        ),
+        ("\nos: 12", ["2: os is 12, wanted text; quote it"]),
         ("expect: {fil#x: {}}", ["1: fil#x: unknown type (did you mean 'file'?)"]),
         ("expect: {file: {}}", ["1: expect: is 'file', wanted a reference such as 'file#/etc/motd'"]),
         ("expect: {file#x: {mod: 1}}", ["1: file#x: mod is not a property of file (did you mean 'mode'?)"]),
-        ("expect: {file#x: {mode: 0644}}", ["1: file#x: mode is a number, wanted text: quote it"]),
+        ("expect: {file#x: {mode: 0644}}", ["1: file#x: mode is a number, wanted text; quote it"]),
         ("expect: {file#x: {mode: '0888'}}", ["1: file#x: mode is '0888'"]),
         ("expect: {file#x: {mode: !not 9}}", ["1: file#x: mode: !not 9 has a value that it cannot have"]),
         ("expect: {file#x: here}", ["1: file#x: is no expectation, wanted properties, or the word absent"]),

@@ -262,7 +262,7 @@ def test_a_manifest_that_is_no_yaml_is_refused_in_words(
 ) -> None:
     write({"manifest.yaml": f"# @sensitive\n{text}"})
     status, output = execute("lint", "web")
-    assert (status, "[manifest]" in output, "bug in Puller" in output) == (1, True, False), output
+    assert (status, "[invalid-document]" in output, "bug in Puller" in output) == (1, True, False), output
 
 
 def test_a_reference_that_only_another_bundle_can_make_good_is_warned_of_when_it_is_packed(

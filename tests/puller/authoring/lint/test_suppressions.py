@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from puller.authoring.lint.findings import Finding, Place, Severity
+from foundation.problems import Location, ProblemCode
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.suppressions import Suppressions
 from puller.manifest.manifest import Inputs
@@ -20,7 +21,7 @@ def left(bundle: Path, *findings: Finding) -> list[str]:
 
 
 def warning(file: str, line: int, rule: str = RULE, severity: Severity = Severity.WARNING) -> Finding:
-    return Finding(rule, severity, Place(f"web/{file}", line), "is odd")
+    return Finding.of(ProblemCode(rule), severity, Location(f"web/{file}", line), "is odd")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_the_file_switches_rules_off_for_the_bundle_or_for_some_files(tmp_path: 
     ("text", "said"),
     [
         ("disable: [nothing]", ":1:11: warning: there is no rule 'nothing'"),
-        ("disable: [manifest]", ":1:11: warning: manifest cannot be switched off: only warnings can"),
+        ("disable: [unknown-name]", ":1:11: warning: unknown-name cannot be switched off: only warnings can"),
         ("disable: all", ":1:1: warning: disable is 'all', wanted a list of rules"),
         ("disabled: []", ":1:1: warning: unknown key 'disabled' (did you mean 'disable'?)"),
         ("files: []", ":1:1: warning: is [], wanted a mapping"),

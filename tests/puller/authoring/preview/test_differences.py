@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from foundation.problems import Problem, ProblemCode
 from hiera.values.secrets import Secret
 from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
@@ -16,6 +17,8 @@ def content(text: str) -> ResolvedContent:
 def one(reference: str, fingerprint: bytes = b"", **more: Any) -> ResolvedResource:
     properties = {"ensure": "running" if reference.startswith("service") else "present"}
     properties |= more.pop("properties", {})
+    if message := more.pop("failure", ""):
+        more["failures"] = (Problem(code=ProblemCode.EXPRESSION_FAILS, message=message),)
     return ResolvedResource(
         reference=reference,
         where=more.pop("where", "a:1"),

@@ -98,7 +98,7 @@ def text(*entries: str) -> str:
 def test_what_contradicts_is_refused_with_both_places(load: Load, said: str, entries: list[str]) -> None:
     with pytest.raises(ManifestError) as raised:
         load(text(*entries))
-    (problem,) = raised.value.problems
+    (problem,) = map(str, raised.value.problems)
     assert f"{said} at web/manifest.yaml:" in problem
 
 

@@ -39,7 +39,7 @@ def load(tmp_path: Path) -> Load:
         ),
         ({"source": "s", "ensure": "directory"}, "ensure is 'directory', wanted present or absent"),
         ({"source": "s", "engine": "mako"}, "engine is 'mako', wanted jet, go or jinja"),
-        ({"source": "s", "mode": 644}, "mode is a number, wanted text: quote it"),
+        ({"source": "s", "mode": 644}, "mode is a number, wanted text; quote it"),
         ({"source": "s", "mode": "0999"}, "mode is '0999', wanted octal digits"),
         ({"source": "s", "owner": ""}, "owner is empty"),
         ({"source": "s", "purge": "yes please"}, "purge is 'yes please', wanted true or false"),

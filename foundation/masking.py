@@ -6,7 +6,6 @@
   package does that by itself.
 """
 
-import re
 from typing import Protocol
 
 MASK = "***"
@@ -29,15 +28,25 @@ class Hidden(Protocol):
 
 def mask_userinfo(text: str) -> str:
     """``text`` with the user name and password of every URL in it masked."""
-    return re.sub(_USERINFO, f"{MASK}@", text) if "@" in text else text
+    if "@" not in text:
+        return text
+    import re  # most texts hold no URL
+
+    return re.sub(_USERINFO, f"{MASK}@", text)
 
 
 def mask_location(text: str) -> str:
     """A text that is one URL, perhaps a broken one, with what stands before its last ``@`` and its query masked."""
+    import re
+
     location, mark, _ = re.sub(_UP_TO_LAST_AT, rf"\1{MASK}@", text).partition("?")
     return f"{location}?{MASK}" if mark else location
 
 
 def mask_urls(text: str) -> str:
     """``text`` with user name, password and query of every URL masked: in a signed URL the query is the permission."""
-    return re.sub(_QUERY, rf"\1?{MASK}", mask_userinfo(text)) if "://" in text else text
+    if "://" not in text:
+        return text
+    import re
+
+    return re.sub(_QUERY, rf"\1?{MASK}", mask_userinfo(text))

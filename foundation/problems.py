@@ -1,0 +1,222 @@
+"""Problems as values: what is wrong, where, with which resource, and how to fix it.
+
+* Code that decides something reads the fields of a problem. Only ``foundation.formatting`` turns problems into text.
+* A code is a stable name. Lint, reports, JSON documents and ``docs/problems.md`` use the same names.
+* Messages are masked when a problem is made: user names, passwords and queries of URLs never get into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from foundation.masking import mask_urls
+
+KeyPath = tuple[str | int, ...]
+"""Keys and indexes that lead to a value, from the top of a document."""
+
+
+class DependsOn(StrEnum):
+    """Why a problem of this host may not exist on another host."""
+
+    NOTHING = "nothing"
+    """Every host has the problem."""
+    FACTS = "facts"
+    """Another host has other facts or environment variables."""
+    DATA = "data"
+    """Another host has other data."""
+    BUNDLES = "bundles"
+    """Another bundle of the host may declare the resource."""
+    KEY = "key"
+    """Only the host has the key that decrypts the value."""
+
+
+class ProblemCode(StrEnum):
+    """The kind of a problem. ``docs/problems.md`` explains each code."""
+
+    # Texts and their keys.
+    INVALID_MANIFEST = "invalid-manifest"
+    INVALID_DOCUMENT = "invalid-document"
+    UNKNOWN_KEY = "unknown-key"
+    REQUIRES_OTHER_VERSION = "requires-other-version"
+    # Resources.
+    UNKNOWN_TYPE = "unknown-type"
+    UNKNOWN_PROPERTY = "unknown-property"
+    MISSING_PROPERTY = "missing-property"
+    INVALID_VALUE = "invalid-value"
+    DECLARED_TWICE = "declared-twice"
+    RESOURCE_CONFLICT = "resource-conflict"
+    UNDECLARED_REFERENCE = "undeclared-reference"
+    DEPENDENCY_CYCLE = "dependency-cycle"
+    INVALID_CHILD_MANIFEST = "invalid-child-manifest"
+    INVALID_LOOP = "invalid-loop"
+    INVALID_LIBRARY = "invalid-library"
+    INVALID_EXPORT = "invalid-export"
+    EXPOSED_SECRET = "exposed-secret"  # noqa: S105  a code and no secret
+    REQUIRES_ROOT = "requires-root"
+    # Expressions, facts and data.
+    UNDEFINED_FACT = "undefined-fact"
+    UNDEFINED_DATA = "undefined-data"
+    UNAVAILABLE_FACT = "unavailable-fact"
+    INVALID_FACT_FILE = "invalid-fact-file"
+    EXPRESSION_FAILS = "expression-fails"
+    MISSING_DATA = "missing-data"
+    REJECTED_DATA = "rejected-data"
+    UNREADABLE_SECRET = "unreadable-secret"  # noqa: S105  a code and no secret
+    LIMIT_EXCEEDED = "limit-exceeded"
+    INVALID_HIERARCHY = "invalid-hierarchy"
+    LOOKUP_FAILS = "lookup-fails"
+    # Rules of lint.
+    HOST_WARNING = "host-warning"
+    RESOURCE_FAILS = "resource-fails"
+    DEPENDS_ON_FACTS = "depends-on-facts"
+    UNKNOWN_NAME = "unknown-name"
+    MISSPELT_FACT = "misspelt-fact"
+    UNKNOWN_FUNCTION = "unknown-function"
+    EXPRESSION_SYNTAX = "expression-syntax"
+    TEMPLATE_SYNTAX = "template-syntax"
+    MISSING_FILE = "missing-file"
+    UNPACKABLE_FILE = "unpackable-file"
+    UNUSED_FILE = "unused-file"
+    UNUSED_LIBRARY = "unused-library"
+    COMMAND_SYNTAX = "command-syntax"
+    SHELL_OPERATOR = "shell-operator"
+    SHELL_SYNTAX = "shell-syntax"
+    RELATIVE_PROGRAM = "relative-program"
+    HEALTH_CHECK_LIMIT = "health-check-limit"
+    GOSS_FILE = "goss-file"
+    SECRET_ON_COMMAND_LINE = "secret-on-command-line"  # noqa: S105  a code and no secret
+    UNREACHABLE_OVERRIDE = "unreachable-override"
+    UNUSED_DATA = "unused-data"
+    MISSPELT_ANNOTATION = "misspelt-annotation"
+    ANNOTATION = "annotation"
+    FOREIGN_EXPRESSION = "foreign-expression"
+    UNQUOTED_OCTAL = "unquoted-octal"
+    SUPPRESSION = "suppression"
+    # Trust and transport.
+    NETWORK_FAILURE = "network-failure"
+    FILE_NOT_FOUND = "file-not-found"
+    OVERSIZED_FILE = "oversized-file"
+    UNTRUSTED_CONTENT = "untrusted-content"
+    CHECKSUM_MISMATCH = "checksum-mismatch"
+    METADATA_EXPIRED = "metadata-expired"
+    METADATA_ROLLBACK = "metadata-rollback"
+    UNKNOWN_FORMAT = "unknown-format"
+    INVALID_ARCHIVE = "invalid-archive"
+    STORE_FAILURE = "store-failure"
+    # Publishing.
+    PUBLISH_REFUSED = "publish-refused"
+    UNUSABLE_KEY = "unusable-key"
+    UNAVAILABLE_TOKEN = "unavailable-token"  # noqa: S105  a code and no secret
+    TESTS_FAIL = "tests-fail"
+    # The machine and its operator.
+    INVALID_CONFIGURATION = "invalid-configuration"
+    INVALID_COMMAND = "invalid-command"
+    ANOTHER_RUN = "another-run"
+    UNREADABLE_SOURCE = "unreadable-source"
+    SYSTEM_ERROR = "system-error"
+    INTERNAL_ERROR = "internal-error"
+    # Resources while they are applied.
+    CHANGE_FAILED = "change-failed"
+    TEMPLATE_FAILS = "template-fails"
+    STOPPED = "stopped"
+    NEEDED_BY_ANOTHER = "needed-by-another"
+    CHANGED_MEANWHILE = "changed-meanwhile"
+
+
+class Location(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A place in a file."""
+
+    file: str = ""
+    """As messages call it: ``web/templates/app.conf.j2``. Empty for an unknown place."""
+    line: int = 0
+    """From 1. 0 for the whole file."""
+    column: int = 0
+    """From 1. 0 if only the line is known."""
+    path: KeyPath = ()
+    """The keys that lead to the value, in a document."""
+    is_exact: bool = False
+    """Whether the mistake itself is in this column. Otherwise the value begins there, and errors show the line only."""
+
+    def __str__(self) -> str:
+        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
+
+    @property
+    def order(self) -> tuple[str, int, int]:
+        """A key that sorts locations."""
+        return self.file, self.line, self.column
+
+
+NOWHERE = Location()
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One problem."""
+
+    code: ProblemCode
+    message: str
+    """One sentence for people, without location, subject, suggestions and hint."""
+    location: Location = NOWHERE
+    entry: str = ""
+    """The entry of a list that the subject stands in: ``resources[3]``."""
+    subject: str = ""
+    """The resource: ``file#/etc/motd``."""
+    property: str = ""
+    name: str = ""
+    """The name, path or expression that is wrong. Two reports of one mistake have the same name."""
+    suggestions: tuple[str, ...] = ()
+    """Names that may have been meant, nearest first."""
+    hint: str = ""
+    """How to fix it."""
+    excerpt: str = ""
+    """Lines of the source, with a mark below the place."""
+    related: tuple[Location, ...] = ()
+    """Further places, such as the template that a resource renders."""
+    depends_on: DependsOn = DependsOn.NOTHING
+
+    def __post_init__(self) -> None:
+        _mask(self)
+
+    def __str__(self) -> str:
+        return _formatters[-1](self)
+
+
+def _mask(problem: Problem) -> None:
+    for field in ("message", "subject", "hint", "name"):
+        text = getattr(problem, field)
+        if "://" in text and (masked := mask_urls(text)) != text:
+            msgspec.structs.force_setattr(problem, field, masked)
+
+
+def register_formatter(formatter: Callable[[Problem], str]) -> None:
+    """Make a function the text of problems. ``foundation.formatting`` does it when it is imported."""
+    _formatters.append(formatter)
+
+
+_formatters: list[Callable[[Problem], str]] = []
+
+
+@runtime_checkable
+class HasProblems(Protocol):
+    """An error that carries its problems."""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All problems that it was raised for."""
+        ...
+
+
+def problems_of(error: BaseException) -> tuple[Problem, ...]:
+    """Return the problems of an error. An error of the system or of a library becomes one problem."""
+    if isinstance(error, HasProblems):
+        return error.problems
+    code = ProblemCode.SYSTEM_ERROR if isinstance(error, OSError) else ProblemCode.INTERNAL_ERROR
+    return (Problem(code=code, message=str(error) or type(error).__name__),)
+
+
+def replaced(problem: Problem, **fields: Any) -> Problem:
+    """Return a copy with other fields."""
+    return msgspec.structs.replace(problem, **fields)
