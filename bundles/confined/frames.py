@@ -1,18 +1,16 @@
 """Messages on a stream socket, in both directions.
 
-Towards a worker: a length (4 bytes, big endian), and an object as ``marshal`` writes it; both ends are one Python,
-and the sender is trusted. From a worker nothing is read so: a length, a byte that says the kind of the message, and
-fields, each with its length before it, of which none is interpreted here.
+Towards a worker: a length (4 bytes, big endian) and a JSON document. The sender is trusted. From a worker: a length,
+a byte that names the kind of the message, and fields. Each field has its length before it, and is not interpreted
+here.
 """
 
 from __future__ import annotations
 
-import marshal
-
-TYPE_CHECKING = False  # as in ``bundles.deadline``
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+import json
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterator
+from typing import Any
 
 CHUNK = 64 * 1024
 """Bytes of a file in one message, at most."""
@@ -35,6 +33,7 @@ ANSWER = b"A"
 """The call is done; fields are those of the operation."""
 
 _LENGTH = 4
+_BYTES = "\0bytes"  # a name that no header and no file has
 
 
 class FrameError(ValueError):
@@ -42,31 +41,29 @@ class FrameError(ValueError):
 
 
 def order(content: Any) -> bytes:
-    """A message to a worker or to the server of workers: tuples and mappings of texts, bytes, numbers and ``None``."""
-    data = marshal.dumps(_bare(content))
+    """Return a message to a worker, or to the server of workers.
+
+    It consists of sequences and mappings of text, bytes, numbers and ``None``. The worker gets lists for tuples.
+    """
+    data = json.dumps(content, default=_as_json).encode()
     return len(data).to_bytes(_LENGTH, "big") + data
 
 
-def _bare(value: Any) -> Any:
-    """As Python's own types: a kind of number of ours is one no more at the other end."""
-    kinds: tuple[Any, ...] = (str, bytes, bool, int, float)
-    for kind in kinds:
-        if isinstance(value, kind):
-            return kind(value)
-    if isinstance(value, tuple | list):
-        return tuple(map(_bare, value))
-    if hasattr(value, "items"):
-        return {_bare(name): _bare(each) for name, each in value.items()}
-    return value
+def _as_json(value: Any) -> dict[str, Any]:
+    return {_BYTES: b2a_base64(value).decode()} if isinstance(value, bytes) else dict(value)
 
 
 def read_order(receive: Any) -> Any:
-    """The next order, read by ``receive(count)``, which gives at most so many bytes; ``None`` at the end."""
+    """Return the next order, or ``None`` at the end. ``receive(count)`` returns at most ``count`` bytes."""
     header = _exactly(receive, _LENGTH)
     if header is None:
         return None
     data = _exactly(receive, int.from_bytes(header, "big"))
-    return None if data is None else marshal.loads(data)  # noqa: S302  of the agent, which started this process
+    return None if data is None else json.loads(data, object_hook=_from_json)
+
+
+def _from_json(value: dict[str, Any]) -> Any:
+    return a2b_base64(value[_BYTES]) if value.keys() == {_BYTES} else value
 
 
 def _exactly(receive: Any, count: int) -> bytes | None:
