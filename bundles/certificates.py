@@ -6,7 +6,8 @@
 * Since 3.13 Python also accepts an authority that is not at the end of its chain (``VERIFY_X509_PARTIAL_CHAIN``).
 """
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     import ssl
 

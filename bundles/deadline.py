@@ -12,12 +12,10 @@ import _thread  # not ``threading``, which takes longer to import than most call
 import contextlib
 import errno
 import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
-TYPE_CHECKING = False  # as in ``typing``, whose import would be half the time of a small lookup of facts
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import TypeVar
-
     _Answer = TypeVar("_Answer")
 
 _LOOK = 0.1  # seconds between two looks at whether to go on

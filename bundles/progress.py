@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Protocol
 
     class Watcher(Protocol):
         """Somebody who wants to know."""

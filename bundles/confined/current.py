@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bundles.confined.network import Network
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bundles import progress
 from bundles.confined.frames import (
@@ -34,12 +36,9 @@ from bundles.errors import (
     UnchangedError,
 )
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
     import _socket
     import socket
-    from collections.abc import Iterator, Mapping
-    from typing import Any, BinaryIO
 
     from bundles.deadline import Deadline
 

@@ -11,13 +11,10 @@ import os
 import signal
 import socket
 from contextlib import suppress
+from typing import Any
 
 from bundles.confined.frames import read_order
 from bundles.confined.worker import DESCRIPTOR, import_operation, settle, work
-
-TYPE_CHECKING = False  # as in ``bundles.deadline``
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def serve() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bundles import progress
 from bundles.confined.frames import (
@@ -22,11 +24,8 @@ from bundles.confined.frames import (
 from bundles.deadline import work_alone
 from bundles.errors import BundleError, reason_of
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Callable, Sequence
-    from typing import Any, Protocol
 
     class Session(Protocol):
         """What an operation opens, for its calls."""

@@ -5,14 +5,12 @@ Apart from who judges the answers, and light, because it is what most runs say t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bundles.deadline import Deadline
 from bundles.transport.reading import Reading
 from bundles.transport.requesting import Requests
-
-TYPE_CHECKING = False  # as in ``bundles.deadline``
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 _LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
 _FOUND, _NOT_FOUND = 200, 404

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import http.client
 import socket
+from typing import TYPE_CHECKING, Protocol
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from bundles.transport.tls import Keys
 
     class Reach(Keys, Protocol):

@@ -9,12 +9,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Callable
-    from typing import Any
 
     from bundles.deadline import Deadline
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import _socket
 import errno
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
 
     from bundles.transport.reading import Reading
 

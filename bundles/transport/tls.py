@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import ssl
+from typing import TYPE_CHECKING, Protocol
 
 from bundles.certificates import accept_alike
 
-TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
-    from typing import Protocol
 
     class Keys(Protocol):
         """What of settings counts here."""

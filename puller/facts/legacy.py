@@ -5,13 +5,11 @@ They are looked up through the tree, so that a custom fact or ``--fact os.family
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from puller.facts.values import ABSENT, find
 from puller.values.units import megabytes
-
-TYPE_CHECKING = False  # see limits.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
 
 PATHS = {
     "architecture": "os.architecture",

@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from bundles.deadline import Deadline, DeadlineError, aside
 from puller.system import signals
-
-TYPE_CHECKING = False  # as in ``typing``, whose import would be half the time of a small lookup
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 LIMIT = 5.0
 """Seconds that one source may take, unless the caller says otherwise."""

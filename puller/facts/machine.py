@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from puller.facts.errors import FactError
 from puller.facts.limits import LIMIT, within
 
-TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:
     import pwd
-    from collections.abc import Mapping
 
     from puller.facts.netlink import Address, Link
 

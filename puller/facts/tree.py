@@ -17,18 +17,14 @@ How a key is answered (``data.md`` section 5):
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from typing import Any
 
 from puller.facts.errors import FactError
 from puller.facts.limits import LIMIT, within
 from puller.facts.machine import Machine
 from puller.facts.values import ABSENT, merged
-
-TYPE_CHECKING = False  # see limits.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
 
 CUSTOM_DIRECTORY = "/etc/puller/facts.d"
 

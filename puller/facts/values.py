@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # see limits.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 ABSENT: Any = object()
 """Stands for *no such fact*, because ``None`` is a value that a custom fact may have."""

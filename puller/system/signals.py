@@ -13,14 +13,11 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import ClassVar, Self
 
 from puller.exit_status import ExitStatus
-
-TYPE_CHECKING = False  # as in ``typing``, whose import would be half the time of a small lookup of facts
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-    from typing import ClassVar, Self
 
 _STATUS = {signal.SIGTERM: ExitStatus.TERMINATED, signal.SIGINT: ExitStatus.INTERRUPTED}
 _ONE_MOMENT = 0.5  # seconds; timeout(1) sends its signal to the process and to its group

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from puller.facts.values import present
 from puller.values.units import bytes_text, hertz_text
 
-TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:
-    from typing import Any
-
     from puller.facts.machine import Machine
 
 _PROCESSORS = "/sys/devices/system/cpu"

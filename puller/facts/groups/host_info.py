@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from puller.facts.groups import hardware, operating_system, virtual
 
-TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:
-    from typing import Any
-
     from puller.facts.machine import Machine
 
 _PLATFORMS = {"rhel": "redhat", "ol": "oracle", "amzn": "amazon"}

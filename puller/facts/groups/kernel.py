@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from puller.facts.values import present
 
-TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:
-    from typing import Any
-
     from puller.facts.machine import Machine
 
 

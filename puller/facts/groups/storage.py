@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from puller.facts.limits import within
 from puller.facts.values import present
 from puller.values.units import bytes_text, percent_text
 
-TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:
-    from typing import Any
-
     from puller.facts.machine import Machine
 
 _BLOCK = "/sys/block"

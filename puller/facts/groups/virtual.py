@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from puller.facts.groups.hardware import DMI
 from puller.facts.values import present
 
-TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:
-    from typing import Any
-
     from puller.facts.machine import Machine
 
 # PROC_PID_INIT_INO in include/linux/proc_ns.h: the same on every kernel since 3.8.
