@@ -5,6 +5,7 @@
 * What it says is the caller's matter: here it is bytes.
 """
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -107,6 +108,4 @@ def _outcome(known: SiteDocument | None, name: str, contents: bytes, now: dateti
 
 
 def _sha256(contents: bytes) -> str:
-    import hashlib
-
     return hashlib.sha256(contents).hexdigest()

@@ -4,6 +4,7 @@
 * Texts have no character that a database or a page cannot hold.
 """
 
+import gzip
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -104,8 +105,6 @@ def plain(text: str) -> str:
 
 
 def _packed(data: bytes) -> bytes:
-    import gzip
-
     packed = gzip.compress(data, mtime=0)
     if len(packed) > LARGEST:  # what reads the store holds documents to that, too
         raise ValueError(f"has more than {LARGEST} bytes when it is compressed")

@@ -23,7 +23,7 @@ from typing import Final
 from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
 from hiera.expressions.template_code import stored_in
 
-MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 """Size of all code. The code of a template with twenty lines has 4 KiB."""
 
 _CHECKSUM_BYTES: Final = 32

@@ -1,5 +1,6 @@
 """``puller fleet facts``: the facts of hosts, in files such as `puller facts --save` writes."""
 
+import json
 from pathlib import Path
 
 import click
@@ -26,8 +27,6 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
       puller fleet facts --where os.family=Debian --to facts
       puller preview web --fleet fleet.db
     """
-    import json
-
     from bundles.filesystem.output import OutputTree
 
     wanted = parse_conditions(conditions)

@@ -1,6 +1,7 @@
 """``puller fleet serve-reports``: take the reports of hosts, for a start and for tests."""
 
 import ipaddress
+import logging
 import signal
 import threading
 from pathlib import Path
@@ -85,8 +86,6 @@ def _parsed(listen: str) -> tuple[str, int]:
 
 
 def _log_requests() -> None:
-    import logging
-
     logger = logging.getLogger("puller.fleet.receiving.server")
     logger.addHandler(logging.StreamHandler())
     logger.setLevel(logging.INFO)

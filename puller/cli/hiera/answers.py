@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from puller.errors import UsageError
@@ -73,8 +75,6 @@ def open_answers(
 def _answers_of_bundle(
     options: Mapping[str, Any], source: str, facts: Mapping[str, Any], warn: Callable[[str], None]
 ) -> Iterator[Answers]:
-    from pathlib import Path
-
     from puller.data.queries import BundleAnswers, TreeAnswers
     from puller.manifest.bundle_facts import need_bundle_facts
 
@@ -120,8 +120,6 @@ def _tree(
 
 def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers:
     """The document in a file of its own, or in a manifest, whose other keys say nothing about data."""
-    import functools
-
     from bundles.filesystem.atomic import read_limited
     from hiera.document.document import Document, annotations_of
     from hiera.text import yaml_text

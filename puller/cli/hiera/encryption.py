@@ -4,7 +4,9 @@ What eyaml makes is read, and eyaml reads what is made here.
 """
 
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,8 +101,6 @@ def _secret_input() -> str:
 
 def _encrypted(text: str, certificates: Sequence[str], *, block: bool) -> str:
     """``text`` as ``ENC[PKCS7,…]``; as a ``block``, in the short lines of a folded YAML text."""
-    import textwrap
-
     from hiera.eyaml import eyaml
 
     value = eyaml.encrypt(text, [_read(path) for path in certificates or (os.path.join("keys", _PUBLIC),)])
@@ -112,8 +112,6 @@ def _decrypted(data: bytes, private_key: str, name: str) -> str:
 
     Raises ``HieraError`` with ``name`` and the line of what cannot be decrypted, ``UsageError`` for what is no text.
     """
-    import re
-
     from hiera.errors import HieraError
     from hiera.eyaml.eyaml import Decryptor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ def secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
 
     if not reveal:
         return str if masked else printable.with_decrypted
-    import os
 
     # data.md section 6; on a terminal, so that no secret ends in a file or a pipe by mistake.
     if os.geteuid() != 0 or not sys.stdout.isatty():

@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -76,8 +77,6 @@ def _answer(
     configuration: Configuration, directories: Directories, bundles: tuple[str, ...]
 ) -> "tuple[_Found, list[Finding]]":
     """Ask; a problem with the records is a finding, too."""
-    from functools import cache
-
     from bundles.store.store import Store
     from puller.run import checking
     from puller.run.host import Host

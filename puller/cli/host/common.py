@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,8 +51,6 @@ def one_line(option: str, text: str) -> str:
 
 def user() -> str:
     """Who is speaking, as far as the environment tells: ``sudo`` keeps the name of who called it."""
-    import pwd
-
     with contextlib.suppress(KeyError):
         name = os.environ.get("SUDO_USER", "")
         return name if name and name.isprintable() else pwd.getpwuid(os.getuid()).pw_name

@@ -1,6 +1,7 @@
 """``puller facts``: what is known about this machine."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -100,8 +101,6 @@ def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
 
 def _save(shown: dict[str, Any], path: str) -> None:
     """Write facts as a file that ``--facts`` reads; raises ``UsageError``."""
-    import json
-
     from bundles.filesystem.output import write_output
     from puller.facts import documents
 

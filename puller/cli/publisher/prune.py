@@ -1,5 +1,6 @@
 """``puller site prune`` and ``history``: what a site need not keep, and all that was ever published in it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +131,6 @@ def plain_history(record: "Record") -> dict[str, Any]:
 
 
 def _rule(site: "Site", versions: int | None, after: str | None) -> "PruningRule":
-    from dataclasses import replace
-
     from bundles.publisher.expiry import parse_duration
 
     rule = site.settings().pruning

@@ -1,5 +1,6 @@
 """``puller site``: publish signed bundles in a static directory that any web server can serve."""
 
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -283,8 +284,6 @@ def _left(expires: datetime) -> str:
 
 
 def _log_requests() -> None:
-    import logging
-
     logger = logging.getLogger("bundles.publisher.web_server")
     logger.addHandler(logging.StreamHandler())
     logger.setLevel(logging.INFO)

@@ -4,6 +4,7 @@
 * A file that is no document is told once, and counted until it is gone; it keeps no other from being imported.
 """
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -256,6 +257,4 @@ def _path(path: str) -> str:
 
 def hash_of(text: str) -> str:
     """Tells long paths apart."""
-    import hashlib
-
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,7 +179,6 @@ def _options(backend: str) -> dict[str, Any]:
 def _prepare_sqlite(engine: "Engine") -> None:
     """Readers do not wait for a writer; transactions begin when they are told to."""
     import sqlite3
-    import time
 
     from sqlalchemy import event
 
