@@ -19,36 +19,40 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import shutil
 import signal
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from tests.hostile.story_model import (
+    BUNDLES,
+    ENTRY_NAMES,
+    PATHS,
+    SHARED,
+    START,
+    UNKNOWN,
+    VERSIONS,
+    Item,
+    Model,
+    Version,
+    everything,
+    is_planned,
+    snapshot,
+    state_of,
 )
 
 if TYPE_CHECKING:
     from tests.conftest import Execute, Host, Outcome, Publisher
 
-BUNDLES = ("a", "b", "c")
-PATHS = ("p", "q", "d", "d/x")
-SHARED = "shared.ini"
-START = "[main]\n# kept\n"
-OWNER = {"owner": os.geteuid(), "group": os.getegid()}
 CALLS = (
     "replace",
     "rename",
@@ -63,239 +67,6 @@ CALLS = (
     "fsync",
 )
 WRITES = ("open", "write", "mkdir", "symlink", "link")
-
-State = object
-"""A snapshot of one object: ``None`` if it is absent, else text, a link target or the names in a directory."""
-
-
-class Unknown:
-    """The state of an object that nothing here can predict."""
-
-
-UNKNOWN = Unknown()
-
-
-@dataclass(frozen=True)
-class Item:
-    """One resource of a version: an object at a path, or an entry of the shared file."""
-
-    kind: str
-    key: str
-    value: str = ""
-    files: tuple[str, ...] = ()
-    purge: bool = False
-
-    @property
-    def is_entry(self) -> bool:
-        return self.kind in ("setting", "line", "block")
-
-    @property
-    def name(self) -> str:
-        """The name of the object in the model."""
-        return f"{self.kind} {self.key}" if self.is_entry else self.key
-
-    @property
-    def source(self) -> str:
-        """The directory of a tree's files in the bundle."""
-        return f"tree-{self.key.replace('/', '-')}"
-
-    def declaration(self, bundle: str) -> dict[str, Any]:
-        """The resource as a manifest declares it."""
-        path = f"{{{{ facts.machine }}}}/{self.key}"
-        shared = {"path": f"{{{{ facts.machine }}}}/{SHARED}"}
-        match self.kind:
-            case "file":
-                return {
-                    "file": [
-                        {
-                            path: {
-                                **OWNER,
-                                "mode": "0644",
-                                "content": self.value,
-                                "force": True,
-                            }
-                        }
-                    ]
-                }
-            case "absent":
-                return {"file": [{path: {"ensure": "absent", "force": True}}]}
-            case "directory":
-                return {
-                    "file": [
-                        {
-                            path: {
-                                **OWNER,
-                                "ensure": "directory",
-                                "mode": "0755",
-                                "force": True,
-                            }
-                        }
-                    ]
-                }
-            case "link":
-                return {"link": [{path: {"target": self.value, "force": True}}]}
-            case "tree":
-                tree = {
-                    **OWNER,
-                    "source": self.source,
-                    "purge": self.purge,
-                    "mode": "u=rwX,go=rX",
-                }
-                return {
-                    "file": [
-                        {
-                            path: {
-                                **tree,
-                                "ensure": "directory",
-                                "recurse": True,
-                                "force": True,
-                            }
-                        }
-                    ]
-                }
-            case "scaffold":
-                return {
-                    "scaffold": [
-                        {
-                            path: {
-                                **OWNER,
-                                "source": self.source,
-                                "purge": self.purge,
-                                "mode": "0644",
-                            }
-                        }
-                    ]
-                }
-            case "setting":
-                entry = {
-                    "format": "ini",
-                    "section": "main",
-                    "key": self.key,
-                    "value": self.value,
-                }
-                return {"setting": [{f"{bundle}-{self.key}": {**shared, **entry}}]}
-            case "line":
-                return {
-                    "line": [
-                        {
-                            f"{bundle}-{self.key}": {
-                                **shared,
-                                "line": f"; line {self.key}",
-                            }
-                        }
-                    ]
-                }
-            case _:
-                return {
-                    "block": [
-                        {
-                            f"block-{self.key}": {
-                                **shared,
-                                "content": f"; block {self.value}\n",
-                            }
-                        }
-                    ]
-                }
-
-
-@dataclass(frozen=True)
-class Version:
-    """A published version of a bundle."""
-
-    items: tuple[Item, ...] = ()
-    removed: str = "keep"
-    fate: str = "passes"
-
-    def manifest(self, bundle: str) -> str:
-        resources = [item.declaration(bundle) for item in self.items]
-        check = {"command": "sh -c 'exit 2'" if self.fate == "unhealthy" else "true"}
-        resources.append(
-            {
-                "exec": [
-                    {
-                        f"check {bundle}": {
-                            "command": "true",
-                            "creates": "/",
-                            "health_checks": [check],
-                        }
-                    }
-                ]
-            }
-        )
-        if self.fate in ("fails", "given up"):
-            resources.append({"exec": [{f"fails {bundle}": {"command": "false"}}]})
-        more = {"give_up_after": 2} if self.fate == "given up" else {}
-        return json.dumps({"removed": self.removed, **more, "resources": resources})
-
-    def files(self) -> dict[str, bytes]:
-        """The sources of its trees and scaffolds."""
-        return {f"{item.source}/{name}": item.value.encode() for item in self.items for name in item.files}
-
-
-TEXTS = st.sampled_from(["one\n", "two\n"])
-FILES = st.sampled_from([("a",), ("a", "s/b"), ("s/b",), ("s/t/c", "z")])
-PATH_ITEMS = st.one_of(
-    st.builds(Item, st.just("file"), st.sampled_from(PATHS), TEXTS),
-    st.builds(Item, st.just("absent"), st.sampled_from(PATHS)),
-    st.builds(Item, st.just("directory"), st.sampled_from(PATHS)),
-    st.builds(Item, st.just("link"), st.sampled_from(PATHS), st.sampled_from(["target", "q"])),
-    st.builds(
-        Item,
-        st.sampled_from(["tree", "scaffold"]),
-        st.sampled_from(PATHS),
-        TEXTS,
-        FILES,
-        st.booleans(),
-    ),
-)
-ENTRIES = st.one_of(
-    st.builds(
-        Item,
-        st.just("setting"),
-        st.sampled_from(["k1", "k2"]),
-        st.sampled_from(["1", "2"]),
-    ),
-    st.builds(Item, st.just("line"), st.sampled_from(["l1", "l2"])),
-    st.builds(Item, st.just("block"), st.sampled_from(["b1"]), st.sampled_from(["1", "2"])),
-)
-FATES = st.sampled_from(["passes", "passes", "passes", "fails", "given up", "unhealthy"])
-
-
-def in_order(items: list[Item]) -> tuple[Item, ...]:
-    """Items that can stand together: ``d`` before ``d/x``, which needs a directory."""
-    by_key = {item.name: item for item in items}
-    directory = by_key.get("d")
-    if directory is None or directory.kind not in ("directory", "tree"):
-        by_key.pop("d/x", None)
-    return tuple(sorted(by_key.values(), key=lambda item: item.name))
-
-
-VERSIONS = st.builds(
-    lambda paths, entries, removed, fate: Version(in_order([*paths, *entries]), removed, fate),
-    st.lists(PATH_ITEMS, max_size=3),
-    st.lists(ENTRIES, max_size=3),
-    st.sampled_from(["absent", "absent", "keep"]),
-    FATES,
-)
-
-
-def snapshot(path: Path) -> State:
-    """The state of one path, without what is below the directories in it."""
-    try:
-        status = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if stat.S_ISLNK(status.st_mode):
-        return f"-> {path.readlink()}"
-    return tuple(sorted(os.listdir(path))) if stat.S_ISDIR(status.st_mode) else path.read_text()
-
-
-def everything(root: Path) -> dict[str, tuple[State, int]]:
-    """All that is below a directory, with modes."""
-    return {
-        str(path.relative_to(root)): (snapshot(path), path.lstat().st_mode)
-        for path in sorted(root.rglob("*"))
-    }
 
 
 @contextlib.contextmanager
@@ -326,16 +97,6 @@ def die() -> NoReturn:
 
 def refuse() -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@dataclass
-class Model:
-    """What is known about each object while no enforced version declares it."""
-
-    base: dict[str, State | Unknown] = field(default_factory=dict)
-    managed: set[str] = field(default_factory=set)
-    """The objects that a version which passed has declared."""
-    person_lines: list[str] = field(default_factory=list)
 
 
 class Story(RuleBasedStateMachine):
@@ -370,7 +131,7 @@ class Story(RuleBasedStateMachine):
         if person:
             (self.machine / person).write_text("by a person\n")
         for name in (*PATHS, *ENTRY_NAMES):
-            self.model.base[name] = self.state_of(name)
+            self.model.base[name] = state_of(self.machine, name)
         for bundle in BUNDLES:
             self.publish(bundle, Version())
         self.configure(list(BUNDLES))
@@ -464,23 +225,15 @@ class Story(RuleBasedStateMachine):
         for bundle in {*self.configured} - {*bundles}:  # nobody manages its objects then
             for (name, _), version in self.published.items():
                 if name == bundle:
-                    self.forget(version)
+                    self.model.forget(version.covered)
         self.configured = list(bundles)
         self.events.append(f"configure {bundles}")
         self.host.configure(bundles=[{"name": name} for name in bundles])
         self.is_settled = False
 
-    def forget(self, version: Version) -> None:
-        for item in version.items:
-            for name in self.covered_by(item):
-                self.model.base[name] = UNKNOWN
-
     def person_changed(self, path: str) -> None:
         is_known = self.is_settled and path not in self.declared()
-        self.model.base[path] = self.state_of(path) if is_known else UNKNOWN
-        for above in PATHS:
-            if path.startswith(f"{above}/"):  # a directory with a person's file in it stays
-                self.model.base[above] = UNKNOWN
+        self.model.set_by_person(path, snapshot(self.machine / path) if is_known else UNKNOWN)
 
     def run(self, *options: str) -> Outcome:
         outcome = self.host.run(*options)
@@ -536,9 +289,9 @@ class Story(RuleBasedStateMachine):
         enforced, on_trial = self.enforced()
         for bundle, version in enforced.items():
             if bundle not in on_trial:
-                self.take_over(version)
+                self.model.take_over(version)
             elif version.removed == "keep":
-                self.keep(version)
+                self.model.keep(version)
         self.expect((self.outside / "file").read_text() == "outside\n", "a file outside changed")
         lines = (self.machine / SHARED).read_text().splitlines()
         for line in ("# kept", *self.model.person_lines):
@@ -561,43 +314,20 @@ class Story(RuleBasedStateMachine):
             return
         self.is_settled = True
         enforced, _ = self.enforced()
-        declared: dict[str, Item] = {}
+        declared: set[str] = set()
         for version in enforced.values():
             for item in version.items:
                 self.check_declared(item, enforced)
-                declared |= dict.fromkeys(self.covered_by(item), item)
-        left = self.left_behind()
-        for name, base in self.model.base.items():
-            if name in declared or any(each.startswith(f"{name}/") for each in declared):
-                continue
-            actual = self.state_of(name)
-            if isinstance(base, Unknown):
-                is_steady = name not in left and not isinstance(actual, tuple)
-                self.model.base[name] = actual if is_steady else UNKNOWN
-            else:
-                self.expect(
-                    actual == base,
-                    f"{name} is {actual!r}, and nobody declares it: it was {base!r}",
-                )
-
-    def take_over(self, version: Version) -> None:
-        """Note that a version that passed manages its objects: they are Puller's from now on."""
-        for item in version.items:
-            for name in self.covered_by(item):
-                is_removed = item.kind == "absent" or (
-                    name == item.name and version.removed == "absent" and self.model.base[name] is None
-                )
-                self.model.base[name] = None if is_removed else UNKNOWN
-                self.model.managed.add(name)
-
-    def keep(self, version: Version) -> None:
-        """Note that a version on trial declares objects of a version that passed, and removes none of them."""
-        for item in version.items:
-            for name in self.model.managed.intersection(self.covered_by(item)):
-                self.model.base[name] = UNKNOWN
+            declared |= version.covered
+        leftovers = self.left_behind()
+        for name in self.model.base:
+            if name not in declared and not any(each.startswith(f"{name}/") for each in declared):
+                actual = state_of(self.machine, name)
+                problem = self.model.problem_of(name, actual, is_listed=name in leftovers)
+                self.expect(not problem, problem)
 
     def check_declared(self, item: Item, enforced: Mapping[str, Version]) -> None:
-        actual = self.state_of(item.name)
+        actual = state_of(self.machine, item.name)
         others = {other.key for version in enforced.values() for other in version.items if not other.is_entry}
         if item.kind in ("tree", "scaffold"):
             root = self.machine / item.key
@@ -620,25 +350,11 @@ class Story(RuleBasedStateMachine):
         elif item.kind == "directory":
             self.expect(isinstance(actual, tuple), f"{item} is {actual!r}")
         else:
-            expected_state = {
-                "absent": None,
-                "link": f"-> {item.value}",
-                "line": f"; line {item.key}",
-                "block": f"; block {item.value}",
-            }.get(item.kind, item.value)
-            self.expect(actual == expected_state, f"{item} is {actual!r}")
-
-    def covered_by(self, item: Item) -> list[str]:
-        """The objects that an item decides about."""
-        below = [path for path in PATHS if path.startswith(f"{item.key}/")]
-        replaces = item.purge or item.kind in ("file", "link", "absent")
-        return [item.name, *(below if replaces and not item.is_entry else [])]
+            self.expect(actual == item.expected_state, f"{item} is {actual!r}")
 
     def declared(self) -> set[str]:
         enforced, _ = self.enforced()
-        return {
-            name for version in enforced.values() for item in version.items for name in self.covered_by(item)
-        }
+        return {name for version in enforced.values() for name in version.covered}
 
     def enforced(self) -> tuple[dict[str, Version], set[str]]:
         """The enforced version of each bundle, and the bundles that are on trial."""
@@ -653,25 +369,16 @@ class Story(RuleBasedStateMachine):
     def left_behind(self) -> set[str]:
         left = [each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind") or ()]
         paths = [each["reference"].partition("#")[2] for each in left]
-        return {os.path.relpath(path, self.machine) for path in paths if path.startswith("/")} | {
-            f"{kind} {key}"
-            for each in left
-            for kind, _, name in [each["reference"].partition("#")]
-            for key in [name.rpartition("-")[2]]
-        }
-
-    def state_of(self, name: str) -> State:
-        kind, _, key = name.partition(" ")
-        if not key:
-            return snapshot(self.machine / name)
-        text = (self.machine / SHARED).read_text()
-        pattern = {
-            "setting": rf"^{key} *= *(.*)$",
-            "line": rf"^(; line {key})$",
-            "block": r"^(; block .*)$",
-        }[kind]
-        match = re.search(pattern, text, re.MULTILINE)
-        return match[1] if match else None
+        return (
+            {os.path.relpath(path, self.machine) for path in paths if path.startswith("/")}
+            | {
+                f"{kind} {key}"
+                for each in left
+                for kind, _, name in [each["reference"].partition("#")]
+                for key in [name.rpartition("-")[2]]
+            }
+            | {f"added {each['reference'].rpartition('-')[2]}" for each in left}
+        )
 
     def expect(self, condition: bool, problem: str) -> None:
         if not condition:
@@ -680,13 +387,6 @@ class Story(RuleBasedStateMachine):
             raise AssertionError(
                 f"{problem}\n{story}\n--- the disk\n{files}".replace(str(self.directory), "DIR")
             )
-
-
-ENTRY_NAMES = ("setting k1", "setting k2", "line l1", "line l2", "block b1")
-
-
-def is_planned(name: str) -> bool:
-    return name.startswith(("fails ", "check "))
 
 
 def changes(output: str) -> set[str]:

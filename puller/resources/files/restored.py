@@ -178,7 +178,8 @@ class Restored(Resource[RestoredProperties, RestoredState]):
 
     def _chunks(self) -> Iterator[bytes]:
         if self.properties.content is not None:
-            yield self.properties.content
+            if self.properties.content:  # an empty file has no chunks
+                yield self.properties.content
             return
         with open(self.properties.copy, "rb", buffering=0) as stream:
             while piece := stream.read(1 << 20):

@@ -37,7 +37,7 @@ def merged_text(before: bytes, changed: bytes, now: bytes) -> bytes | None:
 
 
 def without_change(before: bytes, changed: bytes, now: bytes) -> tuple[bytes, bool]:
-    """Return the text ``now`` without the change; and whether a part of the change stays, because it has conflicts."""
+    """Return the text ``now`` without the change, and whether conflicts keep a part of the change."""
     if now == changed:
         return before, False
     if before in (changed, now):

@@ -2,7 +2,7 @@
 
 A shared file has edits of several bundles, of several versions, and of people, so it is never restored as a whole. Each
 edit of a trial is on record by itself, as the file without the edit and the lines that the edit has replaced. To take
-it out is to reverse these lines in the current file, by a three-way merge:
+it out, Puller reverses these lines in the current file by a three-way merge:
 
 * Later changes of the same lines stay.
 * A part that the edit has added is absent afterwards, even if other lines around it have changed.
@@ -48,7 +48,7 @@ class EditRecorder:
     def record(
         self, resource: Edit[Any], actual: EditState, subscribers: tuple[str, ...], *, left: bool
     ) -> None:
-        """Record an edit; ``left``: it removes a leftover. Raises ``OSError``."""
+        """Record an edit. ``left``: the edit removes a leftover. Raises ``OSError``."""
         place, properties = actual.place, resource.properties
         step = self._step(resource, place.real, place.text)
         if step is None:  # the edit fails, or does nothing
@@ -73,7 +73,7 @@ class EditRecorder:
         self._copies.append(self._with_copy(line, before, after.data))
 
     def _step(self, resource: Edit[Any], path: str, text: Text) -> tuple[Text, Text] | None:
-        """Return a text without the edit and with it; where the edit needs earlier edits, both have these."""
+        """Return a text without and with the edit. Both include earlier edits if the edit requires them."""
         begin, planned = self._planned.get(path, (text, text))
         if begin.data != text.data or begin.exists != text.exists:
             planned = text
@@ -102,7 +102,7 @@ def _edited(resource: Edit[Any], text: Text) -> Text | None:
 
 
 def _has_part(resource: Edit[Any], before: bytes | None) -> bool:
-    """Whether a text has such a part, in any shape. A text that cannot be read counts as having it."""
+    """Return whether a text has such a part, in any shape. If the text cannot be read, return true."""
     try:
         return before is not None and resource.finds(resource.properties, Text.of(before))
     except ResourceError:
@@ -110,17 +110,17 @@ def _has_part(resource: Edit[Any], before: bytes | None) -> bool:
 
 
 class Texts(NamedTuple):
-    """A file before an edit and after it; ``before`` is ``None`` if the edit has made the file."""
+    """A file before and after an edit. ``before`` is ``None`` if the edit has made the file."""
 
     before: bytes | None
     after: bytes
 
     def reversed_in(self, text: bytes) -> tuple[bytes, bool]:
-        """Return a text without the edit; and whether a part of it stays, because it was changed again."""
+        """Return a text without the edit, and whether later changes of the same lines keep a part of the edit."""
         return without_change(self.before or b"", self.after, text)
 
     def removed_from(self, text: bytes | None) -> bytes | None:
-        """Return a text without the edit; ``None`` for a missing file."""
+        """Return a text without the edit. ``None`` stands for a missing file."""
         if text is None:
             return None
         result, _ = self.reversed_in(text)
@@ -140,15 +140,15 @@ class TakenOut(NamedTuple):
 
     now: Now
     text: bytes | None = None
-    """The text without the edit; ``None`` if no file is left."""
+    """The text without the edit. ``None`` if the file goes with the edit."""
     needed_by: frozenset[str] = frozenset()
-    """Bundles with declared edits that would be undone: the edit stays."""
+    """Bundles whose declared edits require the edit, which stays for them."""
 
 
 def take_out(
     line: Edited, copies: TrialCopies, text: bytes, declared: Iterable[tuple[str, Part]]
 ) -> TakenOut:
-    """Take an edit out of a text; ``declared`` are the declared edits of the file, each with its bundle.
+    """Take an edit out of a text. ``declared`` are the declared edits of the file, each with its bundle.
 
     Raises ``ResourceError`` for a text that cannot be edited, and for a missing copy.
     """
@@ -158,7 +158,7 @@ def take_out(
     result = _without_part(line, result)
     needed_by = _needing(satisfied, result)
     if needed_by and (result := _without_part(line, text)) != text:
-        # The lines around the part may be those of another edit by now, such as the header of a section.
+        # Another edit may use the lines around the part by now, such as the header of a section.
         needed_by = _needing(satisfied, result)
     if needed_by:
         return TakenOut(Now.AS_TRIAL, text, needed_by)
@@ -191,7 +191,7 @@ def remove_from_others(taken_out: Mapping[str, Sequence[Texts]], journals: Itera
 def _remove_from(line: Edited, copies: TrialCopies, taken_out: Sequence[Texts]) -> None:
     try:
         texts = texts_of(line, copies)
-    except ResourceError:  # its own reversal reports that
+    except ResourceError:  # reported when this edit is taken out
         return
     before, after = texts
     for other in taken_out:

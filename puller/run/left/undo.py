@@ -141,7 +141,7 @@ class Planner:
         self.steps: dict[str, Step] = {}
         """By reference."""
         self.receipts: list[tuple[str, str, Receipt | None]] = []
-        """Files and references of edits, each with the receipt from before the trial; the newest trial first."""
+        """Files and references of edits, each with the receipt from before the trial. The newest trial comes first."""
         self._edits: dict[str, list[tuple[str, Part]]] = {}
         self._taken_out: list[tuple[Undo, Edited]] = []
 
@@ -244,7 +244,7 @@ class Planner:
     # Edits
 
     def _edit(self, undo: Undo, line: Edited) -> tuple[Action, Step | None]:
-        """The action for an edit; a step writes the file with all edits that are planned to be taken out."""
+        """Return the action for an edit, and the step that writes the file without the edits that are planned."""
         current, taken, is_copied = _Current(Original("unknown")), TakenOut(Now.FOREIGN), not line.lost
         with contextlib.suppress(OSError, ResourceError):  # then the edit stays, and is reported
             current = self._planned.get(line.path) or self._look(line.path)
@@ -270,7 +270,7 @@ class Planner:
         return self._edits[path]
 
     def _part_of(self, line: Edited, taken: TakenOut) -> decisions.Declared:
-        """The part that declared resources have in what an edit has changed."""
+        """Return the part that declared resources have in the lines of an edit."""
         part = self._declared.part_in(line.path)
         if taken.needed_by or part is decisions.Declared.WHOLE:
             return decisions.Declared.WHOLE
@@ -282,6 +282,8 @@ class Planner:
     def _written(self, line: Edited, current: _Current, content: bytes | None) -> Step:
         known = self.steps.get(f"file#{line.path}")
         subscribers = tuple(dict.fromkeys((*line.subscribers, *(known.subscribers if known else ()))))
+        if content is None and self._declared.part_in(line.path) is decisions.Declared.PART:
+            content = b""  # declared edits of the file follow
         if content is None:
             self._planned[line.path] = _Current(Original(ABSENT))
             properties = FileProperties(name=line.path, ensure=str(ABSENT))

@@ -227,6 +227,29 @@ def test_lines_of_a_person_stay_beside_those_of_a_trial(story: Story) -> None:
     assert "k = 1" not in story.lines()
 
 
+def test_a_file_goes_with_the_last_trial_that_edits_it(story: Story) -> None:
+    """The first trial has made the file, and the next version edits it too."""
+    made = story.host.machine / "made"
+    added = {"path": f"{MACHINE}/made", "create": True}
+    story.publish("a", {"line": [{"one": {"line": "one", **added}}]}, FAILS)
+    story.run()
+    made.chmod(0o600)
+    story.publish("a", {"line": [{"two": {"line": "two", **added}}]}, FAILS)
+    story.run()
+    assert (made.read_text(), made.stat().st_mode & 0o777) == ("two\n", 0o600)
+    story.end("a", "is rolled back", [])
+    assert not made.exists()
+
+
+def test_an_empty_file_is_empty_again(story: Story) -> None:
+    empty = story.host.machine / "empty"
+    empty.touch()
+    story.publish("a", {"line": [{"one": {"line": "one", "path": f"{MACHINE}/empty"}}]}, FAILS)
+    story.run()
+    story.end("a", "is rolled back", [])
+    assert empty.read_text() == ""
+
+
 # The rules alone
 
 TEXTS = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n"]), max_size=6).map(b"".join)
