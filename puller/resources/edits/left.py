@@ -13,13 +13,14 @@ import msgspec
 
 from puller.resources.base import Difference
 from puller.resources.edits.block import Block, BlockProperties
-from puller.resources.edits.edit import Edit, EditState, whole_of
+from puller.resources.edits.edit import Edit, EditState
 from puller.resources.edits.line import Line, LineProperties
 from puller.resources.edits.places import Place, Texts
 from puller.resources.edits.plan import ask
 from puller.resources.edits.receipts import Made, Receipts, checksum_of
 from puller.resources.edits.setting import Setting, SettingProperties
 from puller.resources.edits.text import Text
+from puller.system.real_paths import RealPaths
 
 
 class _Left(Edit[Any]):
@@ -44,8 +45,17 @@ class _Left(Edit[Any]):
 
     def _who_wants(self, before: Text, after: Text) -> str:
         """The first edit of the file that is content now, and would not be then."""
-        parts = self.context.parts(whole_of(self.properties.file))
-        wanting = (part for part in parts if ask(part, before) is None and ask(part, after) is not None)
+        real = RealPaths()
+        file = real.directory(self.properties.file)
+        # By the canonical path: another resource may spell it differently.
+        wanting = (
+            part
+            for part in self.context.resources()
+            if issubclass(part.type, Edit)
+            and real.directory(part.properties.file) == file
+            and ask(part, before) is None
+            and ask(part, after) is not None
+        )
         return next((part.reference for part in wanting), "")
 
     @property

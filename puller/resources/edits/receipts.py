@@ -5,7 +5,7 @@
 * A receipt that is not understood is set aside; what it spoke of stays.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -95,6 +95,12 @@ class Receipts:
             file.save(Receipt(path, after))
         else:
             file.remove()
+
+    def all(self) -> Iterator[Receipt]:
+        """Yield the receipts of all files."""
+        for path in sorted(self._directory.glob("*.json")):
+            if (receipt := self._load(path)) is not None:
+                yield receipt
 
     def edits_of(self, path: str) -> dict[str, Made]:
         """Return all that edits have put into a file, by reference."""

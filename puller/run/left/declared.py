@@ -1,6 +1,5 @@
 """Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
 
-import os
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -160,15 +159,19 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         from puller.engine.parts import is_managed
         from puller.resources.edits.edit import EditProperties
 
-        real = os.path.realpath(path)
+        file = self.canonical(path)
+        edits = ((bundle, one) for bundle, each in self.declarations.items() for one in each)
         return [
             (bundle, one)
-            for bundle, declarations in self.declarations.items()
-            for one in declarations
+            for bundle, one in edits
             if isinstance(one.properties, EditProperties)
-            and os.path.realpath(one.properties.file) == real
+            and self.canonical(one.properties.file) == file
             and is_managed(one)
         ]
+
+    def canonical(self, path: str) -> str:
+        """Return a path with all links resolved, the declared ones and the last one included."""
+        return self._real.directory(path)
 
     def replaces_parent(self, path: str) -> bool:
         """Whether a file or link is declared where a path has a parent directory."""

@@ -258,7 +258,9 @@ class Managed:
             for each in edits
             if not self.is_known(str(each[1].reference)) and each[1].reference not in made
         ]
-        return inheritance.heirs(unknown, lambda owner: owner in made or self._origins.get(owner) == _MADE)
+        return inheritance.heirs(
+            unknown, lambda owner: owner in made or self._origins.get(owner) == _MADE, declared.canonical
+        )
 
     def _inheritance(self) -> "Inheritance":
         from puller.run.left.same_edits import Inheritance

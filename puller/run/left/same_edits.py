@@ -5,15 +5,17 @@
 * When nobody declares the owner any more, an heir whose bundle has passed gets the receipt, and becomes the owner.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from puller.engine.parts import is_managed
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Part
 from puller.resources.edits.edit import EditProperties
-from puller.resources.edits.receipts import Made, Receipts
+from puller.resources.edits.receipts import Made, Receipt, Receipts
 
 _TREES = ("yaml", "toml", "json")
 
@@ -24,6 +26,8 @@ class Heir(NamedTuple):
     bundle: str
     reference: str
     file: str
+    owner_file: str
+    """The file as the owner has spelled it."""
 
 
 class Inheritance:
@@ -33,27 +37,38 @@ class Inheritance:
         self._receipts = Receipts(state, noop=noop)
 
     def heirs(
-        self, edits: Iterable[tuple[str, Part]], is_owner: Callable[[str], bool]
+        self,
+        edits: Sequence[tuple[str, Part]],
+        is_owner: Callable[[str], bool],
+        canonical: Callable[[str], str],
     ) -> dict[str, list[Heir]]:
-        """Return the heirs by owner; ``edits`` are those of which it is not known how they came to be here."""
+        """Return the heirs by owner; ``edits`` are those of which it is not known how they came to be here.
+
+        Files are compared in their ``canonical`` form, because two bundles may spell one path differently.
+        """
         found: dict[str, list[Heir]] = {}
+        receipts: dict[str, list[Receipt]] = {}
+        for receipt in self._receipts.all() if edits else ():
+            receipts.setdefault(canonical(receipt.path), []).append(receipt)
         for bundle, edit in edits:
             reference, file = str(edit.reference), edit.properties.file
-            wanted = _object_of(edit.type.made(edit.properties))  # type: ignore[attr-defined]  # it is an edit
-            for owner, made in self._receipts.edits_of(file).items():
-                if owner != reference and _object_of(made) == wanted and is_owner(owner):
-                    found.setdefault(owner, []).append(Heir(bundle, reference, file))
+            edited = _object_of(edit.type.made(edit.properties))  # type: ignore[attr-defined]  # it is an edit
+            for receipt in receipts.get(canonical(file), ()):
+                for owner, made in receipt.edits.items():
+                    if owner != reference and _object_of(made) == edited and is_owner(owner):
+                        found.setdefault(owner, []).append(Heir(bundle, reference, file, receipt.path))
         return found
 
     def copy(self, owner: str, heir: Heir) -> None:
         """Give an heir a receipt."""
-        made = self._receipts.edits_of(heir.file).get(owner)
+        made = self._receipts.edits_of(heir.owner_file).get(owner)
         if made is not None:
+            made = msgspec.structs.replace(made, path=heir.file)
             self._receipts.note(heir.file, {heir.reference: made}, {})
 
     def forget(self, owner: str, heir: Heir) -> None:
         """Remove the receipt of the owner before."""
-        self._receipts.forget(heir.file, owner)
+        self._receipts.forget(heir.owner_file, owner)
 
 
 def edits_in(bundle: str, declarations: Iterable[Declaration]) -> Iterator[tuple[str, Part]]:

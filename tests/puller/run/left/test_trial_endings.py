@@ -405,12 +405,12 @@ def shared_by(story: Story) -> str:
     return (story.machine / "shared.ini").read_text()
 
 
-def edit(name: str, kind: str = "setting", value: str = "1") -> dict[str, Any]:
+def edit(name: str, kind: str = "setting", value: str = "1", path: str = "shared.ini") -> dict[str, Any]:
     """A setting or a line that other resources declare under other names."""
     said: dict[str, Any] = {"line": "# shared"}
     if kind == "setting":
         said = {"format": "ini", "section": "one", "key": "k", "value": value}
-    return {kind: [{name: {"path": f"{MACHINE}/shared.ini", **said}}]}
+    return {kind: [{name: {"path": f"{MACHINE}/{path}", **said}}]}
 
 
 @pytest.fixture
@@ -432,6 +432,31 @@ def test_an_edit_of_a_trial_passes_to_who_declares_it_too(two: Story, kind: str,
     two.publish("2", edit("base-k", kind), name="base")
     if is_later:
         two.run(6, 4)
+    two.publish("3")
+    two.settle()
+    assert shared_by(two) != SHARED
+    assert two.left() == []
+    two.publish("3", name="base")
+    two.settle()
+    assert shared_by(two) == SHARED
+    assert two.left() == []
+    assert not [*(two.host.state / "edits").glob("*")]
+
+
+@pytest.mark.parametrize("kind", ["setting", "line"])
+@pytest.mark.parametrize("is_trial", [True, False])
+@pytest.mark.parametrize(
+    "spellings", [("shared.ini", "alias/shared.ini"), ("alias/shared.ini", "shared.ini")]
+)
+def test_an_edit_passes_to_another_spelling_of_its_file(
+    two: Story, kind: str, is_trial: bool, spellings: tuple[str, str]
+) -> None:
+    """``is_trial``: the version that made the edit has not passed."""
+    (two.machine / "alias").symlink_to(".")
+    two.publish("2", edit("web-k", kind, path=spellings[0]), *([FAILS] if is_trial else []))
+    two.run(6 if is_trial else 0)
+    two.publish("2", edit("base-k", kind, path=spellings[1]), name="base")
+    two.run(4 if is_trial else 0)
     two.publish("3")
     two.settle()
     assert shared_by(two) != SHARED
