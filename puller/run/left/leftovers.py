@@ -80,6 +80,8 @@ class Leftovers:
         self._declared = Declared({})
         self._leaving: dict[str, list[Left]] = {}
         self._steps: list[Step] = []
+        self._references: list[str] | None = None
+        """All leftovers, for the purges of this run."""
         self._undos: dict[str, Undo] = {}
         self._planner: Planner | None = None
         self._journals: dict[str, TrialCopies] = {}
@@ -110,6 +112,7 @@ class Leftovers:
             return (names[number] for number in numbers_of(declaration))
 
         self._in_force, self._steps, self._is_partial = in_force, [], catalog.is_partial
+        self._references = None
         self._undos, self._leaving, self._owed, self._planner, self._journals = {}, {}, {}, None, {}
         self._declared, self._applied = Declared.by(catalog, names), _Applied(catalog, names)
         by_declaration: dict[int, Step] = {}
@@ -199,7 +202,9 @@ class Leftovers:
 
     def references(self) -> Sequence[str]:
         """Return the references of all leftovers, of bundles without a part in this run as well."""
-        return self.managed.left_of_all(self._declared)
+        if self._references is None:
+            self._references = self.managed.left_of_all(self._declared)
+        return self._references
 
     def remaining(self, name: str) -> tuple[str, list[str]]:
         """The bundle whose trial is undone, by its SHA-256, and sentences about what cannot be undone."""
