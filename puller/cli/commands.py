@@ -28,6 +28,7 @@ _COMMANDS = {
         "puller.cli.author.render:render",
         "Show what a manifest or template gives for this host's facts.",
     ),
+    "help": ("puller.cli.author.help:help_command", "Explain the code of a problem."),
     "lint": ("puller.cli.author.lint:lint", "Check a manifest, a directory or a bundle file."),
     "test": ("puller.cli.author.test:test", "Check the cases of a bundle, without touching any machine."),
     "preview": (

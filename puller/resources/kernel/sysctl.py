@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import (
@@ -317,7 +318,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
         yield from check_path("path", properties.path)
         if value is None and ensure == "present":
-            yield PropertyError("value", "is missing", because=["ensure"])
+            yield PropertyError("value", "is missing", because=["ensure"], code=ProblemCode.MISSING_PROPERTY)
         if (
             isinstance(value, str)
             and not value.isprintable()

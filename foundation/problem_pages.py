@@ -1,0 +1,58 @@
+"""The explanations of all problem codes: for ``puller help CODE`` and ``docs/problems.md``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from foundation.problems import ProblemCode
+
+_FILE = Path(__file__).with_name("problem_pages.yaml")
+HEAD = """\
+# Problems and their codes
+
+Lint and JSON documents give the code of each problem. `puller help CODE` prints its entry.
+
+This page is generated from `foundation/problem_pages.yaml` by `python -m foundation.problem_pages`.
+"""
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The explanation of one code."""
+
+    meaning: str
+    causes: str
+    fix: str
+    manifest: str = ""
+    """A manifest in which lint finds the problem."""
+    error: str = ""
+    """The class of errors that has the code by default."""
+
+    def text(self) -> str:
+        """Return the entry for a terminal."""
+        example = f"\n\nExample:\n\n{_indented(self.manifest)}" if self.manifest else ""
+        return f"{self.meaning}\n\nCauses: {self.causes}\nFix: {self.fix}{example}"
+
+    def markdown(self, code: str) -> str:
+        """Return the entry for ``docs/problems.md``."""
+        example = f"\n```yaml\n{self.manifest.rstrip()}\n```\n" if self.manifest else ""
+        return f"## {code}\n\n{self.meaning}\n\n* Causes: {self.causes}\n* Fix: {self.fix}\n{example}"
+
+
+def load_entries() -> dict[ProblemCode, Entry]:
+    """Return the entries of all codes, in the order of the file."""
+    return msgspec.yaml.decode(_FILE.read_bytes(), type=dict[ProblemCode, Entry])
+
+
+def page() -> str:
+    """Return the text of ``docs/problems.md``."""
+    return "\n".join([HEAD, *(entry.markdown(code) for code, entry in load_entries().items())])
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+if __name__ == "__main__":
+    print(page(), end="")

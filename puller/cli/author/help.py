@@ -1,0 +1,24 @@
+"""``puller help CODE``: the meaning of a problem code, its causes and the fix."""
+
+import click
+
+from foundation.problems import ProblemCode
+from puller.cli.output import say
+from puller.errors import UsageError
+from puller.values.suggestions import did_you_mean
+
+
+@click.command("help")
+@click.argument("code")
+def help_command(code: str) -> None:
+    """Explain CODE, the code of a problem, as lint and reports show it.
+
+    \b
+    Example:
+      puller help unknown-property
+    """
+    from foundation.problem_pages import load_entries
+
+    if code not in list(ProblemCode):
+        raise UsageError(f"no problem has the code {code!r}{did_you_mean(code, ProblemCode)}")
+    say(f"{code}: {load_entries()[ProblemCode(code)].text()}")
