@@ -19,7 +19,8 @@ MARKER = '''
 from collections.abc import Sequence
 from pathlib import Path
 
-from puller.resources.base import Difference, Properties, Resource
+from puller.resources.base import Properties, Resource
+from puller.values.difference import Difference, presence
 
 
 class Marker(Resource[Properties, str]):
@@ -33,7 +34,7 @@ class Marker(Resource[Properties, str]):
 
     def differences(self, actual: str, *, refresh: bool = False) -> Sequence[Difference]:
         wanted = self.properties.ensure
-        return [] if actual == wanted else [Difference("ensure", actual, wanted)]
+        return [] if actual == wanted else [presence(actual, wanted)]
 
     def change(self, differences: Sequence[Difference], actual: str) -> None:
         Path(self.properties.name).touch()

@@ -90,7 +90,7 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
     yield sent
     # 1.
     left = ["differences of contents"]
-    sent = _with_report(sent, _each_event(sent.report, lambda event: _changed(event, diff="")))
+    sent = _with_report(sent, _each_event(sent.report, _without_diffs))
     yield _saying(sent, left)
     # 2.
     left.append("the ends of long texts and lists")
@@ -140,8 +140,9 @@ def _with_report(sent: SentReport, report: Report) -> SentReport:
     return msgspec.structs.replace(sent, report=report)
 
 
-def _changed(event: Event, **fields: Any) -> Event:
-    return msgspec.structs.replace(event, **fields)
+def _without_diffs(event: Event) -> Event:
+    differences = [msgspec.structs.replace(one, diff="") for one in event.differences]
+    return msgspec.structs.replace(event, differences=differences)
 
 
 def _each_bundle(report: Report, change: Callable[[BundleReport], BundleReport]) -> Report:
@@ -189,6 +190,8 @@ def _cut(value: Any, text: int, items: int) -> Any:
         return value if len(value) <= text else f"{value[:text]}…"
     if isinstance(value, list):
         return [_cut(item, text, items) for item in value[:items]]
+    if isinstance(value, tuple):
+        return tuple(_cut(item, text, items) for item in value[:items])
     if isinstance(value, dict):
         kept = list(value.items())[: max(items, _LONG_LIST)]
         return {_cut(key, text, items): _cut(item, text, items) for key, item in kept}

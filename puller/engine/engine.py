@@ -27,9 +27,10 @@ from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
-from puller.resources.base import Context, Difference, Resource
+from puller.resources.base import Context, Resource
 from puller.resources.registry import choose_provider
 from puller.system.protocol import System
+from puller.values.difference import Difference, people, unknown, with_causes, with_diff
 from puller.values.refresh import Refresh
 
 
@@ -195,7 +196,8 @@ class Engine:
         worker = choose_provider(declaration.type, lasting.provider, context.scope.facts)
         resource = worker(lasting, context)
         try:
-            return "; ".join(map(str, resource.differences(resource.look())))
+            differences = resource.differences(resource.look())
+            return f"it differs again: {people(differences)}" if differences else ""
         except (MutationInNoop, StoppedDownload):
             raise
         except (ResourceError, HieraError, BundleError) as error:
@@ -259,7 +261,11 @@ class Engine:
         if (declaration.failure or declaration.late is not None) and is_left_out(declaration):
             return self._left_out(declaration, why_unmanaged(declaration))
         if declaration.late is not None and (foretold := self._evaluate_late(declaration)):
-            return _event(declaration, State.WOULD_CHANGE, noop=True, noop_message=foretold)
+            differences = [unknown("properties", f"evaluated with {foretold}")]
+            message = f"Would have been evaluated with {foretold}, which an earlier resource brings"
+            return _event(
+                declaration, State.WOULD_CHANGE, noop=True, noop_message=message, differences=differences
+            )
         if declaration.failure:
             return _event(declaration, State.FAILED, errors=[f"{declaration.where}: {declaration.failure}"])
         if unmanaged := why_unmanaged(declaration):
@@ -281,7 +287,10 @@ class Engine:
         return _event(declaration, State.SKIPPED, skip_reason=why)
 
     def _evaluate_late(self, declaration: Declaration) -> str:
-        """Evaluate what gave nothing when the manifest was read; in noop, what only an earlier resource would bring."""
+        """Evaluate again what gave nothing when the manifest was read.
+
+        In noop, return the path that only an earlier resource brings.
+        """
         from puller.manifest.late import evaluate_again  # few resources have anything to be evaluated again
 
         asked = evaluate_again(declaration)
@@ -289,8 +298,7 @@ class Engine:
             return ""
         is_brought, uncertain = self._system.will_be_written, self._progress.is_uncertain
         missing = (path for path in asked if not os.path.lexists(path))
-        path = next((path for path in missing if is_brought(path) or uncertain(path)), "")
-        return path and f"Would have been evaluated with {path}, which an earlier resource brings"
+        return next((path for path in missing if is_brought(path) or uncertain(path)), "")
 
     def _context_of(self, declaration: Declaration, *, noop: bool = False) -> Context:
         """What a resource works with; one with noop looks at the machine as it is, which it may not change either."""
@@ -352,18 +360,19 @@ class Engine:
         event = _event(declaration, State.STABLE)
         event.provider, event.noop = resource.provider, noop
         if differences:
-            event.differences = list(map(str, differences))
             event.recurring = resource.is_recurring
             members = self._members(index, resource, actual, alone=bool(begun), noop=noop)
-            if self._settings.diffs:
-                event.diff = self._transactions.diff(members)
+            diff = self._transactions.diff(members) if self._settings.diffs else ""
+            causes = self._progress.causes(index, refresh, noop=noop) if refresh else ()
+            shown = with_causes(with_diff(differences, diff), causes)
+            event.differences = self._masks.differences(shown, declaration)
             if noop:
                 self._predict(event, resource, differences, actual)
             else:
                 actual = self._change(members, differences, begun, refresh)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
         elif begun:  # changed already, in one transaction with a resource before it
-            event.differences = begun.differences
+            event.differences = self._masks.differences(begun.differences, declaration)
             event.state = State.CHANGED
             if self._observer is not None:
                 self._observer.after_change(declaration, resource, actual)
@@ -437,7 +446,7 @@ class Engine:
         # 8. Look again.
         actual = resource.look()
         if remaining := resource.differences(actual):
-            raise ResourceError("; ".join(f"after the change, {difference}" for difference in remaining))
+            raise ResourceError(f"still differs after the change: {people(remaining)}")
         if self._observer is not None:
             self._observer.after_change(self._catalog.attended(index), resource, actual)
         return actual

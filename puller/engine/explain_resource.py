@@ -24,7 +24,8 @@ from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.entries import FOR
 from puller.manifest.recording import Recorder, Uses
-from puller.reporting.report import Event
+from puller.reporting.report import Event, State
+from puller.values.difference import lines
 from puller.values.refresh import Refresh, subscriber_of
 
 
@@ -188,7 +189,7 @@ def _plain(value: Any) -> Any:
 
 def why(event: Event) -> list[str]:
     """Why a run did with a resource what it did, in sentences."""
-    sentences = [*event.errors, *event.differences]
+    sentences = [*event.errors, *lines(event.differences, is_predicted=event.state is State.WOULD_CHANGE)]
     if event.skip_reason:
         sentences.append(event.skip_reason)
     sentences += [f"{reference} has not succeeded" for reference in event.unmet_requirements]

@@ -11,6 +11,7 @@ from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.ways import why_no_way
 from puller.reporting.report import Event, State
+from puller.values.difference import changed as difference
 from puller.values.refresh import Refresh, reload_of
 
 
@@ -85,11 +86,20 @@ class Progress:
             return Refresh.RELOAD if reloads else Refresh.WHOLE
         return Refresh.NONE
 
+    def causes(self, index: int, refresh: Refresh, *, noop: bool) -> list[str]:
+        """Return the references of the changes in this run that make a refresh due."""
+        is_reload = refresh is Refresh.RELOAD
+        upstream = self._catalog.reloads(index) if is_reload else self._catalog.subscriptions(index)
+        return list(dict.fromkeys(event.reference for event in self._changed(upstream, noop=noop)))
+
     def _has_changed(self, indexes: Iterable[int], *, noop: bool) -> bool:
-        """Whether any of these has changed, or in noop would have."""
+        return any(True for _ in self._changed(indexes, noop=noop))
+
+    def _changed(self, indexes: Iterable[int], *, noop: bool) -> Iterator[Event]:
+        """Yield the events of those that have changed, or in noop would have."""
         events = [event for index in indexes if (event := self.events[index]) is not None]
         # What an upstream would have changed refreshes only what is itself predicted (a noop resource changed nothing).
-        return any(event.changed or (noop and event.state is State.WOULD_CHANGE) for event in events)
+        return (event for event in events if event.changed or (noop and event.state is State.WOULD_CHANGE))
 
     # Child manifests
 
@@ -114,10 +124,11 @@ class Progress:
         expected = event.children.get(State.WOULD_CHANGE, 0)
         if changed:
             event.state = State.CHANGED
-            event.differences.append(f"{changed} of {len(events)} resources were not as wanted")
+            event.differences = [difference("resources", "", f"{changed} of {len(events)}")]
         elif expected:
             event.state = State.WOULD_CHANGE
             event.noop_message = f"Would have changed {expected} of {len(events)} resources"
+            event.differences = [difference("resources", "", f"{expected} of {len(events)}")]
 
     # What noop cannot predict
 

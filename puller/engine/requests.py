@@ -12,6 +12,7 @@ from puller.errors import UsageError
 from puller.manifest.entries import read_entries
 from puller.manifest.problems import UnplacedProblems
 from puller.reporting.report import Event, Health, State
+from puller.values.difference import json_values
 
 REQUEST = "io.choria.ccm.v1.resource.ensure.request"
 RESPONSE = "io.choria.ccm.v1.resource.ensure.response"
@@ -86,7 +87,7 @@ def _state(event: Event) -> dict[str, Any]:
             for check in event.health_checks
         ],
         "skip_reason": event.skip_reason,
-        "differences": event.differences,
+        "differences": json_values(event.differences),
         "diff": event.diff,
         "errors": event.errors,
         "unmet_requirements": event.unmet_requirements,

@@ -23,7 +23,8 @@ from puller.errors import ResourceError
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.ways import has_conditions
-from puller.resources.base import Context, Difference, Resource
+from puller.resources.base import Context, Resource
+from puller.values.difference import Difference
 
 Member = tuple[int, Resource[Any, Any], Any]
 """A resource of a transaction: its index, and what was seen when it was looked at."""
@@ -32,7 +33,7 @@ Member = tuple[int, Resource[Any, Any], Any]
 class Begun(msgspec.Struct, frozen=True):
     """A resource that was changed together with one before it: what differed, and which refreshes are pending since."""
 
-    differences: list[str]
+    differences: Sequence[Difference]
     newly_pending: frozenset[str]
 
 
@@ -95,7 +96,7 @@ class Transactions:
             differences = member.differences(found)
             self._before_change(other, member, found, differences)
             newly_pending = self._pending.record(self._catalog.subscribers_of(other))
-            self.begun[other] = Begun([str(difference) for difference in differences], newly_pending)
+            self.begun[other] = Begun(differences, newly_pending)
         try:
             failed = type(resource).change_together([(member, found) for _, member, found in members]) or {}
         except (OSError, ResourceError) as failure:

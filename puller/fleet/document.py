@@ -27,6 +27,7 @@ _DEEPEST = 100
 _LARGEST_NUMBER = 2**31
 """Databases have a bound for counts."""
 _NOT_TEXT = dict.fromkeys((0, *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}")
+_FORMAT = SentReport.__struct_config__.tag
 _decoder = msgspec.json.Decoder(SentReport)
 
 
@@ -137,8 +138,8 @@ def _why_not(text: bytes, error: Exception) -> str:
         found = msgspec.json.decode(text, type=Format).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"is no document of a report: {error}"
-    if found != 1:
-        return f"has format {found}, and this version of Puller knows format 1"
+    if found != _FORMAT:
+        return f"has format {found}, and this version of Puller knows format {_FORMAT}"
     return f"is no document of a report: {error}"
 
 

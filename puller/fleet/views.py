@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from puller.values.difference import Difference
+
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
@@ -99,8 +101,13 @@ class EventView:
     reference: str
     state: str
     sentences: Sequence[str] = ()
-    """Errors, differences, the reason for which it was skipped."""
-    diff: str = ""
+    """Errors, the reason for which it was skipped, notes."""
+    differences: Sequence[Difference] = ()
+
+    @property
+    def diff(self) -> str:
+        """The diffs of all differences."""
+        return "".join(difference.diff for difference in self.differences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +147,8 @@ class RestlessView:
     bundle: str
     reference: str
     hosts: Sequence[str]
-    differences: Sequence[str] = ()
-    """What it changes from and to, sentences of some hosts."""
+    differences: Sequence[Difference] = ()
+    """The last changes on some hosts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from hiera.values.secrets import MASK, Secret, has_secret
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration
 from puller.reporting.report import Event, HealthResult
+from puller.values.difference import Difference
 
 SHORTEST = 4
 """Characters; what is shorter stands in too many words that say nothing of it."""
@@ -79,17 +80,25 @@ class Masks:
         return mask
 
     def apply(self, event: Event, declaration: Declaration) -> None:
-        """Take secrets out of all that the event says: those of the data, and of the resource's own properties."""
+        """Mask the secrets of the data and of the resource's own properties in the texts of an event."""
         if event.item:
             event.item = self.of(declaration.home.scope.data)(event.item)
-        if not (event.errors or event.differences or event.notes or event.noop_message or event.diff):
+        if not (event.errors or event.notes or event.noop_message):
             return
         masked = self._of_all(declaration)
         event.errors = [mask_urls(masked(error)) for error in event.errors]
-        event.differences = [mask_urls(masked(difference)) for difference in event.differences]
         event.notes = [mask_urls(masked(note)) for note in event.notes]
         event.noop_message = masked(event.noop_message)
-        event.diff = masked(event.diff)
+
+    def differences(self, differences: Iterable[Difference], declaration: Declaration) -> list[Difference]:
+        """Return the differences of an event without secrets."""
+        masked = self._of_all(declaration)
+        return [
+            msgspec.structs.replace(
+                one.map_texts(lambda text: mask_urls(masked(text))), diff=masked(one.diff)
+            )
+            for one in differences
+        ]
 
     def problems(self, problems: Iterable[Problem], declaration: Declaration) -> tuple[Problem, ...]:
         """Problems of a resource, without secrets: each with its place as text, and at the resource."""

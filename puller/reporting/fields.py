@@ -40,6 +40,8 @@ class Fields(TypedDict, total=False):
     """``type#name``."""
     state: str
     """The end of a resource, as in reports."""
+    differences: str
+    """The differences of a resource, as JSON."""
     exit: int
     """An exit status: of the run that ended, or what a problem adds to it."""
 
@@ -50,5 +52,6 @@ NAMES = {
     "bundle": "PULLER_BUNDLE",
     "resource": "PULLER_RESOURCE",
     "state": "PULLER_STATE",
+    "differences": "PULLER_DIFFERENCES",
     "exit": "PULLER_EXIT",
 }

@@ -13,6 +13,7 @@ from typing import TextIO, Unpack
 from puller.reporting.fields import Fields, MessageId
 from puller.reporting.report import Event, State
 from puller.reporting.sinks import JOURNAL, Level, find_sink
+from puller.values.difference import ARROW, journal, people
 from puller.values.visible import visible
 
 _LEVEL_OF = {
@@ -91,7 +92,9 @@ class Log:
             own: Fields = {"kind": _KIND_OF[event.state], "resource": event.reference, "state": event.state}
             if bundle:
                 own["bundle"] = bundle
-            self.write(level, sentence(event), **own)
+            if event.differences and self._sink.has_fields:
+                own["differences"] = journal(event.differences)
+            self.write(level, sentence(event, arrow=ARROW if self._sink.has_fields else ""), **own)
 
     def shows(self, event: Event) -> bool:
         """Whether there would be an entry for a resource."""
@@ -113,8 +116,11 @@ def _level_of(event: Event) -> Level:
     return _LEVEL_OF[event.state] if event.reached else Level.WARN
 
 
-def sentence(event: Event) -> str:
-    """The line for a resource, and below it the diff of what changed."""
+def sentence(event: Event, *, arrow: str = "") -> str:
+    """Return the line for a resource, and below it the diff of what changed.
+
+    ``arrow`` is the one between the values of a difference, by default as the locale can show it.
+    """
     name = f"{event.type}#{event.alias} ({event.name})" if event.alias else event.reference
     parts = [
         f"{name} {_what(event)}",
@@ -125,8 +131,9 @@ def sentence(event: Event) -> str:
         parts.append(f"provider={event.provider}")
     if event.noop_message:
         parts.append(f'noop="{event.noop_message}"')
-    elif event.differences and event.state is not State.STABLE:
-        parts.append(f'differences="{"; ".join(event.differences)}"')
+    if event.differences and event.state is not State.STABLE:
+        is_predicted = event.state is State.WOULD_CHANGE
+        parts.append(f'differences="{people(event.differences, is_predicted=is_predicted, arrow=arrow)}"')
     if event.notes:
         parts.append(f'notes="{"; ".join(event.notes)}"')
     parts += [f"unmet={reference}" for reference in event.unmet_requirements]

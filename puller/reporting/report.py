@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from puller.exit_status import ExitStatus
+from puller.values.difference import Difference
 
 
 class State(StrEnum):
@@ -108,16 +109,16 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     duration: float = 0.0
     noop: bool = False
     noop_message: str = ""
+    """A sentence about the predicted change."""
     skip_reason: str = ""
     reached: bool = True
     """False when the run stopped before it."""
     unmet_requirements: list[str] = []
     errors: list[str] = []
-    differences: list[str] = []
-    """Sentences: what was not as wanted."""
+    differences: list[Difference] = []
+    """The same for a dry run and for the real run."""
     notes: list[str] = []
     """Sentences about what is no failure and should be known."""
-    diff: str = ""
     children: dict[str, int] = {}
     """Of a child manifest: how many of its resources became what."""
     applied: list[str] = []
@@ -132,6 +133,11 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     def reference(self) -> str:
         """``type#name``."""
         return f"{self.type}#{self.name}"
+
+    @property
+    def diff(self) -> str:
+        """The diffs of all differences."""
+        return "".join(difference.diff for difference in self.differences)
 
     @property
     def changed(self) -> bool:
@@ -249,7 +255,7 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     in_order: InOrder | None = None
 
 
-class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
+class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=3):
     """One run, as it is kept in the state directory, with its format in front. Times are UTC in ISO 8601."""
 
     run: str

@@ -20,6 +20,7 @@ from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.sent_report import RestlessResource
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
+from puller.values.difference import Difference, people
 
 RUNS, MANY, FEW = 5, 3, 2
 """How many runs count; in how many it must change to be restless, and to stay so."""
@@ -30,14 +31,14 @@ _MOST = 1000
 MOST_SAID = 20
 """Resources that are named to people one by one."""
 _MOST_TOLD, _LONGEST = 6, 200
-"""Sentences of each, and characters of each of these."""
+"""Differences of each, and characters of each of their texts."""
 _IN_ORDER = Event(type="", name="", state=State.STABLE)
 Warn = Callable[[str], None]
 Key = tuple[str, str]
 """The names of a bundle and of a resource in it."""
 
 
-class _Known(msgspec.Struct, frozen=True, tag_field="format", tag=1):
+class _Known(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     resources: list[RestlessResource]
 
 
@@ -76,7 +77,7 @@ def key_of(resource: RestlessResource) -> Key:
 def sentence(resource: RestlessResource) -> str:
     """The sentence about it, with what it changed from and to."""
     times = f"changed in {resource.changes} of the last {resource.runs} runs of {resource.bundle}"
-    return f"{resource.reference} is restless: {times}: {'; '.join(resource.differences) or 'by itself'}"
+    return f"{resource.reference} is restless: {times}: {people(resource.differences) or 'by itself'}"
 
 
 def sentences(resources: Sequence[RestlessResource], most: int = MOST_SAID) -> list[str]:
@@ -146,7 +147,7 @@ class _Window(msgspec.Struct):
     is_open: bool = True
     runs: int = 0
     changes: int = 0
-    differences: list[str] = []
+    differences: list[Difference] = []
     later: Event | None = None
     """What became of it in the run that counts when there was one before it with the same version."""
 
@@ -164,11 +165,12 @@ class _Window(msgspec.Struct):
         self.is_open = self.runs < RUNS
         if _changes(event):
             self.changes += 1
-            self.differences += [one for one in event.differences if one not in self.differences]
+            plain = (msgspec.structs.replace(one, diff="") for one in event.differences)
+            self.differences += [one for one in plain if one not in self.differences]
 
     def told(self, key: Key) -> RestlessResource:
         name, reference = key
-        differences = [_beginning_of(one) for one in self.differences[:_MOST_TOLD]]
+        differences = [one.map_texts(_beginning_of) for one in self.differences[:_MOST_TOLD]]
         return RestlessResource(
             bundle=name, reference=reference, runs=self.runs, changes=self.changes, differences=differences
         )

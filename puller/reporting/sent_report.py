@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from puller.reporting.report import Report
+from puller.values.difference import Difference
 from puller.values.exports import Value
 
 
@@ -22,8 +23,8 @@ class RestlessResource(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How many runs were looked at: the newest ones in which it was applied."""
     changes: int
     """In how many of them it changed."""
-    differences: list[str] = []
-    """What the last changes were from and to, the newest first: sentences, each once."""
+    differences: list[Difference] = []
+    """Of the last changes, the newest first, each once and without a diff."""
 
 
 class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -48,7 +49,7 @@ class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The values that the bundle exports, by name; of the types that its manifest says."""
 
 
-class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=1):
+class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
     """A host after a run, in one document, with its format in front."""
 
     host: str

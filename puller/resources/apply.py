@@ -8,7 +8,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource
+from puller.values.difference import Difference
 
 
 class ApplyProperties(Properties, frozen=True):

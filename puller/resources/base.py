@@ -7,7 +7,8 @@ The engine drives all types through one flow (``puller.engine.engine``)::
         resource.change(differences)
         remaining = resource.differences(resource.look())   # anything left is a failure
 
-* A difference is a value with a sentence; the same values serve the noop message, the log, the report and the failure.
+* A difference is a value (``puller.values.difference``). The dry run, the log, the report and the failure show the same
+  values.
 * Looking never changes anything. *Could not look* raises; it is never *is not there*.
 * A type knows nothing of ordering, requirements or reports; the engine knows nothing of files or commands.
 """
@@ -27,6 +28,7 @@ from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
 from puller.resources.spellings import Spellings
 from puller.system.protocol import System
+from puller.values.difference import Difference
 from puller.values.reference import Reference
 from puller.values.removed import Removed
 
@@ -124,21 +126,6 @@ class PropertyError(ValueError):
             suggestions=self.suggestions,
             hint=self.hint,
         )
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """One property whose actual value is not the wanted one, both as text for people.
-
-    ``refresh`` marks what is done only because a subscribed resource changed.
-    """
-
-    property: str
-    actual: str
-    wanted: str
-    refresh: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.property} is {self.actual}, wanted {self.wanted}"
 
 
 class Uncertain(Protocol):

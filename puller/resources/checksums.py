@@ -1,4 +1,4 @@
-"""SHA-256 checksums: computed, as manifests give them, and in the sentences about contents that differ."""
+"""SHA-256 checksums: computed, as manifests give them, and as people read them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,9 +6,6 @@ from collections.abc import Iterable, Iterator
 from bundles.format.identity import SHA256
 from puller.errors import ChangedMeanwhile
 from puller.resources.base import PropertyError
-
-OTHER, SENSITIVE = "another one", "the sensitive one"
-"""In place of ``described`` for a secret: with its checksum and size, guesses at a short one could be tried."""
 
 
 def sha256(chunks: Iterable[bytes]) -> str:
@@ -33,9 +30,9 @@ def verified(chunks: Iterable[bytes], digest: str, path: str) -> Iterator[bytes]
         raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller copied it")
 
 
-def described(size: int, digest: str) -> str:
-    """Content of ``size`` bytes named without showing it."""
-    return f"sha256 {digest[:12]}… ({size} bytes)"
+def short(digest: str) -> str:
+    """Return the beginning of a checksum, which names a content to people."""
+    return digest[:8]
 
 
 def check_sha256(name: str, checksum: str) -> Iterator[PropertyError]:

@@ -17,12 +17,13 @@ import msgspec
 
 from hiera.values.secrets import MASK, Secret
 from puller.errors import ResourceError, reason
-from puller.resources.base import ANYTHING, Difference, Properties, PropertyError, Resource
+from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
 from puller.resources.owners import group_name
 from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID
 from puller.system.shell_words import split_words
+from puller.values.difference import Action, Difference, acting
 from puller.values.duration import Duration
 from puller.values.reference import Reference
 
@@ -120,14 +121,13 @@ class Exec(Resource[ExecProperties, ExecState]):
             return self._refresh_differences()
         if self.properties.refreshonly or self._is_guarded():
             return ()
-        return [Difference("command", "not executed", "executed")]
+        return [acting("command", Action.RUN)]
 
     def _refresh_differences(self) -> Sequence[Difference]:
         if self.properties.guard_refresh and self._is_guarded():
             self._notes = ("a subscribed resource changed, and a guard says that the command need not run",)
             return ()
-        why = "not executed since a subscribed resource changed"
-        return [Difference("command", why, "executed", refresh=True)]
+        return [acting("command", Action.RUN, refresh=True)]
 
     def change(self, differences: Sequence[Difference], actual: ExecState) -> None:
         """Run the command (``resources.md`` section 4); the guards were asked for the differences.

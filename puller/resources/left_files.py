@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import msgspec
 
-from puller.resources.base import Difference, Properties, Resource
+from puller.resources.base import Properties, Resource
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.receipts import Receipt, Receipts, own_file
 from puller.resources.tree_paths import printable
+from puller.values.difference import ABSENT, Difference, presence
 
 
 class LeftState(msgspec.Struct, frozen=True):
@@ -70,9 +71,9 @@ class LeftFiles(Resource[Properties, LeftState]):
 
     def differences(self, actual: LeftState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        files = [Difference(printable(path), "present", "absent") for path in actual.files]
-        named = (printable(path) if path else "target" for path in actual.directories)
-        return [*files, *(Difference(name, "a directory", "absent") for name in named)]
+        files = [presence("present", ABSENT, printable(path)) for path in actual.files]
+        directories = (printable(path) for path in actual.directories)
+        return [*files, *(presence("a directory", ABSENT, path) for path in directories)]
 
     def change(self, differences: Sequence[Difference], actual: LeftState) -> None:
         del differences

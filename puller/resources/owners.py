@@ -6,8 +6,9 @@ import pwd
 import stat
 
 from puller.errors import ResourceError
-from puller.resources.base import Context, Difference
+from puller.resources.base import Context
 from puller.system.protocol import UNKNOWN_ID, Attributes
+from puller.values.difference import Difference, changed
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
@@ -58,19 +59,19 @@ def attribute_differences(
     wanted: Attributes,
     owner: str | int | None,
     group: str | int | None,
-    of: str = "",
+    path: str = "",
 ) -> list[Difference]:
-    """Owner, group and mode that are not as wanted; ``owner`` and ``group`` as the author wrote them.
+    """Return the differences of owner, group and mode; ``owner`` and ``group`` as the author wrote them.
 
-    ``of`` follows the property's name where a resource has several files.
+    ``path`` is the file, where a resource has several.
     """
     differences = []
     if found.st_uid != wanted.uid:
-        differences.append(Difference(f"owner{of}", user_name(found.st_uid), str(owner)))
+        differences.append(changed("owner", user_name(found.st_uid), str(owner), path))
     if found.st_gid != wanted.gid:
-        differences.append(Difference(f"group{of}", group_name(found.st_gid), str(group)))
+        differences.append(changed("group", group_name(found.st_gid), str(group), path))
     if (mode := stat.S_IMODE(found.st_mode)) != wanted.mode:
-        differences.append(Difference(f"mode{of}", f"{mode:04o}", f"{wanted.mode:04o}"))
+        differences.append(changed("mode", f"{mode:04o}", f"{wanted.mode:04o}", path))
     return differences
 
 

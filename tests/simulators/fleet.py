@@ -17,6 +17,7 @@ from puller.delivery.document import pack
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
 from puller.reporting.retention import identity
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.values.difference import Difference, DifferenceKind
 
 SYSTEMS = (("Debian", "Debian", "12"), ("Debian", "Debian", "13"), ("RedHat", "Rocky", "9"))
 
@@ -43,9 +44,9 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
     ``paused``, ``expires``, ``left_out``, ``pin``, ``waits_until``.
     """
     failed, changed = given.get("failed", {}), given.get("changed", {})
-    events = [_event(reference, State.FAILED, errors=[error], diff="") for reference, error in failed.items()]
+    events = [_event(reference, State.FAILED, errors=[error]) for reference, error in failed.items()]
     events += [
-        _event(reference, State.CHANGED, differences=[difference], diff=given.get("diff", ""))
+        _event(reference, State.CHANGED, differences=[_difference(difference, given.get("diff", ""))])
         for reference, difference in changed.items()
     ]
     summary = Summary(
@@ -98,12 +99,18 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
         metadata_expire=given.get("expires", (at + timedelta(days=6)).isoformat(timespec="seconds")),
         bundles=[standing],
         restless=[
-            RestlessResource(bundle="web", reference=reference, runs=10, changes=9, differences=[difference])
+            RestlessResource(
+                bundle="web", reference=reference, runs=10, changes=9, differences=[_difference(difference)]
+            )
             for reference, difference in given.get("restless", {}).items()
         ],
         left_out=given.get("left_out", ""),
         report=report,
     )
+
+
+def _difference(desired: str, diff: str = "") -> Difference:
+    return Difference("content", "old", desired, DifferenceKind.CHANGED, diff=diff)
 
 
 def _event(reference: str, state: State, **more: Any) -> Event:
@@ -174,7 +181,7 @@ def _reached(host: str, at: datetime, breaks: str) -> SentReport:
         host,
         at,
         "1.5.0",
-        changed={"file#/etc/web.conf": "content differs"},
+        changed={"file#/etc/web.conf": "new"},
         diff="--- a\n+++ b\n-old\n+new\n",
     )
 

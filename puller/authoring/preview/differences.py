@@ -18,13 +18,13 @@ from puller.authoring.preview.refreshes import Refreshed, refreshed, skipped
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.manifest.declaration import HIDDEN
 from puller.resources.diff import unified
+from puller.values.difference import Difference, added, changed, presence, removed, secret
 from puller.values.removed import ABSENT
 
 THE_BUNDLE = "the bundle"
 """The reference of what concerns all resources at once."""
 
-_HIDDEN_PROPERTY = "(what is not shown)"
-_CHANGED = "(changed, not shown)"
+_HIDDEN_PROPERTY = "a hidden property"
 
 
 class Kind(StrEnum):
@@ -52,23 +52,6 @@ Outcome = Resolution | Refusal
 """A bundle on one machine."""
 
 
-class PropertyChange(msgspec.Struct, frozen=True):
-    """One property; ``None`` is one that is not given."""
-
-    name: str
-    old: str | None
-    new: str | None
-
-
-class ContentChange(msgspec.Struct, frozen=True):
-    """One file that a resource writes."""
-
-    path: str
-    kind: Kind
-    diff: str = ""
-    """Unified, or a sentence where there can be none."""
-
-
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """All that is different of one resource."""
 
@@ -76,8 +59,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     why: str = ""
     """Why it fails or is not managed, or what becomes of what is removed."""
-    properties: tuple[PropertyChange, ...] = ()
-    contents: tuple[ContentChange, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    """Of properties, then of the files that it writes. Only files of other resources than ``file`` have a path."""
     refresh: str = ""
     """``restarts``, ``reloads`` or ``runs``."""
     because: tuple[str, ...] = ()
@@ -147,7 +130,7 @@ def _settings(old: Resolution, new: Resolution) -> Iterator[Change]:
         if old.settings.get(name) != new.settings.get(name)
     )
     if properties:
-        yield Change(reference=THE_BUNDLE, kind=Kind.CHANGED, properties=properties)
+        yield Change(reference=THE_BUNDLE, kind=Kind.CHANGED, differences=properties)
 
 
 def _skips(
@@ -202,16 +185,16 @@ def _at(old: ResolvedResource, new: ResolvedResource) -> ResolvedResource:
 
 
 def _told(kind: Kind, old: ResolvedResource | None, new: ResolvedResource, why: str = "") -> Change | None:
-    contents = tuple(_contents({} if old is None else old.contents, new.contents))
-    properties = tuple(_properties(old, new, has_content=bool(contents)))
-    if kind is Kind.CHANGED and not contents and not properties:
+    contents = tuple(_contents(new.reference, {} if old is None else old.contents, new.contents))
+    differences = (*_properties(old, new, has_content=bool(contents)), *contents)
+    if kind is Kind.CHANGED and not differences:
         return None
-    return Change(reference=new.reference, kind=kind, why=why, properties=properties, contents=contents)
+    return Change(reference=new.reference, kind=kind, why=why, differences=differences)
 
 
 def _properties(
     old: ResolvedResource | None, new: ResolvedResource, *, has_content: bool
-) -> Iterator[PropertyChange]:
+) -> Iterator[Difference]:
     before: Mapping[str, Any] = {} if old is None else old.properties
     left_out = {"content"} if has_content else set()  # its diff says more
     differs = False
@@ -226,51 +209,66 @@ def _properties(
         yield from _hidden(old, new, has_content=has_content)
 
 
-def _property(name: str, old: Any, new: Any) -> PropertyChange:
-    if None not in (old, new) and any(
-        mask in f"{old}{new}" for mask in (HIDDEN, MASK)
-    ):  # perhaps in a part of it
-        return PropertyChange(name, _CHANGED, _CHANGED)
-    return PropertyChange(name, _text(old), _text(new))
+def _property(name: str, old: Any, new: Any) -> Difference:
+    if old is None:
+        return added(name, _text(new))
+    if new is None:
+        return removed(name, _text(old))
+    if any(mask in f"{old}{new}" for mask in (HIDDEN, MASK)):  # perhaps in a part of it
+        return secret(name)
+    if name == "ensure":
+        return presence(_text(old), _text(new))
+    return changed(name, _text(old), _text(new))
 
 
-def _hidden(old: ResolvedResource, new: ResolvedResource, *, has_content: bool) -> Iterator[PropertyChange]:
+def _hidden(old: ResolvedResource, new: ResolvedResource, *, has_content: bool) -> Iterator[Difference]:
     """What is different, and shown as equal; which property it is, as far as that can be told."""
     hidden = [name for name, value in new.properties.items() if value == HIDDEN]
     if has_content and hidden == ["content"]:
         return
     name = hidden[0] if len(hidden) == 1 else _HIDDEN_PROPERTY
-    yield PropertyChange(name, _CHANGED, _CHANGED)
+    yield secret(name)
 
 
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode()
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _contents(
-    old: Mapping[str, ResolvedContent], new: Mapping[str, ResolvedContent]
-) -> Iterator[ContentChange]:
-    for path in dict.fromkeys((*old, *new)):
-        was, is_now = old.get(path), new.get(path)
-        kind = Kind.ADDED if was is None else Kind.REMOVED if is_now is None else Kind.CHANGED
+    reference: str, old: Mapping[str, ResolvedContent], new: Mapping[str, ResolvedContent]
+) -> Iterator[Difference]:
+    for name in dict.fromkeys((*old, *new)):
+        was, is_now = old.get(name), new.get(name)
+        path = "" if reference == f"file#{name}" else name
         if was is None or is_now is None or was.fingerprint != is_now.fingerprint:
-            yield ContentChange(path, kind, _diff(path, was, is_now))
+            yield _content(name, path, was, is_now)
         if was is not None and is_now is not None and was.executable != is_now.executable:
-            is_what = "a program" if is_now.executable else "no program"
-            yield ContentChange(path, kind, f"{path}: {is_what}, where it is made anew\n")
+            yield changed("executable", _text(was.executable), _text(is_now.executable), path)
 
 
-def _diff(path: str, old: ResolvedContent | None, new: ResolvedContent | None) -> str:
+def _content(name: str, path: str, old: ResolvedContent | None, new: ResolvedContent | None) -> Difference:
     given = [content for content in (old, new) if content is not None]
-    if any(content.is_secret for content in given):
-        return f"{path}: secret content, not shown\n"
+    is_secret = any(content.is_secret for content in given)
+    if old is None or new is None:
+        found = presence("absent", "present", path) if old is None else presence("present", "absent", path)
+        return found if is_secret else msgspec.structs.replace(found, diff=_diff(name, given, old, new))
+    if is_secret:
+        return secret("content", path)
+    found = changed("content", f"{old.size} bytes", f"{new.size} bytes", path)
+    return msgspec.structs.replace(found, diff=_diff(name, given, old, new))
+
+
+def _diff(
+    name: str,
+    given: Iterable[ResolvedContent],
+    old: ResolvedContent | None,
+    new: ResolvedContent | None,
+) -> str:
+    """Return the diff; empty for a content that is not text, or too large."""
     if any(content.text is None for content in given):
-        sizes = " become ".join(f"{content.size} bytes" for content in given)
-        return f"{path}: {sizes}, no text or too large for a diff\n"
+        return ""
     was, is_now = ((content.text or "").encode() if content else b"" for content in (old, new))
-    return unified(was, is_now, path) or ""
+    return unified(was, is_now, name) or ""
 
 
 def _fails(found: ResolvedResource) -> Change:
@@ -302,8 +300,5 @@ def _touched(changes: Any, after: Mapping[str, ResolvedResource]) -> set[str]:
         for change in changes
         if change.kind in (Kind.ADDED, Kind.CHANGED, Kind.MANAGED, Kind.RECOVERS)
         and after[change.reference].properties.get("noop") is not True
-        and (
-            change.contents
-            or any(one.name.partition(":")[0] not in _OF_THE_CATALOG for one in change.properties)
-        )
+        and any(one.property.partition(":")[0] not in _OF_THE_CATALOG for one in change.differences)
     }

@@ -131,10 +131,10 @@ def _key(comparison: Comparison) -> bytes:
 
 
 def _without_surroundings(change: Change) -> Change:
-    contents = tuple(
-        msgspec.structs.replace(content, diff=_changed_lines(content.diff)) for content in change.contents
+    differences = tuple(
+        msgspec.structs.replace(one, diff=_changed_lines(one.diff)) for one in change.differences
     )
-    return msgspec.structs.replace(change, contents=contents)
+    return msgspec.structs.replace(change, differences=differences)
 
 
 def _changed_lines(diff: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from puller.reporting.report import Event, State
+from puller.values.difference import lines
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,5 +46,5 @@ def _of_first(event: Event) -> str:
 
 
 def _of_second(event: Event) -> str:
-    why = "; ".join((*event.errors, *event.differences)) or "is refreshed again"
+    why = "; ".join((*event.errors, *lines(event.differences))) or "is refreshed again"
     return f"{event.reference}: is not stable when it is applied a second time: {why}"

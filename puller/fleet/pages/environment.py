@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -14,6 +14,7 @@ from puller.fleet.conditions import Condition
 from puller.fleet.pages import links
 from puller.fleet.pages.charts import shares_over_time
 from puller.fleet.views import Series
+from puller.values.difference import ARROW, Difference, lines
 from puller.values.visible import visible, visible_json
 
 _SHORT = 160  # characters
@@ -41,8 +42,16 @@ def environment() -> Environment:
         trim_blocks=True,
     )
     made.filters.update(
-        time=shown_time, label=label, hosts=hosts, css=css, short=short, flat=flat, diff=diff_lines
+        time=shown_time,
+        label=label,
+        hosts=hosts,
+        css=css,
+        short=short,
+        flat=flat,
+        diff=diff_lines,
+        differences=differences,
     )
+    made.filters["differences"] = differences
     made.globals.update(
         chart=_chart,
         host_page=links.host_page,
@@ -103,6 +112,11 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
     else:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield name, text[:1000]
+
+
+def differences(found: Sequence[Difference]) -> list[str]:
+    """Return a line for each difference."""
+    return lines(found, arrow=ARROW)
 
 
 def diff_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from puller.fleet.conditions import Condition
 from puller.fleet.store import schema
 from puller.fleet.store.database import Store
 from puller.fleet.store.series import Period, counted
-from puller.fleet.store.writing import counts, outcome, resource_key, seconds, sentences
+from puller.fleet.store.writing import counts, differences, outcome, resource_key, seconds, sentences
 from puller.fleet.views import (
     BundleView,
     EventView,
@@ -35,6 +35,7 @@ from puller.fleet.views import (
 )
 from puller.reporting.report import Report, State
 from puller.reporting.sent_report import PublishedBundle, SentReport
+from puller.values.difference import Difference
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -431,9 +432,9 @@ class Reader:
             groups[row["bundle"], row["reference"]].append(row)
         found = []
         for (bundle, reference), rows in groups.items():
-            differences = dict.fromkeys(line for row in rows for line in json.loads(row["differences"]))
+            unlike = dict.fromkeys(one for row in rows for one in _differences(row["differences"]))
             names = sorted({row["host"] for row in rows})
-            found.append(RestlessView(bundle, reference, names, list(differences)[:10]))
+            found.append(RestlessView(bundle, reference, names, list(unlike)[:10]))
         return sorted(found, key=lambda one: (-len(one.hosts), one.bundle, one.reference))
 
     def resources(self, most: int = 1000) -> list[ResourceView]:
@@ -528,7 +529,12 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _event(row: Any) -> EventView:
-    return EventView(row["bundle"], row["reference"], row["state"], json.loads(row["sentences"]), row["diff"])
+    sentences, differences = json.loads(row["sentences"]), _differences(row["differences"])
+    return EventView(row["bundle"], row["reference"], row["state"], sentences, differences)
+
+
+def _differences(text: str) -> list[Difference]:
+    return msgspec.json.decode(text, type=list[Difference])
 
 
 def _standing(one: Any) -> StandingView:
@@ -549,7 +555,7 @@ def _standing(one: Any) -> StandingView:
 
 def _last_run(report: Report, row: Any) -> RunView:
     told = [
-        EventView(bundle.name, event.reference, str(event.state), sentences(event), event.diff)
+        EventView(bundle.name, event.reference, str(event.state), sentences(event), differences(event))
         for bundle in report.bundles
         for one in ([bundle.given_up] if bundle.given_up else []) + [bundle]
         for event in one.events

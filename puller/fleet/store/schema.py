@@ -18,7 +18,7 @@ from sqlalchemy import (
     Text,
 )
 
-FORMAT = 1
+FORMAT = 2
 """Of the store; another one is refused."""
 
 metadata = MetaData()
@@ -115,7 +115,7 @@ events = Table(  # of those runs: resources that changed, failed or were skipped
     Column("resource", String(16), nullable=False),  # a digest of it, as an index has a bound
     Column("state", String(16), nullable=False),
     Column("sentences", Text, nullable=False),
-    Column("diff", Text, nullable=False),
+    Column("differences", Text, nullable=False),
     Index("events_by_resource", "resource", "at"),
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Table, and_, bindparam, select, tuple_
 
 from puller.exit_status import ExitStatus
@@ -20,6 +21,7 @@ from puller.fleet.same_errors import general, key_of
 from puller.fleet.store import schema
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
+from puller.values.difference import Difference, json_values
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -157,7 +159,7 @@ class _Changes:
                     "resource": resource_key(_text(event.reference)),
                     "state": str(event.state),
                     "sentences": _json([_text(line) for line in sentences(event)]),
-                    "diff": plain(event.diff[:_LONGEST_DIFF]),
+                    "differences": _objects(differences(event)),
                 }
             )
 
@@ -427,7 +429,7 @@ def _restless(document: Document) -> list[dict[str, Any]]:
             "reference": _text(one.reference),
             "runs": one.runs,
             "changes": one.changes,
-            "differences": _json([_text(line) for line in one.differences[:10]]),
+            "differences": _objects(one.differences[:10]),
         }
         for place, one in enumerate(document.sent.restless[:200])
     ]
@@ -439,12 +441,22 @@ def resource_key(reference: str) -> str:
 
 
 def sentences(event: Event) -> list[str]:
-    """The sentences that say why a resource is in its state."""
+    """Return the sentences that give the reason for the state of a resource, apart from its differences."""
     if event.errors:
-        return [*event.errors[:20], *event.differences[:20]]
+        return event.errors[:20]
     if event.unmet_requirements:
         return [f"waits for {', '.join(event.unmet_requirements[:20])}"]
-    return event.differences[:20] or event.notes[:20]
+    return [] if event.differences else event.notes[:20]
+
+
+def differences(event: Event) -> list[Difference]:
+    """Return the differences of a resource, as many as anybody reads, with the beginnings of their diffs."""
+    kept, room = [], _LONGEST_DIFF
+    for difference in event.differences[:20]:
+        diff = plain(difference.diff[:room])
+        room -= len(diff)
+        kept.append(msgspec.structs.replace(difference.map_texts(_text), diff=diff))
+    return kept
 
 
 def outcome(report: Report, why: str) -> str:
@@ -493,6 +505,10 @@ def _text(text: str) -> str:
 
 def _name(text: str) -> str:
     return plain(text[:255])
+
+
+def _objects(found: Sequence[Difference]) -> str:
+    return _json(json_values([msgspec.structs.replace(one.map_texts(_text), diff=one.diff) for one in found]))
 
 
 def _json(value: Any) -> str:

@@ -14,8 +14,9 @@ from puller.errors import ResourceError
 from puller.resources.accounts.databases import Known, database_paths, find_group
 from puller.resources.accounts.group_properties import GroupProperties, check_group
 from puller.resources.accounts.names import require_new_name
-from puller.resources.base import Declared, Difference, PropertyError, Resource
+from puller.resources.base import Declared, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
+from puller.values.difference import Difference, changed, presence
 from puller.values.reference import Reference
 
 
@@ -52,14 +53,14 @@ class Group(Resource[GroupProperties, GroupState]):
         del refresh
         properties, found = self.properties, self.final_ensure(actual)
         if found != properties.ensure:
-            return [Difference("ensure", found, properties.ensure)]
+            return [presence(found, properties.ensure)]
         if found == "absent":
             return ()
         differences = []
         if properties.gid not in (None, actual.gid):
-            differences.append(Difference("gid", str(actual.gid), str(properties.gid)))
+            differences.append(changed("gid", str(actual.gid), str(properties.gid)))
         if {*(wanted := self._wanted_members(actual))} != {*actual.members}:
-            differences.append(Difference("members", _listed(actual.members), _listed(wanted)))
+            differences.append(changed("members", _listed(actual.members), _listed(wanted)))
         return differences
 
     def change(self, differences: Sequence[Difference], actual: GroupState) -> None:
@@ -88,7 +89,7 @@ class Group(Resource[GroupProperties, GroupState]):
         for difference in differences:
             # 4. Id
             if difference.property == "gid":
-                tools.run(self.context, "groupmod", "-g", difference.wanted, "--", name)
+                tools.run(self.context, "groupmod", "-g", str(properties.gid), "--", name)
                 self._note_gid(actual)
             # 5. Members
             elif difference.property == "members":
@@ -114,7 +115,7 @@ class Group(Resource[GroupProperties, GroupState]):
             if difference.property == "gid":
                 expect("group", properties.name, properties.gid)
                 self._note_gid(actual)
-                words.append(f"changed gid from {difference.actual} to {difference.wanted}")
+                words.append(f"changed gid from {actual.gid} to {properties.gid}")
             else:
                 words += self._member_words(actual)
         return f"Would have {'; '.join(words)}"

@@ -25,12 +25,14 @@ from puller.resources.accounts.user_state import (
     default_home,
     differences_of,
     home_of,
+    is_missing_home,
     look_at,
     manages_home,
 )
-from puller.resources.base import Declared, Difference, PropertyError, Resource
+from puller.resources.base import Declared, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.system.protocol import UNKNOWN_ID
+from puller.values.difference import Difference
 from puller.values.reference import Reference
 
 _SKELETON = "/etc/skel"
@@ -88,13 +90,13 @@ class Account(Resource[UserProperties, UserState]):
 
     def _words(self, differences: Sequence[Difference], actual: UserState) -> Iterator[str]:
         values = [one for one in differences if one.property not in _WORDS or one.property == "home"]
-        values = [one for one in values if one.actual != "missing" and one.property != "authorized_keys"]
+        values = [one for one in values if one.property != "authorized_keys" and not is_missing_home(one)]
         if values:
             yield "changed " + ", ".join(
-                f"{one.property} from {one.actual} to {one.wanted}" for one in values
+                f"{one.property} from {one.current or 'empty'} to {one.desired or 'empty'}" for one in values
             )
         for difference in differences:
-            if difference.property == "locked" and difference.wanted == "false":
+            if difference.property == "locked" and self.properties.locked is False:
                 yield "unlocked the user"
             elif difference.property == "authorized_keys" and actual.keys is not None:
                 yield actual.keys.done()

@@ -1,6 +1,7 @@
 """The change of a user: one tool after the other, each of which leaves something that the next run goes on from."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from puller.resources.accounts import homes, tools
 from puller.resources.accounts.databases import Known
@@ -10,11 +11,13 @@ from puller.resources.accounts.user_state import (
     UserState,
     default_home,
     differences_of,
+    is_missing_home,
     look_at,
     manages_home,
     wanted_keys,
 )
-from puller.resources.base import Context, Difference
+from puller.resources.base import Context
+from puller.values.difference import Difference
 
 _OPTIONS = {"uid": "-u", "group": "-g", "shell": "-s", "comment": "-c"}
 _DAY_OPTIONS = {"password_min_days": "-m", "password_max_days": "-M", "password_warn_days": "-W"}
@@ -54,7 +57,8 @@ class UserChange:
             self._set_password()
         # 4. Days
         if days := [one for one in self._differences if one.property in DAYS]:
-            self._run("chage", *(word for one in days for word in (_DAY_OPTIONS[one.property], one.wanted)))
+            options = ((_DAY_OPTIONS[one.property], self._days(one.property)) for one in days)
+            self._run("chage", *chain.from_iterable(options))
         # 5. Home
         user = self._actual.found
         if not self._actual.has_home and user is not None:
@@ -68,6 +72,9 @@ class UserChange:
 
     def _differs(self, name: str) -> bool:
         return any(difference.property == name for difference in self._differences)
+
+    def _days(self, name: str) -> str:
+        return str(getattr(self._properties, name))
 
     def _run(self, tool: str, *arguments: str, secret: str = "") -> None:
         """Run a tool on the user, and look at what there is now."""
@@ -109,7 +116,7 @@ class UserChange:
                 yield from (_OPTIONS[name], str(wanted))
             elif name == "groups":
                 yield from self._group_options()
-            elif name == "home" and difference.actual != "missing":
+            elif name == "home" and not is_missing_home(difference):
                 yield from ("-d", str(wanted), *(["-m"] if self._moves_home_to(str(wanted)) else []))
             elif name == "expires":
                 yield from ("-e", _day(str(wanted)))

@@ -13,9 +13,10 @@ from puller.resources.accounts.names import is_id, require_new_name
 from puller.resources.accounts.passwords import hash_of
 from puller.resources.accounts.user_properties import UserProperties
 from puller.resources.accounts.user_state import UserState, default_home, gid_of, manages_home
-from puller.resources.base import Context, Difference
+from puller.resources.base import Context
 from puller.resources.owners import group_name
 from puller.resources.paths import require_parent
+from puller.values.difference import Difference, DifferenceKind
 
 
 def refuse(
@@ -75,12 +76,13 @@ def _refuse_change(
     known: Known,
     context: Context,
 ) -> None:
-    changed = {difference.property for difference in differences if difference.actual != "missing"}
+    missing = {one.property for one in differences if one.kind is DifferenceKind.ADDED}
+    changed = {one.property for one in differences if one.kind is not DifferenceKind.ADDED}
     if "home" in changed and properties.home is not None and manages_home(properties):
         homes.require_movable(user, properties.home, known, context)
     if changed & {"uid", "home"}:
         _require_idle(user)
-    if any(difference.actual == "missing" for difference in differences):
+    if "home" in missing:
         require_parent(user.home, context)
     elif "authorized_keys" in changed and not context.system.is_directory(user.home):
         raise ResourceError(f"home {user.home} is not there, so no keys can be put into it")

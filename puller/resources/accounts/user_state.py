@@ -15,8 +15,9 @@ from puller.resources.accounts.databases import Ageing, Databases, Known, User
 from puller.resources.accounts.names import is_id
 from puller.resources.accounts.passwords import is_locked, is_met
 from puller.resources.accounts.user_properties import DAYS, UserProperties, day_of, days_of
-from puller.resources.base import Context, Difference
+from puller.resources.base import Context
 from puller.resources.owners import group_id
+from puller.values.difference import Difference, DifferenceKind, added, changed, presence, secret
 
 if TYPE_CHECKING:  # for the users whose keys are managed
     from puller.resources.accounts.authorized_keys import KeysState, Wanted
@@ -124,38 +125,43 @@ def _look_at_keys(user: User, properties: UserProperties, context: Context) -> "
 # What differs
 
 
+def is_missing_home(difference: Difference) -> bool:
+    """Return whether the home directory of a user does not exist."""
+    return difference.property == "home" and difference.kind is DifferenceKind.ADDED
+
+
 def differences_of(properties: UserProperties, actual: UserState, context: Context) -> Iterator[Difference]:
     """All that is not as wanted; raises ``ResourceError`` for a group that there is not."""
     user = actual.found
     ensure = "absent" if user is None else "present"
     if ensure != properties.ensure:
-        yield Difference("ensure", ensure, properties.ensure)
+        yield presence(ensure, properties.ensure)
     elif user is not None and ensure == "present":
         yield from _of_passwd(properties, actual, user, context)
         if actual.ageing is not None:
             yield from _of_shadow(properties, actual.ageing)
         if not actual.has_home:
-            yield Difference("home", "missing", user.home)
+            yield added("home", user.home)
         if actual.keys is not None and not actual.keys.is_right:
-            yield Difference("authorized_keys", str(actual.keys), _described_keys(properties))
+            yield changed("authorized_keys", str(actual.keys), _described_keys(properties))
 
 
 def _of_passwd(
     properties: UserProperties, actual: UserState, user: User, context: Context
 ) -> Iterator[Difference]:
     if properties.uid not in (None, user.uid):
-        yield Difference("uid", str(user.uid), str(properties.uid))
+        yield changed("uid", str(user.uid), str(properties.uid))
     known = Known(context)
     primary = known.names.groups_by_id.get(user.gid)
     name = primary.name if primary else str(user.gid)
     if properties.group is not None and not _is_primary(properties.group, user, name, context):
-        yield Difference("group", name, str(properties.group))
+        yield changed("group", name, str(properties.group))
     if properties.groups is not None:
         yield from _of_groups(properties, actual, name)
     for name in ("home", "shell", "comment"):
         wanted, found = getattr(properties, name), getattr(user, name)
         if wanted not in (None, found):
-            yield Difference(name, found or "empty", wanted or "empty")
+            yield changed(name, found, wanted)
 
 
 def _is_primary(group: str | int, user: User, name: str, context: Context) -> bool:
@@ -172,21 +178,21 @@ def _of_groups(properties: UserProperties, actual: UserState, primary: str) -> I
     if properties.membership == "minimum":
         wanted |= found
     if found != wanted:
-        yield Difference("groups", _listed(found), _listed(wanted))
+        yield changed("groups", _listed(found), _listed(wanted))
 
 
 def _of_shadow(properties: UserProperties, found: Ageing) -> Iterator[Difference]:
     field = found.password.reveal()
     if properties.password is not None and not is_met(properties.password.reveal(), field):
-        yield Difference("password", "another one", "the one that is given")
+        yield secret("password")
     if properties.locked not in (None, is_locked(field)):
-        yield Difference("locked", _truth(is_locked(field)), _truth(properties.locked))
-    if properties.expires is not None and (days := days_of(properties.expires)) != found.expires:
-        yield Difference("expires", day_of(found.expires), properties.expires if days is not None else "")
+        yield changed("locked", _truth(is_locked(field)), _truth(properties.locked))
+    if properties.expires is not None and days_of(properties.expires) != found.expires:
+        yield changed("expires", day_of(found.expires), properties.expires)
     for name in DAYS:
         wanted, now = getattr(properties, name), getattr(found, name.removeprefix("password_"))
         if wanted not in (None, now):
-            yield Difference(name, str(now), str(wanted))
+            yield changed(name, str(now), str(wanted))
 
 
 def gid_of(group: str | int, known: Known, context: Context) -> int:
@@ -204,9 +210,10 @@ def _truth(value: bool | None) -> str:
 
 
 def _listed(names: set[str] | frozenset[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    return ", ".join(sorted(names))
 
 
 def _described_keys(properties: UserProperties) -> str:
     number = len(properties.authorized_keys or ())
-    return f"{number} keys{' and no others' if properties.exclusive_keys else ''}"
+    plural = "" if number == 1 else "s"
+    return f"{number} key{plural}{' and no others' if properties.exclusive_keys else ''}"

@@ -28,9 +28,9 @@ from puller.resources.archives.receipts import (
     has_one_purpose,
     identity_of,
 )
-from puller.resources.archives.steps import ArchiveState, Steps, decide, wanted_contents, why_extract
-from puller.resources.base import Difference, PropertyError, Resource
-from puller.resources.checksums import verified
+from puller.resources.archives.steps import ArchiveState, Steps, decide, find_contents_difference
+from puller.resources.base import PropertyError, Resource
+from puller.resources.checksums import short, verified
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import (
     attribute_differences,
@@ -41,6 +41,7 @@ from puller.resources.owners import (
 )
 from puller.resources.paths import require_makeable, require_parent
 from puller.system.protocol import Attributes, require_one_name
+from puller.values.difference import ABSENT, Difference, changed, presence
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened
     from puller.resources.archives.filling import Filled, Surroundings
@@ -98,20 +99,22 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         del refresh
         steps, properties = self._steps(actual), self.properties
         if steps.remove:
-            return [Difference("ensure", actual.kind, "absent")]
+            return [presence(actual.kind, ABSENT)]
         found = []
         if steps.download and actual.is_file:
-            found.append(Difference("checksum", actual.sha256, str(properties.checksum)))
+            found.append(changed("checksum", short(actual.sha256), short(str(properties.checksum))))
         elif steps.download:
-            found.append(Difference("ensure", actual.kind, "present"))
-        if steps.repair and actual.found is not None:
+            found.append(presence(actual.kind, "present"))
+        if (steps.repair or (steps.download and actual.is_file)) and actual.found is not None:
             attributes = self._wanted_attributes(actual.found)
             found += attribute_differences(actual.found, attributes, properties.owner, properties.group)
         if steps.extract:
-            why = why_extract(properties, actual) or "of the archive before"
-            found.append(Difference("contents", why, wanted_contents(properties, actual, why)))
+            found.append(
+                find_contents_difference(properties, actual)
+                or changed("contents", "of the previous archive", properties.name)
+            )
         if steps.clean_up:
-            found.append(Difference("cleanup", "not done", "done"))
+            found.append(changed("cleanup", "not done", "done"))
         return found
 
     def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:

@@ -17,8 +17,8 @@ from puller.resources.archives.leftovers import Removable, made_at, remove
 from puller.resources.archives.properties import ArchiveProperties
 from puller.resources.archives.receipts import Filling, Members, Place, Receipts
 from puller.resources.archives.steps import ArchiveState
-from puller.resources.base import Difference
 from puller.system.safe_paths import open_safely
+from puller.values.difference import Difference, removed
 
 _MOST_NAMED = 5
 
@@ -79,7 +79,7 @@ class LeftArchive(Archive):
     def differences(self, actual: ArchiveState, *, refresh: bool = False) -> Sequence[Difference]:
         found = list(super().differences(actual, refresh=refresh))
         found += (
-            Difference("contents", str(contents), "absent")
+            removed("contents", str(contents))
             for contents in _contents_of(actual)
             if any(made.kind != "directory" for (made,) in contents.removable.values())
         )

@@ -12,7 +12,9 @@ import msgspec
 
 from puller.resources.archives.properties import ArchiveProperties
 from puller.resources.archives.receipts import Filling, Place
+from puller.resources.checksums import short
 from puller.resources.paths import PathState
+from puller.values.difference import Difference, added, changed
 
 
 class ArchiveState(PathState, frozen=True):
@@ -53,7 +55,7 @@ def decide(properties: ArchiveProperties, actual: ArchiveState, ids: Callable[[]
     """The steps from ``actual`` to what is wanted; ``ids`` gives the wanted user and group, and may raise."""
     if properties.ensure == "absent":
         return Steps(remove=actual.found is not None)
-    is_in_place = not why_extract(properties, actual)
+    is_in_place = find_contents_difference(properties, actual) is None
     download = _must_download(properties, actual, is_in_place=is_in_place)
     extract = properties.extract_parent is not None and (download or not is_in_place)
     clean_up = properties.cleanup and (actual.is_file or download or extract)
@@ -72,36 +74,29 @@ def _must_download(properties: ArchiveProperties, actual: ArchiveState, *, is_in
     return not (properties.cleanup and actual.filling is not None and is_in_place)
 
 
-def why_extract(properties: ArchiveProperties, actual: ArchiveState) -> str:
-    """Why the contents are not in place, in words; empty when they are."""
-    filling = actual.filling
-    if properties.extract_parent is None:
-        return ""
+def find_contents_difference(properties: ArchiveProperties, actual: ArchiveState) -> Difference | None:
+    """Return the difference of the contents; ``None`` if they are in place."""
+    filling, name, parent = actual.filling, properties.name, properties.extract_parent
+    if parent is None:
+        return None
     if properties.creates is not None and not actual.creates_exists:
-        return f"without {properties.creates}"
+        return changed("contents", f"without {properties.creates}", parent)
     if filling is None:
-        return _why_extract_first(properties, actual)
-    if filling.replaced_by and filling.replaced_by != properties.name:
-        return f"of {filling.replaced_by}"
+        return _first_difference(properties, actual, parent)
+    if filling.replaced_by and filling.replaced_by != name:
+        return changed("contents", filling.replaced_by, name)
     if filling.replaced_by or not filling.finished:
-        return "half extracted"
-    if (wanted := properties.checksum or actual.sha256) and filling.sha256 != wanted:
-        return f"of sha256 {filling.sha256[:12]}…"
-    return f"without {actual.missing}" if actual.missing and properties.creates is None else ""
+        return changed("contents", "half extracted", parent)
+    if (checksum := properties.checksum or actual.sha256) and filling.sha256 != checksum:
+        return changed("contents", f"sha256 {short(filling.sha256)}", f"sha256 {short(checksum)}")
+    is_missing = actual.missing and properties.creates is None
+    return changed("contents", f"without {actual.missing}", parent) if is_missing else None
 
 
-def _why_extract_first(properties: ArchiveProperties, actual: ArchiveState) -> str:
+def _first_difference(properties: ArchiveProperties, actual: ArchiveState, parent: str) -> Difference | None:
     if actual.brought_by:
-        return f"of {actual.brought_by}"
+        return changed("contents", actual.brought_by, properties.name)
     if actual.place is not None and actual.place.lost:
-        return "of an archive that is not known, as its receipt cannot be read"
-    # Put there by another hand, and creates is the sign of it.
-    return "" if properties.creates is not None else "not extracted"
-
-
-def wanted_contents(properties: ArchiveProperties, actual: ArchiveState, why: str) -> str:
-    """The wanted contents in words that fit those of ``why_extract``."""
-    wanted = properties.checksum or actual.sha256
-    if why.startswith("of sha256") and wanted:
-        return f"of sha256 {wanted[:12]}…"
-    return f"of {properties.name}" if why.startswith("of /") else f"in {properties.extract_parent}"
+        return changed("contents", "unknown, because the receipt is unreadable", properties.name)
+    # Somebody else may have extracted it. ``creates`` is the evidence.
+    return None if properties.creates is not None else added("contents", parent)

@@ -15,7 +15,7 @@ import msgspec
 
 from foundation.masking import mask_location
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource
 from puller.resources.checkouts import steps
 from puller.resources.checkouts.git import Git, is_installed
 from puller.resources.checkouts.goals import Goal, goal_here, latest
@@ -33,6 +33,7 @@ from puller.resources.owners import (
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID, Attributes
+from puller.values.difference import ABSENT, Difference, changed, people, presence
 
 _ENSURE = ("present", "latest", "absent")
 # git-check-ref-format(1); a commit is one of these, too.
@@ -118,9 +119,9 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         del refresh
         ensure = "absent" if self.properties.ensure == "absent" else "present"
         if actual.kind != ensure:
-            return [Difference("ensure", actual.kind, ensure)]
+            return [presence(actual.kind, ensure)]
         if ensure == "absent":
-            return [Difference("ensure", "taken away in part", "absent")] if actual.is_left else ()
+            return [presence("removed in part", ABSENT)] if actual.is_left else ()
         return [*self._of_owner(actual), *self._of_repository(actual)]
 
     def change(self, differences: Sequence[Difference], actual: CheckoutState) -> None:
@@ -283,14 +284,14 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
     def _of_repository(self, actual: CheckoutState) -> Iterator[Difference]:
         goal, url = actual.goal, self._remote.url
         if actual.url != url:
-            yield Difference("url", mask_location(actual.url) or "none", url)
+            yield changed("url", mask_location(actual.url), url)
         if goal.commit != actual.head or not goal.commit:
             wanted = self.properties.revision or "the remote's HEAD"
             known = f" ({goal.commit[:12]})" if goal.commit and goal.commit != wanted else ""
-            yield Difference("revision", actual.head[:12] or "no commit", f"{wanted}{known}")
+            yield changed("revision", actual.head[:12] or "no commit", f"{wanted}{known}")
         if actual.changed:
-            what = "left in part" if actual.is_cut_short else f"changed in {_listed(actual.changed)}"
-            yield Difference("content", what, "as it was checked out")
+            what = "incomplete" if actual.is_cut_short else f"changed in {_listed(actual.changed)}"
+            yield changed("content", what, "as it was checked out")
 
     def _move(self, actual: CheckoutState) -> str:
         """What noop says of a change from one commit to another."""
@@ -340,11 +341,11 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             raise ResourceError(f"git is not run as {user} where others could exchange the tree: {reason}")
 
     def _refuse_another_owner(self, differences: Sequence[Difference]) -> None:
-        other = [str(difference) for difference in differences if difference.property in ("owner", "group")]
+        other = [difference for difference in differences if difference.property in ("owner", "group")]
         if other:
             why = "what its configuration runs would run as somebody else"
             raise ResourceError(
-                f"{', '.join(other)}; a repository is not given away, because {why}: remove it first"
+                f"{people(other)}; a repository is not given away, because {why}: remove it first"
             )
 
     def _refuse_to_reveal(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, PropertyError
+from puller.resources.base import Declared, PropertyError
+from puller.resources.checksums import sha256, short
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
 from puller.resources.edits.text import Edited, Text, printable
+from puller.values.difference import ABSENT, changed, presence
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -72,7 +74,7 @@ class Block(Edit[BlockProperties]):
             begin, end = properties.markers
             index = place_for(text, properties.insert_after, properties.insert_before)
             made = text.inserted(index, [begin, *lines, end])
-            return Edited(made, Difference("ensure", "absent", "present"))
+            return Edited(made, presence(ABSENT, "present"))
         return _replaced(text, *place, lines)
 
     @classmethod
@@ -139,7 +141,7 @@ def _at(marker: str, indexes: Sequence[int]) -> str:
 
 
 def _without(text: Text, begin: int, end: int) -> Edited:
-    difference = Difference("ensure", f"present at {in_words([begin, end])}", "absent")
+    difference = presence(f"present at {in_words([begin, end])}", ABSENT)
     return Edited(text.without(range(begin, end + 1)), difference)
 
 
@@ -148,11 +150,11 @@ def _replaced(text: Text, begin: int, end: int, lines: list[str]) -> Edited | No
     if list(old) == lines:
         return None
     made = text.without(range(begin + 1, end)).inserted(begin + 1, lines)
-    return Edited(made, Difference("content", _counted(old), "another one of " + _counted(lines)))
+    return Edited(made, changed("content", *map(_checksum, (old, lines))))
 
 
-def _counted(lines: Sequence[str]) -> str:
-    return f"{len(lines)} line{'s' if len(lines) != 1 else ''}"
+def _checksum(lines: Sequence[str]) -> str:
+    return short(sha256(["\n".join(lines).encode("utf-8", "surrogateescape")]))
 
 
 def _check_marker(properties: BlockProperties) -> Iterator[PropertyError]:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from puller.errors import ChangedMeanwhile, ResourceError
-from puller.resources.base import Context, Difference, Properties, PropertyError, Resource
-from puller.resources.checksums import OTHER, SENSITIVE
+from puller.resources.base import Context, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.edits.places import Place, Texts
 from puller.resources.edits.plan import Plan
 from puller.resources.edits.text import Edited, Text, printable
 from puller.resources.paths import check_path, require_parent
 from puller.system.protocol import Attributes
+from puller.values.difference import ABSENT, Difference, presence, secret
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -132,7 +132,7 @@ class Edit(Resource[P, EditState]):
         except _Missing:
             if not _is_brought(properties.file, context):
                 raise
-            edited = Edited(place.text, Difference("ensure", "absent", properties.ensure))
+            edited = Edited(place.text, presence(ABSENT, properties.ensure))
         return EditState(place, edited)
 
     def _asked(self, place: Place) -> Edited | None:
@@ -146,7 +146,7 @@ class Edit(Resource[P, EditState]):
             return ()
         difference = actual.edited.difference
         is_shown = difference.property == "ensure" or not self.properties.sensitive
-        return [difference if is_shown else Difference(difference.property, OTHER, SENSITIVE)]
+        return [difference if is_shown else secret(difference.property)]
 
     def final_ensure(self, actual: EditState) -> str:
         if actual.edited is None:

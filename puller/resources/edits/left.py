@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from puller.resources.base import Difference
 from puller.resources.edits.block import Block, BlockProperties
 from puller.resources.edits.edit import Edit, EditState
 from puller.resources.edits.line import Line, LineProperties
@@ -21,6 +20,7 @@ from puller.resources.edits.receipts import Made, Receipts, checksum_of
 from puller.resources.edits.setting import Setting, SettingProperties
 from puller.resources.edits.text import Text
 from puller.system.real_paths import RealPaths
+from puller.values.difference import Difference
 
 
 class _Left(Edit[Any]):

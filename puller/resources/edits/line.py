@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, PropertyError
+from puller.resources.base import Declared, PropertyError
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.patterns import (
     check_one_line,
@@ -22,6 +22,7 @@ from puller.resources.edits.patterns import (
     place_for,
 )
 from puller.resources.edits.text import Edited, Text, in_short, printable
+from puller.values.difference import ABSENT, changed, presence
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -71,7 +72,7 @@ class Line(Edit[LineProperties]):
             _require_one(matches)
             return _replaced(text, {matches[0]: line})
         index = place_for(text, properties.insert_after, properties.insert_before)
-        return Edited(text.inserted(index, [line]), Difference("ensure", "absent", "present"))
+        return Edited(text.inserted(index, [line]), presence(ABSENT, "present"))
 
     @classmethod
     def finds(cls, properties: LineProperties, text: Text) -> bool:
@@ -125,7 +126,7 @@ def _found(properties: LineProperties, text: Text) -> list[int]:
 def _without(text: Text, indexes: Sequence[int]) -> Edited | None:
     if not indexes:
         return None
-    return Edited(text.without(indexes), Difference("ensure", f"present at {in_words(indexes)}", "absent"))
+    return Edited(text.without(indexes), presence(f"present at {in_words(indexes)}", ABSENT))
 
 
 def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
@@ -137,9 +138,9 @@ def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
         return None
     made = text.replaced({index: wanted[index] for index in [*others, *unended]})
     if not others:
-        return Edited(made, Difference("line", "the last one, without a newline", "with one"))
-    actual = in_short(lines[others[0]]) if len(others) == 1 else "another one"
-    return Edited(made, Difference("line", f"{actual} at {in_words(others)}", in_short(wanted[others[0]])))
+        return Edited(made, changed("line", "without a newline at its end", "with one"))
+    current = in_short(lines[others[0]]) if len(others) == 1 else in_words(others)
+    return Edited(made, changed("line", current, in_short(wanted[others[0]])))
 
 
 def _expanded(properties: LineProperties, text: Text, matches: Sequence[int]) -> Edited | None:

@@ -10,12 +10,13 @@ import msgspec
 
 from hiera.values.plain import described
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Difference, PropertyError
+from puller.resources.base import Declared, PropertyError
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
 from puller.resources.edits.formats.wanted import CONTINUATIONS
 from puller.resources.edits.text import Edited, Text, in_short, printable
+from puller.values.difference import ABSENT, Difference, changed, presence
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -187,6 +188,7 @@ def _refuse_mark(properties: SettingProperties, text: Text) -> None:
 def _difference(found: Found, properties: SettingProperties) -> Difference:
     is_present = properties.ensure == "present"
     if not is_present or not found.is_there:
-        return Difference("ensure", "absent" if is_present else "present", properties.ensure)
-    wanted, actual = in_short(properties.wanted), in_short(found.value)
-    return Difference("value", f"{actual}, and given before that" if actual == wanted else actual, wanted)
+        return presence(ABSENT if is_present else "present", properties.ensure)
+    desired, current = in_short(properties.wanted), in_short(found.value)
+    is_repeated = current == desired
+    return changed("value", f"{current} and another value before it" if is_repeated else current, desired)

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference
 from puller.values.byte_order import IS_WIDE, is_wide
+from puller.values.difference import Difference
 
 _LONGEST_SHOWN = 200  # characters
 _MARK = codecs.BOM_UTF8

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.protocol import Attributes
+from puller.values.difference import Difference, changed, presence
 
 _ENSURE = ("present", "absent")
 _KINDS = {"symbolic link": "present", "present": "file"}
@@ -65,12 +66,12 @@ class Link(Resource[LinkProperties, LinkState]):
         del refresh
         properties, found = self.properties, actual.found
         if actual.kind != properties.ensure:
-            return [Difference("ensure", actual.kind, properties.ensure)]
+            return [presence(actual.kind, properties.ensure)]
         if found is None:
             return ()
         differences = []
         if actual.target != properties.target:
-            differences.append(Difference("target", repr(actual.target), repr(properties.target)))
+            differences.append(changed("target", actual.target, properties.target))
         if properties.owner is not None or properties.group is not None:
             wanted = self._wanted_attributes(found)
             differences += attribute_differences(found, wanted, properties.owner, properties.group)

@@ -14,8 +14,8 @@ import msgspec
 
 from puller.errors import ResourceError
 from puller.resources import base
-from puller.resources.base import Difference, PropertyError, Resource
-from puller.resources.checksums import OTHER, SENSITIVE, described, sha256, verified
+from puller.resources.base import PropertyError, Resource
+from puller.resources.checksums import sha256, short, verified
 from puller.resources.claims import Claim, Use
 from puller.resources.files.content import Content, Pending, find_content
 from puller.resources.files.properties import (
@@ -35,6 +35,7 @@ from puller.resources.owners import (
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
 from puller.resources.remote import is_url
 from puller.system.protocol import Attributes, require_one_name, requires_new_file
+from puller.values.difference import Difference, changed, presence, secret, unknown
 from puller.values.file_mode import FileMode
 
 _ENSURE = ("present", "absent", "directory", "exists")
@@ -78,13 +79,15 @@ class OneFile(Resource[FileProperties, FileState]):
         del refresh
         wanted = self._wanted_kind(kind := actual.kind)
         if kind != wanted:
-            return [Difference("ensure", kind, wanted)]
+            return [presence(kind, wanted)]
         if actual.found is None:
             return ()
         found = []
         if not actual.same_content:
             found.append(self._content_difference())
-        properties, wanted_attributes = self.properties, self._wanted_attributes(actual.found)
+        properties = self.properties
+        # A change of the content drops the set-id bits.
+        wanted_attributes = self._wanted_attributes(actual.found, is_written=not actual.same_content)
         found += attribute_differences(actual.found, wanted_attributes, properties.owner, properties.group)
         return found
 
@@ -247,13 +250,11 @@ class OneFile(Resource[FileProperties, FileState]):
         if content is None:
             raise ResourceError("content differs, and none is wanted")
         if content.is_secret or self.properties.sensitive:
-            return Difference("content", OTHER, SENSITIVE)
+            return secret("content")
         if isinstance(content, Pending):
-            return Difference("content", OTHER, f"what {content.path} will hold")
-        path = self.properties.name
-        found = self.context.system.lstat(path)
-        actual = described(found.st_size if found else 0, sha256(chunks(path)))
-        return Difference("content", actual, described(content.size, sha256(content.chunks())))
+            return unknown("content", f"from {content.path}")
+        current = short(sha256(chunks(self.properties.name)))
+        return changed("content", current, short(sha256(content.chunks())))
 
     # What is asked about new content
 
@@ -360,7 +361,9 @@ class OneFile(Resource[FileProperties, FileState]):
     ) -> None:
         name, found = self.properties.name, actual.found
         if self._is_replaced(differences):
-            raise ResourceError(f"{name} is a {actual.kind}, wanted {differences[0].wanted}; create is false")
+            raise ResourceError(
+                f"{name} is a {actual.kind}, wanted {self._wanted_kind(actual.kind)}; create is false"
+            )
         if found is not None:
             self._wanted_attributes(found)  # raises for an owner or group that there is not
             self._refuse_new_file(found)

@@ -14,11 +14,12 @@ from itertools import zip_longest
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, Resource
+from puller.resources.base import Properties, Resource
 from puller.resources.owners import attribute_differences, group_name, user_name
 from puller.resources.paths import PathState, require_parent
 from puller.system.kernel_files import is_parameter
 from puller.system.protocol import Attributes
+from puller.values.difference import Difference, changed, presence
 
 _KEPT = "what was there before"
 _CAPABILITY = "security.capability"
@@ -106,14 +107,14 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         del refresh
         original = self.properties.original
         if actual.found is None or actual.kind != original.kind:
-            return [Difference("ensure", actual.kind, original.kind)]
-        found = [] if actual.same_content else [Difference("content", "another one", _KEPT)]
+            return [presence(actual.kind, original.kind)]
+        found = [] if actual.same_content else [changed("content", "", _KEPT)]
         owner, group = user_name(original.uid), group_name(original.gid)
         if original.kind == "symbolic link":  # which has no mode of its own
             wanted = Attributes(original.uid, original.gid, stat.S_IMODE(actual.found.st_mode))
             return [*found, *attribute_differences(actual.found, wanted, owner, group)]
         found += attribute_differences(actual.found, original.attributes, owner, group)
-        return found if actual.same_labels else [*found, Difference("labels", "others", _KEPT)]
+        return found if actual.same_labels else [*found, changed("labels", "", _KEPT)]
 
     def change(self, differences: Sequence[Difference], actual: RestoredState) -> None:
         """Make it what it was; raises ``ResourceError`` when a directory that is in the way is not empty.

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference
 from puller.resources.checksums import sha256
 from puller.resources.files.content import resolved
 from puller.resources.files.one_file import FileState, OneFile
@@ -21,6 +20,7 @@ from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.receipts import TREES, Receipts, own_file
 from puller.resources.tree_paths import printable
 from puller.system.protocol import require_one_name, requires_new_file
+from puller.values.difference import Difference, changed, unknown
 from puller.values.removed import ABSENT
 
 _MOST_TOLD = 1000
@@ -49,10 +49,10 @@ class Tree(OneFile):
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         itself = super().differences(actual, refresh=refresh)
         if (plan := _below(actual)) is None:
-            return [*itself, Difference("source", "not there yet", f"what {self._source} will hold")]
+            return [*itself, unknown("content", f"from {self._source}")]
         below = [difference for found in plan.differences.values() for difference in found]
         if len(below) > _MOST_TOLD:
-            more = Difference(f"and {len(below) - _MOST_TOLD} more", "different", "as it is declared")
+            more = changed("files", "", f"{len(below) - _MOST_TOLD} more")
             below = [*below[:_MOST_TOLD], more]
         return [*itself, *below]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Context, Difference
-from puller.resources.checksums import sha256
+from puller.resources.base import Context
+from puller.resources.checksums import sha256, short
 from puller.resources.owned_paths import OwnedPaths
 from puller.resources.owners import (
     attribute_differences,
@@ -24,6 +24,7 @@ from puller.resources.owners import (
 )
 from puller.resources.tree_paths import kind, parents, printable
 from puller.system.protocol import Attributes, System
+from puller.values.difference import ABSENT, Difference, changed, presence, secret
 from puller.values.file_mode import FileMode
 
 _IN_MEMORY = 1024 * 1024  # bytes; files that are larger are compared piece by piece
@@ -67,11 +68,11 @@ class Wanted:
         return self._mode.over_copy(actual, is_program=bool(source.st_mode & stat.S_IXUSR))
 
     def differences(
-        self, path: str, found: os.stat_result, source: os.stat_result | None
+        self, path: str, found: os.stat_result, source: os.stat_result | None, *, is_written: bool = False
     ) -> list[Difference]:
-        """Return the differences of the attributes."""
-        attributes = self.of(found, source)
-        return attribute_differences(found, attributes, self.owner, self.group, f" of {printable(path)}")
+        """Return the differences of the attributes. ``is_written``: the file gets new content."""
+        attributes = self.of(found, source, is_written=is_written)
+        return attribute_differences(found, attributes, self.owner, self.group, printable(path))
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ class Plan(msgspec.Struct, frozen=True):
         """Have a path removed, which is none of the source's; a directory before what it holds."""
         self.removed[path] = found
         what = "present" if stat.S_ISREG(found.st_mode) else kind(found.st_mode)
-        self.differences[path] = [Difference(printable(path), what, "absent")]
+        self.differences[path] = [presence(what, ABSENT, printable(path))]
 
     def removals(self) -> Iterator[tuple[str, os.stat_result]]:
         """The paths that are removed, contents before their directory."""
@@ -196,7 +197,8 @@ class Walk:
         if found is None or not stat.S_ISREG(found.st_mode):
             self._note(path, "absent" if found is None else kind(found.st_mode), "present")
         elif not self._is_same(path, entry, found):
-            self._note(path, *self._contents(path, entry, found))
+            attributes = self._wanted.differences(path, found, entry, is_written=True)
+            self._plan.differences[path] = [self._content_difference(path, entry, found), *attributes]
         else:
             self._compare_attributes(path, found, entry)
             return
@@ -211,13 +213,13 @@ class Walk:
             return system.read(mine) == system.read(theirs)
         return sha256(system.read_chunks(mine)) == sha256(system.read_chunks(theirs))
 
-    def _contents(self, path: str, entry: os.stat_result, found: os.stat_result) -> tuple[str, str]:
+    def _content_difference(self, path: str, entry: os.stat_result, found: os.stat_result) -> Difference:
         if self._sensitive:
-            return "another one", "the sensitive one"
-        if entry.st_size != found.st_size:
-            return f"{found.st_size} bytes", f"{entry.st_size} bytes"
+            return secret("content", printable(path))
+        if entry.st_size != found.st_size:  # a large file need not be read once more
+            return changed("content", f"{found.st_size} bytes", f"{entry.st_size} bytes", printable(path))
         digests = [sha256(self._system.read_chunks(f"{root}/{path}")) for root in (self._root, self._source)]
-        return f"sha256 {digests[0][:12]}…", f"sha256 {digests[1][:12]}…"
+        return changed("content", short(digests[0]), short(digests[1]), printable(path))
 
     def _compare_attributes(
         self, path: str, found: os.stat_result, source: os.stat_result | None = None
@@ -234,7 +236,7 @@ class Walk:
         self._plan.in_the_way[path] = f"{printable(path)} is {kind(found.st_mode)}, wanted {wanted}"
 
     def _note(self, path: str, actual: str, wanted: str) -> None:
-        self._plan.differences[path] = [Difference(printable(path), actual, wanted)]
+        self._plan.differences[path] = [presence(actual, wanted, printable(path))]
 
     # What it has not
 

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
 from puller.resources.kernel import module_files
 from puller.resources.kernel.modprobe import load, require_modprobe, unload
@@ -30,6 +31,7 @@ from puller.resources.kernel.module_files import (
 from puller.resources.owners import attribute_differences
 from puller.resources.spellings import Spellings
 from puller.system.protocol import Attributes
+from puller.values.difference import ABSENT, Difference, changed, presence
 from puller.values.file_mode import FileMode
 
 _ENSURE = ("present", "loaded", "absent", "blacklisted")
@@ -90,9 +92,9 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         # 1. Refuse
         self._refuse_to_write(differences, actual)
         # 2. Files
-        named = {difference.property for difference in differences}
+        named = {difference.path or difference.property for difference in differences}
         for file, wanted in reversed(self._wanted(actual)):
-            if named & _properties_of(file.path):
+            if file.path in named:
                 self._write(file, wanted)
         # 3. Load or unload
         if "module" in named and self.properties.ensure == "loaded":
@@ -103,9 +105,9 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: ModuleState) -> str:
         self._refuse_to_write(differences, actual)
-        named, done = {difference.property for difference in differences}, []
+        named, done = {difference.path or difference.property for difference in differences}, []
         for file, wanted in self._wanted(actual):
-            if named & _properties_of(file.path):
+            if file.path in named:
                 self.context.system.expect(file.path, "absent" if wanted is None else "file")
                 done.append(f"{'removed' if wanted is None else 'written'} {file.path}")
         if "module" in named and self.properties.ensure == "loaded":
@@ -165,20 +167,18 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         for file, wanted in self._wanted(actual):
             is_there = "absent" if file.found is None else "present"
             if (file.found is None) is not (wanted is None):
-                yield Difference(file.path, is_there, "present" if wanted is not None else "absent")
+                yield presence(is_there, "present" if wanted is not None else ABSENT, file.path)
             elif file.found is not None and wanted is not None:
                 if file.content != wanted:
-                    yield Difference(file.path, "another one", f"{wanted.decode().removeprefix(_HEADER)!r}")
-                yield from attribute_differences(
-                    file.found, _attributes(), "root", "root", f" of {file.path}"
-                )
+                    yield _content_difference(file, wanted)
+                yield from attribute_differences(file.found, _attributes(), "root", "root", file.path)
 
     def _of_kernel(self, actual: ModuleState) -> Iterator[Difference]:
         ensure = self.properties.ensure
         if ensure == "loaded" and not actual.is_loaded:
-            yield Difference("module", "not loaded", "loaded")
+            yield changed("module", "not loaded", "loaded")
         elif ensure in ("absent", "blacklisted") and actual.is_loaded:
-            yield Difference("module", "loaded", "not loaded")
+            yield changed("module", "loaded", "not loaded")
 
     # What is there
 
@@ -323,9 +323,9 @@ def _paths_of(name: str) -> tuple[str, str]:
     return f"{root}{LOADED_AT_BOOT}/{file}", f"{root}{CONFIGURED}/{file}"
 
 
-def _properties_of(path: str) -> set[str]:
-    """What the differences of a file are named by."""
-    return {path, *(f"{name} of {path}" for name in ("owner", "group", "mode"))}
+def _content_difference(file: ModuleFile, wanted: bytes) -> Difference:
+    current, desired = (short(sha256([content])) for content in (file.content, wanted))
+    return changed("content", current, desired, file.path)
 
 
 def _attributes() -> Attributes:

@@ -14,13 +14,7 @@ import msgspec
 from foundation.problems import ProblemCode
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError
-from puller.resources.base import (
-    Declared,
-    Difference,
-    Properties,
-    PropertyError,
-    Resource,
-)
+from puller.resources.base import Declared, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
@@ -30,6 +24,7 @@ from puller.resources.kernel.mount_sources import is_wanted
 from puller.resources.kernel.mount_table import Mounts, MountTable
 from puller.resources.paths import check_path
 from puller.resources.spellings import Spellings
+from puller.values.difference import Difference, added, changed, presence, removed, secret
 from puller.values.reference import Reference
 
 _ENSURE = ("mounted", "present", "unmounted", "absent")
@@ -83,19 +78,27 @@ class Mount(Resource[MountProperties, MountState]):
         del refresh
         wanted, todo, found = self._wanted, plan(self.properties.ensure, self._wanted, actual), []
         if todo.first or todo.then == ("mounted",):
-            found.append(Difference("ensure", self.final_ensure(actual), self.properties.ensure))
+            found.append(presence(self.final_ensure(actual), self.properties.ensure))
         if actual.is_other and actual.mounted is not None:
-            is_there = f"{actual.mounted.source} ({actual.mounted.type})"
-            is_to_be = f"{wanted.device} ({wanted.type})"
-            found.append(Difference("device", self._shown(is_there), self._shown(is_to_be)))
+            current = f"{actual.mounted.source} ({actual.mounted.type})"
+            found.append(self._changed("device", current, f"{wanted.device} ({wanted.type})"))
         if actual.missing and actual.mounted is not None:
-            shown = self._shown(",".join(actual.mounted.all_options))
-            found.append(Difference("options", shown, self._shown(",".join(actual.missing))))
+            found.append(
+                self._changed("options", ",".join(actual.mounted.all_options), ",".join(wanted.options))
+            )
         if todo.line:
-            now = "missing" if actual.entry is None else self._shown(str(actual.entry.fields))
-            then = self._shown(str(wanted)) if todo.line == "written" else "none"
-            found.append(Difference(f"entry in {fstab.FSTAB}", now, then))
+            current = "" if actual.entry is None else str(actual.entry.fields)
+            found.append(
+                self._changed("entry", current, str(wanted) if todo.line == "written" else "", fstab.FSTAB)
+            )
         return found
+
+    def _changed(self, name: str, current: str, desired: str, path: str = "") -> Difference:
+        if self.properties.sensitive:
+            return secret(name, path)
+        if not current:
+            return added(name, desired, path)
+        return changed(name, current, desired, path) if desired else removed(name, current, path)
 
     def change(self, differences: Sequence[Difference], actual: MountState) -> None:
         """Make it so alone; raises ``OSError``, ``ResourceError``."""

@@ -14,13 +14,7 @@ import msgspec
 from foundation.problems import ProblemCode
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError, reason
-from puller.resources.base import (
-    Declared,
-    Difference,
-    Properties,
-    PropertyError,
-    Resource,
-)
+from puller.resources.base import Declared, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import (
@@ -37,6 +31,7 @@ from puller.resources.kernel.parameters import (
 from puller.resources.kernel.sysctl_files import BootFiles, Edit, edited, parse
 from puller.resources.paths import check_path
 from puller.resources.spellings import Spellings
+from puller.values.difference import ABSENT, Difference, added, changed, presence, secret
 from puller.values.reference import Reference
 
 DEFAULT_PATH = "/etc/sysctl.d/90-puller.conf"
@@ -73,15 +68,21 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def differences(self, actual: SysctlState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
         if self.properties.ensure == "absent":
-            return [] if actual.kept is None else [Difference("ensure", "present", "absent")]
+            return [] if actual.kept is None else [presence("present", ABSENT)]
         found, wanted = [], self._wanted
         if not same_words(actual.running, wanted):
-            now = "missing" if actual.running is None else self._shown(actual.running)
-            found.append(Difference("value", now, self._shown(wanted)))
+            found.append(self._value_difference(actual.running))
         if not same_words(actual.kept, wanted):
-            now = "missing" if actual.kept is None else self._shown(actual.kept)
-            found.append(Difference(f"value in {self._file.path}", now, self._shown(wanted)))
+            found.append(self._value_difference(actual.kept, self._file.path))
         return found
+
+    def _value_difference(self, current: str | None, path: str = "") -> Difference:
+        if self.properties.sensitive:
+            return secret("value", path)
+        desired = self._shown(self._wanted)
+        if current is None:
+            return added("value", desired, path)
+        return changed("value", self._shown(current), desired, path)
 
     def change(self, differences: Sequence[Difference], actual: SysctlState) -> None:
         """Make it so alone; raises ``OSError``, ``ResourceError``."""

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import ANYTHING, Content, Difference, PropertyError, Resource
+from puller.resources.base import ANYTHING, Content, PropertyError, Resource
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
 from puller.resources.spellings import Spellings
+from puller.values.difference import Difference, changed, presence
 
 if TYPE_CHECKING:  # the package managers are imported when one is asked
     from puller.resources.packages.conflicts import Claims, DryRun
@@ -93,13 +94,13 @@ class Package(Resource[PackageProperties, PackageState]):
         if (action := self._action(actual)) is not None:
             candidate = f" ({actual.candidate})" if actual.candidate else ""
             there = f"{actual} with its configuration files" if actual.has_configuration else str(actual)
-            found.append(Difference("ensure", there, self.properties.ensure + candidate))
+            found.append(presence(there, self.properties.ensure + candidate))
         held = self.properties.held
         # What is to be removed is released first, and is then nothing that could be held.
         if held is not None and held != actual.held:
-            found.append(Difference("held", _word(actual.held), _word(held)))
+            found.append(changed("held", _word(actual.held), _word(held)))
         if action is None and actual.is_automatic:
-            found.append(Difference("installed", "only for other packages", "by request"))
+            found.append(changed("installed", "only for other packages", "by request"))
         return found if action not in REMOVALS else found[:1]
 
     def change(self, differences: Sequence[Difference], actual: PackageState) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.base import Content, Declared, Difference, PropertyError, Resource
-from puller.resources.checksums import described, sha256
+from puller.resources.base import Content, Declared, PropertyError, Resource
+from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences
 from puller.resources.packages.layouts import AptLayout, DnfLayout, Files, Layout
@@ -23,6 +23,7 @@ from puller.resources.packages.repository_properties import RepositoryProperties
 from puller.resources.packages.sources import Sources, read_source
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
+from puller.values.difference import ABSENT, Difference, changed, presence
 from puller.values.file_mode import FileMode
 from puller.values.reference import Reference
 
@@ -82,16 +83,16 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def differences(self, actual: RepositoryState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
         if not self._is_wanted:
-            return [Difference("ensure", "present", "absent")] if self._surplus(actual) else ()
+            return [presence("present", ABSENT)] if self._surplus(actual) else ()
         if not self._main(actual).found:
-            return [Difference("ensure", "absent", "present")]
+            return [presence(ABSENT, "present")]
         found = [
             one
             for path, content in self._wanted().items()
             if content is not None
             for one in _differences(path, actual.files[path], content)
         ]
-        found += [Difference(path, actual.files[path].kind, "absent") for path in self._surplus(actual)]
+        found += [presence(actual.files[path].kind, ABSENT, path) for path in self._surplus(actual)]
         if not found and self.properties.enabled:
             self._require_readable({})
         return found
@@ -347,9 +348,9 @@ def _require_ours(key: str, path: str) -> str:
 
 def _differences(path: str, seen: Seen, wanted: bytes) -> list[Difference]:
     if seen.found is None or seen.content is None:
-        return [Difference(path, seen.kind, "present")]
-    differences = attribute_differences(seen.found, _ATTRIBUTES, "root", "root", f" of {path}")
+        return [presence(seen.kind, "present", path)]
+    differences = attribute_differences(seen.found, _ATTRIBUTES, "root", "root", path)
     if seen.content != wanted:
-        found = described(len(seen.content), sha256([seen.content]))
-        differences.append(Difference(f"content of {path}", found, described(len(wanted), sha256([wanted]))))
+        digests = [short(sha256([content])) for content in (seen.content, wanted)]
+        differences.append(changed("content", digests[0], digests[1], path))
     return differences

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from puller.resources.base import Context, Difference
+from puller.resources.base import Context
 from puller.resources.owners import attribute_differences, group_id, mode_owned_by, user_id
 from puller.resources.tree_paths import printable
 from puller.system.protocol import Attributes
+from puller.values.difference import Difference
 from puller.values.file_mode import FileMode
 
 IsProgram = Callable[[str], bool | None]
@@ -79,8 +80,8 @@ class Ownership(msgspec.Struct, frozen=True):
         )
 
     def differences(
-        self, path: str, found: os.stat_result, *, is_program: bool | None
+        self, path: str, found: os.stat_result, *, is_program: bool | None, is_written: bool
     ) -> Sequence[Difference]:
-        """Return the differences of the attributes of a regular file."""
-        attributes = self.of_file(found, is_program=is_program)
-        return attribute_differences(found, attributes, self.owner, self.group, f" of {printable(path)}")
+        """Return the differences of the attributes of a regular file. ``is_written``: it gets new content."""
+        attributes = self.of_file(found, is_program=is_program, is_written=is_written)
+        return attribute_differences(found, attributes, self.owner, self.group, printable(path))

@@ -13,7 +13,7 @@ from typing import Any
 
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource
 from puller.resources.checksums import sha256
 from puller.resources.claims import Claim, Use
 from puller.resources.owned_paths import OwnedPaths, owned_below
@@ -28,6 +28,7 @@ from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, rende
 from puller.resources.tree_paths import kind
 from puller.system.protocol import Attributes, requires_new_file
 from puller.templates.engine import ENGINES, choose_engine
+from puller.values.difference import Difference, presence
 from puller.values.file_mode import FileMode
 from puller.values.removed import ABSENT
 
@@ -117,7 +118,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         found = [difference for differences in actual.differences.values() for difference in differences]
         if self.properties.ensure == "present" and not actual.exists:
             itself = actual.target.itself if actual.target else None
-            found.insert(0, Difference("target", kind(itself.st_mode) if itself else "absent", "a directory"))
+            found.insert(0, presence(kind(itself.st_mode) if itself else "absent", "a directory"))
         return found
 
     def change(self, differences: Sequence[Difference], actual: ScaffoldState) -> None:

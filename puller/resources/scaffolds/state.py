@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from puller.resources.base import Difference
-from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
+from puller.resources.checksums import sha256, short
 from puller.resources.scaffolds.ownership import IsProgram, Ownership
 from puller.resources.scaffolds.target import Target
 from puller.resources.scaffolds.tree import Tree
 from puller.resources.tree_paths import kind, printable
 from puller.system.protocol import System
-
-_ABSENT = "absent"
+from puller.values.difference import ABSENT, Difference, DifferenceKind, changed, presence, secret
 
 
 class ScaffoldState(msgspec.Struct, frozen=True):
@@ -49,7 +47,7 @@ def compare(
     changed, stable = tuple(differences), tuple(path for path in tree.files if path not in differences)
     for path, there in target.directories.items():
         if there is not None and not stat.S_ISDIR(there.st_mode):
-            differences[path] = (Difference(printable(path), kind(there.st_mode), "a directory"),)
+            differences[path] = (presence(kind(there.st_mode), "a directory", printable(path)),)
     for path, thing in target.foreign.things.items():
         differences.setdefault(path, (_unwanted(path, thing),))
     return ScaffoldState(target, differences, changed, stable, tuple(target.foreign.things))
@@ -68,7 +66,7 @@ def remaining(target: Target) -> ScaffoldState:
 
 def _unwanted(path: str, found: os.stat_result) -> Difference:
     is_file = stat.S_ISREG(found.st_mode)
-    return Difference(printable(path), "present" if is_file else kind(found.st_mode), _ABSENT)
+    return presence("present" if is_file else kind(found.st_mode), ABSENT, printable(path))
 
 
 def _of_file(
@@ -76,26 +74,26 @@ def _of_file(
 ) -> Iterator[Difference]:
     found = target.files[path]
     if found is None:
-        yield Difference(printable(path), _ABSENT, "present")
+        yield presence(ABSENT, "present", printable(path))
     elif not stat.S_ISREG(found.st_mode):
-        yield Difference(printable(path), kind(found.st_mode), "present")
+        yield presence(kind(found.st_mode), "present", printable(path))
     else:
-        if path not in target.same:
+        is_written = path not in target.same
+        if is_written:
             yield (
-                Difference(printable(path), OTHER, SENSITIVE)
+                secret("content", printable(path))
                 if tree.secret
                 else _of_content(path, target.path(path), found, tree.files[path].data, system)
             )
-        yield from ownership.differences(path, found, is_program=is_program(path))
+        yield from ownership.differences(path, found, is_program=is_program(path), is_written=is_written)
 
 
 def _of_content(path: str, place: str, found: os.stat_result, wanted: bytes, system: System) -> Difference:
     name, size = printable(path), len(wanted)
     if found.st_size != size:  # however large it is, it need not be read
-        return Difference(name, f"{found.st_size} bytes", f"{size} bytes")
-    return Difference(
-        name, described(size, sha256(system.read_chunks(place))), described(size, sha256([wanted]))
-    )
+        return changed("content", f"{found.st_size} bytes", f"{size} bytes", name)
+    digests = sha256(system.read_chunks(place)), sha256([wanted])
+    return changed("content", short(digests[0]), short(digests[1]), name)
 
 
 def diff(state: ScaffoldState, tree: Tree, system: System) -> Iterator[str]:
@@ -104,7 +102,7 @@ def diff(state: ScaffoldState, tree: Tree, system: System) -> Iterator[str]:
         return
     for path, differences in state.differences.items():
         place = target.path(path)
-        if differences[0].wanted == _ABSENT:
+        if differences[0].kind is DifferenceKind.REMOVED:
             yield f"{printable(place)}: removed\n"
         elif path in state.changed and path not in target.same:
             yield _diff_of_file(place, target.files[path], tree.files[path].data, system)

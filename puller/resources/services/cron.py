@@ -6,6 +6,7 @@
   a user that there is not) is refused, or made right.
 """
 
+import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +15,14 @@ from typing import Any
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, describe_attributes
 from puller.resources.paths import PathState, require_makeable
 from puller.resources.services.cron_schedule import Schedule
 from puller.system.protocol import Attributes
+from puller.values.difference import Difference, changed, presence, secret
 from puller.values.file_mode import FileMode
 
 DIRECTORY = "/etc/cron.d"
@@ -85,18 +88,22 @@ class Cron(Resource[CronProperties, CronState]):
         del refresh
         ensure, found = self.properties.ensure, actual.found
         if actual.kind != ensure:
-            return [Difference("ensure", actual.kind, ensure)]
+            return [presence(actual.kind, ensure)]
         if found is None:
             return ()
         differences = []
         if not actual.same_content:
-            differences.append(Difference("content", "another one", "that of this job"))
+            differences.append(self._content_difference(found))
         differences += attribute_differences(found, ATTRIBUTES, "root", "root")
         if found.st_nlink > 1:  # which cron does not read
-            differences.append(
-                Difference("file", f"one with {found.st_nlink} names (hard links)", "one with one")
-            )
+            differences.append(changed("hard links", str(found.st_nlink), "1"))
         return differences
+
+    def _content_difference(self, found: os.stat_result) -> Difference:
+        if self.properties.sensitive:
+            return secret("content")
+        contents = self.context.system.read(self._path, found), _content(self.properties)
+        return changed("content", *(short(sha256([content])) for content in contents))
 
     def change(self, differences: Sequence[Difference], actual: CronState) -> None:
         del differences

@@ -16,13 +16,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from puller.errors import ResourceError
-from puller.resources.base import (
-    Declared,
-    Difference,
-    Properties,
-    PropertyError,
-    Resource,
-)
+from puller.resources.base import Declared, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.services.managers import SYSTEM, Manager, manager_of
 from puller.resources.services.systemd import Systemd
@@ -32,6 +26,7 @@ from puller.resources.services.unit_names import unit_of
 from puller.resources.spellings import Spellings
 from puller.system import stability
 from puller.system.identity import Identity
+from puller.values.difference import Action, Difference, acting, changed
 from puller.values.reference import Reference
 
 _ENSURE = ("running", "stopped")
@@ -141,11 +136,11 @@ class Service(Resource[ServiceProperties, Unit]):
                 f"{actual.id} does not keep running: {actual.crash}{self._journal(actual, _RECENT)}"
             )
         if not (actual.is_running if ensure == "running" else actual.is_stopped):
-            found.append(Difference("ensure", actual.state, ensure))
+            found.append(changed("ensure", actual.state, ensure))
         elif refresh and ensure == "running":
-            found.append(Difference("ensure", "running since before a change", "running again", refresh=True))
+            found.append(acting("ensure", Action.RESTART, refresh=True))
         if self.properties.enable is not None and (at_boot := self._differs_at_boot(actual)):
-            found.append(Difference("enable", at_boot, self._wanted_at_boot))
+            found.append(changed("enable", at_boot, self._wanted_at_boot))
         return found
 
     def reload_differences(self, actual: Unit) -> Sequence[Difference]:
@@ -154,7 +149,7 @@ class Service(Resource[ServiceProperties, Unit]):
         found = self.differences(actual)
         if self.properties.ensure == "stopped" or not actual.is_running:
             return found
-        return [Difference(_CONFIGURATION, "read before a change", "read again", refresh=True), *found]
+        return [acting(_CONFIGURATION, Action.RELOAD, refresh=True), *found]
 
     @property
     def _wanted_at_boot(self) -> str:
@@ -232,12 +227,12 @@ class Service(Resource[ServiceProperties, Unit]):
         words = ["unmasked"] if self._is_to_be_unmasked(actual) else []
         for difference in differences:
             if difference.property == "enable":
-                words.append(difference.wanted)
+                words.append(self._wanted_at_boot)
             elif difference.refresh:
                 is_reload = difference.property == _CONFIGURATION
                 words.append("reloaded" if is_reload else "restarted via subscribe")
             else:
-                words.append("started" if difference.wanted == "running" else "stopped")
+                words.append("started" if self.properties.ensure == "running" else "stopped")
         return f"Would have {', would have '.join(words)}"
 
     def _is_to_be_unmasked(self, unit: Unit) -> bool:
@@ -294,7 +289,8 @@ class Service(Resource[ServiceProperties, Unit]):
 
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
-        wanted = {difference.wanted for difference in differences}
+        goals = (self._wanted_at_boot, self.properties.ensure)
+        wanted = {goals[difference.property != "enable"] for difference in differences}
         if _MASKED in wanted:
             self._refuse_in_the_way_of_a_mask(unit)
         if not wanted - {"stopped", _MASKED}:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from puller.manifest.declaration import Declaration
-from puller.resources.base import Difference, Properties, Resource
+from puller.resources.base import Properties, Resource
 from puller.resources.checksums import sha256
 from puller.resources.edits.edit import Edit
 from puller.resources.files.restored import Original
@@ -35,6 +35,7 @@ from puller.run.left.trial_copies import (
 from puller.run.left.trial_edits import EditRecorder
 from puller.system.kernel_files import is_parameter
 from puller.system.protocol import System
+from puller.values.difference import Difference
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of all copies of a bundle's trial together."""

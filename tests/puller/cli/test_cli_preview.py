@@ -150,7 +150,9 @@ def test_json_names_all_machines_and_changes(execute: Execute, old: Path, new: P
     changes = {change["reference"]: change for change in group["changes"]}
     assert changes["file#/etc/old"]["kind"] == "removed"
     assert changes["file#/etc/old"]["why"] == "is left as it is"
-    assert changes["file#/etc/who"]["properties"] == [{"name": "mode", "old": "0644", "new": "0600"}]
+    assert changes["file#/etc/who"]["differences"] == [
+        {"property": "mode", "current": "0644", "desired": "0600", "kind": "changed"}
+    ]
     assert changes["service#app"]["refresh"] == "restarts"
 
 
@@ -288,7 +290,7 @@ def test_a_file_of_a_tree_that_becomes_a_program_is_told_where_no_mode_decides(
     (tmp_path / "new/tree/run").chmod(0o755)
     words = ("preview", str(tmp_path / "new"), "--from", str(tmp_path / "old"), "--facts", str(fleet))
     status, output = execute(*words)
-    assert (status, "/srv/run: a program, where it is made anew" in output) == (2 * is_told, is_told), output
+    assert (status, "/srv/run executable false → true" in output) == (2 * is_told, is_told), output
 
 
 def test_data_that_fails_on_one_machine_is_told_of_that_one(execute: Execute, tmp_path: Path) -> None:
@@ -522,7 +524,7 @@ def test_tests_of_a_goss_file_that_change_are_told(execute: Execute, tmp_path: P
     sources = (str(tmp_path / "new"), "--from", str(tmp_path / "old"))
     status, said = execute("preview", *sources, "--facts", str(tmp_path / "a.json"))
     assert status == 2
-    assert "health_checks: files/goss.yaml: sha256 " in said
+    assert "health_checks: files/goss.yaml sha256 " in said
     assert "exec#after" not in said, "another question is no change of the machine"
     shutil.copytree(tmp_path / "old", tmp_path / "new", dirs_exist_ok=True)
     assert execute("preview", *sources, "--facts", str(tmp_path / "a.json"))[0] == 0

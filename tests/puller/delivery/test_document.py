@@ -15,6 +15,7 @@ from puller.delivery.chosen_facts import chosen_facts
 from puller.delivery.document import LARGEST, LARGEST_JSON, pack, unpack
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.values.difference import Difference, changed, with_diff
 
 NOISE = random.Random(3)
 
@@ -26,6 +27,10 @@ def noise(size: int) -> str:
 
 def event(name: str, state: State, **fields: Any) -> Event:
     return Event(type="file", name=name, state=state, **fields)
+
+
+def content(desired: str, diff: str = "") -> list[Difference]:
+    return with_diff([changed("content", "", desired)], diff)
 
 
 def sent(events: list[Event], *, bundles: int = 1, **fields: Any) -> SentReport:
@@ -58,7 +63,7 @@ def read(data: bytes) -> SentReport:
 def test_a_document_says_all_and_the_same_gives_the_same_bytes() -> None:
     events = [
         event("/a", State.STABLE),
-        event("/b", State.CHANGED, diff="-old\n+new\n"),
+        event("/b", State.CHANGED, differences=content("a", "-old\n+new\n")),
         event("/c", State.STABLE),
     ]
     one = sent(events, facts={"os": {"family": "Debian"}}, bundles=2)
@@ -73,18 +78,16 @@ def test_a_document_says_all_and_the_same_gives_the_same_bytes() -> None:
     assert bundle.in_order.resources == 2
     assert bundle.summary == one.report.bundles[1].summary
     assert one.report.bundles[0].events == events
-    assert json.loads(gzip.decompress(data))["format"] == 1
+    assert json.loads(gzip.decompress(data))["format"] == 2
 
 
 def test_differences_of_contents_go_first() -> None:
-    events = [
-        event(f"/{n}", State.CHANGED, diff=noise(40_000), differences=[f"content {n}"]) for n in range(20)
-    ]
+    events = [event(f"/{n}", State.CHANGED, differences=content(str(n), noise(40_000))) for n in range(20)]
     found = read(pack(sent(events)))
     assert "differences of contents" in found.left_out
     assert "texts" not in found.left_out
     (bundle,) = found.report.bundles
-    assert [one.differences for one in bundle.events] == [one.differences for one in events]
+    assert [one.differences for one in bundle.events] == [content(str(n)) for n in range(20)]
     assert not any(one.diff for one in bundle.events)
 
 
@@ -98,7 +101,7 @@ def test_then_texts_are_shortened() -> None:
 
 
 def test_then_resources_go_and_those_that_failed_are_the_last() -> None:
-    events = [event(f"/{n}", State.CHANGED, differences=[noise(390)]) for n in range(3000)]
+    events = [event(f"/{n}", State.CHANGED, differences=content(noise(390))) for n in range(3000)]
     events[2500:2500] = [event("/broken", State.FAILED, errors=["it is broken"])]
     events += [event("/skipped", State.SKIPPED, unmet_requirements=["file#/broken"])]
     found = read(pack(sent(events)))

@@ -177,7 +177,7 @@ def test_a_resource_with_its_line_what_went_into_it_and_the_last_run(settled: Ho
     assert from_["data.greeting"] == ["web-1.0.0/manifest.yaml:2 (data)"]
     assert 'hiera.yaml level "role"' in from_["data['app::workers']"][0]
     assert found["last_run"]["state"] == "changed"
-    assert found["last_run"]["why"] == ["ensure is absent, wanted present"]
+    assert found["last_run"]["why"] == ["ensure absent → present"]
     assert settled.run().status == 0
     last = explain(settled, "file#conf")[1]["last_run"]
     assert (last["state"], last["why"], last["version"]) == ("stable", ["nothing differed"], "1.0.0")

@@ -16,8 +16,9 @@ from puller.errors import ManifestError, ResourceError
 from puller.manifest.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.resources import registry
-from puller.resources.base import Declared, Difference, Properties, Resource
+from puller.resources.base import Declared, Properties, Resource
 from puller.system.local import LocalSystem
+from puller.values.difference import Difference, presence
 from puller.values.reference import Reference
 
 PAGES: dict[str, list[str]] = {}
@@ -49,7 +50,7 @@ class Word(Resource[WordProperties, bool]):
         return self.properties.name in PAGES.setdefault(self.properties.page, [])
 
     def differences(self, actual: bool, *, refresh: bool = False) -> Sequence[Difference]:
-        return [] if actual else [Difference("ensure", "absent", "present")]
+        return [] if actual else [presence("absent", "present")]
 
     def change(self, differences: Sequence[Difference], actual: bool) -> None:
         self.change_together([(self, actual)])
@@ -132,7 +133,7 @@ def test_parts_of_two_types_are_changed_at_once_whatever_stands_between(apply: A
     events = apply(ONE_PAGE)
     assert WRITES == [["a", "b", "c"]]
     assert [event.state for event in events.values()] == ["changed"] * 4
-    assert events["phrase#b"].differences == ["ensure is absent, wanted present"]
+    assert [*map(str, events["phrase#b"].differences)] == ["ensure absent → present"]
 
 
 def test_the_diff_of_all_is_with_the_first_in_noop_too(apply: Apply) -> None:

@@ -17,6 +17,7 @@ from puller.reporting.in_order import complete, shorten
 from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
 from puller.reporting.retention import Retention
 from puller.state.directories import Directories
+from puller.values import difference
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 KEEP_ALL = Retention(keep=100, quiet_for=0, eventful_for=0, most=100, most_bytes=10**9)
@@ -42,7 +43,9 @@ def stable(name: str, **more: Any) -> Event:
 
 
 def changed(name: str) -> Event:
-    return Event(type="file", name=name, state=State.CHANGED, differences=["content differs"])
+    return Event(
+        type="file", name=name, state=State.CHANGED, differences=[difference.changed("content", "a", "b")]
+    )
 
 
 def lists(directories: Directories) -> set[str]:
@@ -61,7 +64,7 @@ TOLD = {
     "not reached": Event(type="file", name="/b", state=State.SKIPPED, reached=False),
     "unmet": Event(type="file", name="/b", state=State.SKIPPED, unmet_requirements=["file#/x"]),
     "would change": Event(type="file", name="/b", state=State.WOULD_CHANGE, noop=True, noop_message="x"),
-    "a difference that stays": stable("/b", differences=["owner is joe"]),
+    "a difference that stays": stable("/b", differences=[difference.changed("owner", "joe", "root")]),
 }
 
 

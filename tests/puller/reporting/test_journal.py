@@ -22,6 +22,7 @@ from puller.reporting.log import Log
 from puller.reporting.report import Event, State
 from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import Level
+from puller.values.difference import Difference, DifferenceKind
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -138,7 +139,7 @@ def test_a_problem_and_the_end_of_a_run_have_their_exit_status(journald: Journal
 HOSTILE = "x\nPULLER_STATE=stable\nMESSAGE_ID=0\n\nPRIORITY=7\n"
 
 
-@pytest.mark.parametrize("field", ["name", "errors", "diff"])
+@pytest.mark.parametrize("field", ["name", "errors", "differences"])
 def test_nothing_in_a_value_makes_a_field(journald: Journald, field: str) -> None:
     event = msgspec_replaced(failed(), field, HOSTILE)
     journald.log().event(event, HOSTILE)
@@ -150,7 +151,11 @@ def test_nothing_in_a_value_makes_a_field(journald: Journald, field: str) -> Non
 
 
 def msgspec_replaced(event: Event, field: str, value: str) -> Event:
-    setattr(event, field, [value] if field == "errors" else value)
+    hostile = {
+        "errors": [value],
+        "differences": [Difference("content", "", value, DifferenceKind.CHANGED, diff=value)],
+    }
+    setattr(event, field, hostile.get(field, value))
     return event
 
 
@@ -169,7 +174,8 @@ def test_names_that_are_no_text_and_control_characters_are_written_out(journald:
 
 def test_an_entry_that_no_datagram_holds_comes_as_a_sealed_file(journald: Journald) -> None:
     diff = "".join(f"+line {number}\n" for number in range(100_000))
-    journald.log().event(failed(diff=diff))
+    difference = Difference("content", "", "", DifferenceKind.CHANGED, diff=diff)
+    journald.log().event(failed(differences=[difference]))
     (entry,) = journald.entries()
     assert entry["MESSAGE"].endswith("+line 99999")
     assert entry["PULLER_STATE"] == "failed"
@@ -246,5 +252,6 @@ def test_the_page_has_every_message_id_and_every_field() -> None:
     named = re.findall(r"^\| `((?:PULLER_|MESSAGE_)\w+)` \| (?!kind)", PAGE.read_text(), re.MULTILINE)
     assert named == [*NAMES.values()]
     asked = re.findall(r"^    journalctl (\w+)=(\S*)", PAGE.read_text(), re.MULTILINE)
-    assert {name for name, _ in asked} == {*NAMES.values()} - {"MESSAGE_ID"}
+    searched = {*NAMES.values()} - {"MESSAGE_ID", "PULLER_DIFFERENCES"}  # nobody searches for the JSON
+    assert {name for name, _ in asked} == searched
     assert {value for name, value in asked if name == "PULLER_STATE"} <= {*State}

@@ -8,6 +8,9 @@ import pytest
 from puller.reporting.log import Log, sentence
 from puller.reporting.report import Event, State
 from puller.reporting.sinks import Level
+from puller.values.difference import changed, presence, with_diff
+
+MISSING = [presence("absent", "present")]
 
 
 def event(state: State, **fields: Any) -> Event:
@@ -24,12 +27,13 @@ def event(state: State, **fields: Any) -> Event:
             "file#/etc/motd changed ensure=present runtime=2ms provider=posix",
         ),
         (
-            event(State.CHANGED, alias="motd", differences=["mode is 0600, wanted 0644"]),
-            'file#motd (/etc/motd) changed ensure=present runtime=2ms differences="mode is 0600, wanted 0644"',
+            event(State.CHANGED, alias="motd", differences=[changed("mode", "0600", "0644")]),
+            'file#motd (/etc/motd) changed ensure=present runtime=2ms differences="mode 0600 → 0644"',
         ),
         (
-            event(State.WOULD_CHANGE, noop_message="Would have created the file", differences=["x"]),
-            'file#/etc/motd would change ensure=present runtime=2ms noop="Would have created the file"',
+            event(State.WOULD_CHANGE, noop_message="Would have created the file", differences=MISSING),
+            'file#/etc/motd would change ensure=present runtime=2ms noop="Would have created the file" '
+            'differences="ensure absent → present"',
         ),
         (
             event(State.FAILED, errors=["mode is 0600, wanted 0644", "no such user"]),
@@ -43,7 +47,10 @@ def event(state: State, **fields: Any) -> Event:
             event(State.SKIPPED, skip_reason="control: if false is false"),
             "file#/etc/motd skipped (control: if false is false) ensure=present runtime=2ms",
         ),
-        (event(State.CHANGED, diff="-a\n+b\n"), "file#/etc/motd changed ensure=present runtime=2ms\n-a\n+b"),
+        (
+            event(State.CHANGED, differences=with_diff([changed("content", "1", "2")], "-a\n+b\n")),
+            'file#/etc/motd changed ensure=present runtime=2ms differences="content"\n-a\n+b',
+        ),
     ],
 )
 def test_the_line_of_a_resource(found: Event, line: str) -> None:

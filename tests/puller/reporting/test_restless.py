@@ -8,13 +8,14 @@ import pytest
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.restless import find_restless, sentences
 from puller.reporting.sent_report import RestlessResource
+from puller.values.difference import changed
 
 
 def run(*states: State, sha256: str = "1", **fields: Any) -> Report:
     """One in which ``file#/0``, ``file#/1``... became this."""
     own = {name: fields.pop(name) for name in ("outcome", "given_up") if name in fields}
     events = [
-        Event(type="file", name=f"/{number}", state=state, differences=["content is A, wanted B"])
+        Event(type="file", name=f"/{number}", state=state, differences=[changed("content", "A", "B")])
         for number, state in enumerate(states)
     ]
     bundle = BundleReport(
@@ -135,10 +136,19 @@ def test_a_command_that_is_declared_for_every_run_is_not_restless() -> None:
 def test_differences_are_the_last_ones_each_once_and_bounded() -> None:
     runs = [run(C) for _ in range(5)]
     for number, each in enumerate(runs):
-        each.bundles[0].events[0].differences = [f"is {number % 2}, wanted {(number + 1) % 2}", "x" * 1000]
+        each.bundles[0].events[0].differences = [
+            changed("value", str(number % 2), str((number + 1) % 2)),
+            changed("value", "x" * 1000, ""),
+        ]
     (one,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
-    assert one.differences == ["is 0, wanted 1", "x" * 200 + "…", "is 1, wanted 0"]
-    runs[-1].bundles[0].events[0].differences = [f"property {number}" for number in range(20)]
+    assert one.differences == [
+        changed("value", "0", "1"),
+        changed("value", "x" * 200 + "…", ""),
+        changed("value", "1", "0"),
+    ]
+    runs[-1].bundles[0].events[0].differences = [
+        changed(f"property {number}", "", "") for number in range(20)
+    ]
     (one,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
     assert len(one.differences) == 6
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from puller.engine.engine import Settings
@@ -18,8 +19,9 @@ from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
 from puller.resources import registry
 from puller.resources.agreeing import agree
-from puller.resources.base import Difference, Properties, Resource
+from puller.resources.base import Properties, Resource
 from puller.system.signals import StopRequests
+from puller.values.difference import Difference, changed
 from puller.values.reference import Reference
 from puller.values.refresh import Refresh, reload_of, subscriber_of
 from tests.conftest import Host, Publisher
@@ -48,16 +50,18 @@ class Daemon(Resource[DaemonProperties, None]):
         return None
 
     def differences(self, actual: None, *, refresh: bool = False) -> Sequence[Difference]:
-        return [Difference("daemon", "old", "restarted", refresh=True)] if refresh else []
+        return (
+            [msgspec.structs.replace(changed("daemon", "old", "restarted"), refresh=True)] if refresh else []
+        )
 
     def reload_differences(self, actual: None) -> Sequence[Difference]:
-        return [Difference("daemon", "old", "reloaded", refresh=True)]
+        return [msgspec.structs.replace(changed("daemon", "old", "reloaded"), refresh=True)]
 
     def change(self, differences: Sequence[Difference], actual: None) -> None:
-        LOG.append(differences[0].wanted)
+        LOG.append(differences[0].desired)
 
     def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
-        return f"Would have {differences[0].wanted}"
+        return f"Would have {differences[0].desired}"
 
     @classmethod
     def reloads(cls, properties: Properties) -> tuple[Reference, ...]:

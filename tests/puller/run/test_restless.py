@@ -70,7 +70,7 @@ def machine(settled: "Host") -> Machine:
 def test_what_another_tool_puts_back_is_restless_after_three_runs_and_told_once(machine: Machine) -> None:
     said = [machine.fought_over() for _ in range(5)]
     assert ["is restless" in output for output in said] == [False, False, True, False, False]
-    sentence = f"file#{machine.motd} is restless: changed in 3 of the last 3 runs of web: content is "
+    sentence = f"file#{machine.motd} is restless: changed in 3 of the last 3 runs of web: content: "
     assert f"WARN   {sentence}" in said[2]
 
     (one,) = machine.restless()

@@ -22,7 +22,7 @@ from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.formats import documents, github, junit, text
 from puller.authoring.lint.rules import RULES
-from puller.authoring.preview.differences import Change, Comparison, ContentChange, Kind, PropertyChange
+from puller.authoring.preview.differences import Change, Comparison, Kind
 from puller.authoring.preview.formats import document, markdown
 from puller.authoring.preview.formats import text as preview_text
 from puller.authoring.preview.groups import Group, Preview
@@ -45,6 +45,7 @@ from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.retention import Retention
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
 from puller.state.directories import Directories
+from puller.values.difference import Difference, DifferenceKind, added, changed
 from puller.values.visible import visible, visible_json
 
 CATEGORIES = ("Cc", "Cf", "Zl", "Zp")
@@ -72,7 +73,11 @@ NOW = "2026-11-20T16:00:00+00:00"
 
 def hostile_report() -> Report:
     event = Event(
-        type="file", name=HOSTILE, state=State.FAILED, errors=[HOSTILE], differences=[HOSTILE], diff=HOSTILE
+        type="file",
+        name=HOSTILE,
+        state=State.FAILED,
+        errors=[HOSTILE],
+        differences=[Difference("content", HOSTILE, HOSTILE, DifferenceKind.CHANGED, HOSTILE, HOSTILE)],
     )
     bundle = BundleReport(
         name="web", version="1.0.0", held=HOSTILE, events=[event], summary=Summary.of([event], 1)
@@ -100,8 +105,10 @@ def hostile_lint() -> Linted:
 def hostile_preview() -> Preview:
     change = Change(
         reference=f"file#{HOSTILE}", kind=Kind.CHANGED, why=HOSTILE, refresh="restarts", because=(HOSTILE,),
-        properties=(PropertyChange(HOSTILE, HOSTILE, HOSTILE), PropertyChange("b", None, HOSTILE)),
-        contents=(ContentChange(HOSTILE, Kind.CHANGED, f"-{HOSTILE}\n+{HOSTILE}"),),
+        differences=(
+            changed(HOSTILE, HOSTILE, HOSTILE), added("b", HOSTILE),
+            Difference("content", "", HOSTILE, DifferenceKind.CHANGED, HOSTILE, f"-{HOSTILE}\n+{HOSTILE}"),
+        ),
     )  # fmt: skip
     return Preview(
         total=1, groups=(Group(Comparison((change,)), (HOSTILE,)),), unchanged=(HOSTILE,), notes=(HOSTILE,)

@@ -14,6 +14,7 @@ from puller.authoring.preview.differences import Change
 from puller.authoring.preview.formats import sentences
 from puller.authoring.preview.formats.text import shown_diff
 from puller.authoring.preview.groups import Group, Preview
+from puller.values.difference import ARROW
 
 LIMIT = 60_000
 _MOST_SAID = 20
@@ -81,13 +82,11 @@ def _change(change: Change, extent: _Extent) -> Iterator[str]:
     yield f"* {_span(sentences.headline(change))}"
     if not extent.has_details:
         return
-    for one in change.properties:
-        yield f"  * {_span(sentences.property_line(one))}"
-    for content in change.contents:
-        if line := sentences.content_line(change, content):
+    for one in change.differences:
+        if line := sentences.difference_line(change, one, ARROW):
             yield f"  * {_span(line)}"
-        if content.diff:
-            yield from (f"    {line}" for line in ("", *_fenced(content.diff, extent.lines), ""))
+        if one.diff:
+            yield from (f"    {line}" for line in ("", *_fenced(one.diff, extent.lines), ""))
 
 
 def _fenced(diff: str, most: int) -> list[str]:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from bundles.first_few import first_few
-from puller.authoring.preview.differences import Change, ContentChange, Kind, PropertyChange
+from puller.authoring.preview.differences import Change, Kind
 from puller.authoring.preview.groups import Group, Preview
+from puller.values.difference import Difference, DifferenceKind, people
 from puller.values.visible import visible_line
 
 _MOST_NAMES = 3
@@ -48,22 +49,12 @@ def _because(change: Change) -> str:
     return ", ".join(map(one_line, change.because))
 
 
-def property_line(change: PropertyChange) -> str:
-    """``mode: 0644 → 0600``."""
-    name = one_line(change.name)
-    if change.old == change.new:
-        return f"{name}: {one_line(change.new or '')}"
-    if change.old is None:
-        return f"{name}: {one_line(change.new or '')}"
-    new = "(not given)" if change.new is None else one_line(change.new)
-    return f"{name}: {one_line(change.old)} → {new}"
-
-
-def content_line(change: Change, content: ContentChange) -> str:
-    """``/srv/app/conf changed``; empty where the headline of the resource says it."""
-    if (change.reference, change.kind) == (f"file#{content.path}", content.kind):
+def difference_line(change: Change, difference: Difference, arrow: str = "") -> str:
+    """Return a line such as ``mode 0644 → 0600``; empty where the headline contains it."""
+    is_presence = difference.property == "ensure" and difference.kind is not DifferenceKind.CHANGED
+    if is_presence and not difference.path and change.kind in (Kind.ADDED, Kind.REMOVED):
         return ""
-    return f"{one_line(content.path)} {content.kind}"
+    return people([difference.map_texts(one_line)], arrow=arrow)
 
 
 def unchanged_line(preview: Preview) -> str:

@@ -34,12 +34,10 @@ def _lines(preview: Preview, paint: Callable[[str], str]) -> Iterator[str]:
 
 def _change(change: Change, paint: Callable[[str], str]) -> Iterator[str]:
     yield sentences.headline(change)
-    for one in change.properties:
-        yield f"  {sentences.property_line(one)}"
-    for content in change.contents:
-        if line := sentences.content_line(change, content):
+    for one in change.differences:
+        if line := sentences.difference_line(change, one):
             yield f"  {line}"
-        yield from (f"    {paint(line)}" for line in shown_diff(content.diff))
+        yield from (f"    {paint(line)}" for line in shown_diff(one.diff))
 
 
 def shown_diff(diff: str, most: int = _MOST_LINES) -> list[str]:

@@ -8,6 +8,7 @@ from foundation.problems import Problem, ProblemCode
 from hiera.values.secrets import Secret
 from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
+from puller.values.difference import DifferenceKind, secret
 
 
 def content(text: str) -> ResolvedContent:
@@ -64,14 +65,14 @@ def test_what_is_removed_says_what_becomes_of_it(removed: dict[str, str], why: s
 
 def test_properties_are_told_with_both_values() -> None:
     (change,) = changes([file("/a", properties={"mode": "0644"})], [file("/a", properties={"mode": "0600"})])
-    (found,) = change.properties
-    assert (found.name, found.old, found.new) == ("mode", "0644", "0600")
+    (found,) = change.differences
+    assert (found.property, found.current, found.desired) == ("mode", "0644", "0600")
 
 
 def test_a_number_is_not_a_truth() -> None:
     (change,) = changes([one("x#a", properties={"n": 1})], [one("x#a", properties={"n": True})])
-    (found,) = change.properties
-    assert (found.old, found.new) == ("1", "true")
+    (found,) = change.differences
+    assert (found.current, found.desired) == ("1", "true")
 
 
 def test_files_of_a_tree_are_told_one_by_one() -> None:
@@ -82,18 +83,18 @@ def test_files_of_a_tree_are_told_one_by_one() -> None:
         "scaffold#/s", contents={"/s/a": content("A\n"), "/s/c": content("c\n"), "/s/same": content("=")}
     )
     (change,) = changes([old], [new])
-    assert {found.path: found.kind for found in change.contents} == {
-        "/s/a": Kind.CHANGED,
-        "/s/b": Kind.REMOVED,
-        "/s/c": Kind.ADDED,
+    assert {found.path: found.kind for found in change.differences} == {
+        "/s/a": DifferenceKind.CHANGED,
+        "/s/b": DifferenceKind.REMOVED,
+        "/s/c": DifferenceKind.ADDED,
     }
-    assert "-a\n+A\n" in change.contents[0].diff
+    assert "-a\n+A\n" in change.differences[0].diff
 
 
 def test_what_is_no_text_is_told_by_its_size() -> None:
     old, new = (one("file#/a", contents={"/a": ResolvedContent(n, b"%d" % n)}) for n in (1, 2))
     (change,) = changes([old], [new])
-    assert change.contents[0].diff == "/a: 1 bytes become 2 bytes, no text or too large for a diff\n"
+    assert [*map(str, change.differences)] == ["content: 1 bytes → 2 bytes"]
 
 
 def test_a_secret_has_changed_and_says_nothing_of_itself() -> None:
@@ -101,10 +102,10 @@ def test_a_secret_has_changed_and_says_nothing_of_itself() -> None:
     new = one("file#/a", contents={"/a": content("canary2")})
     for was, is_now in ((old, new), (new, old)):
         (change,) = changes([was], [is_now])
-        assert change.contents[0].diff == "/a: secret content, not shown\n"
+        assert change.differences == (secret("content"),)
     hidden = {"environment": "(sensitive)"}
     (change,) = changes([one("x#a", b"1", properties=hidden)], [one("x#a", b"2", properties=hidden)])
-    assert change.properties[0].new == "(changed, not shown)"
+    assert change.differences == (secret("environment"),)
     redacted = str(Secret("x"))
     for given in (("(sensitive)", "canary"), ({"A": redacted}, {"A": "canary"})):
         sides = [[one("x#a", properties={"environment": value})] for value in given]
@@ -260,6 +261,6 @@ def test_how_a_bundle_is_applied_is_a_change_of_the_bundle() -> None:
     new = Resolution((), {}, settings={"give_up_after": 2, "fail_on_error": True})
     (change,) = compare(old, new).changes
     assert (change.reference, change.kind) == ("the bundle", Kind.CHANGED)
-    (found,) = change.properties
-    assert (found.name, found.old, found.new) == ("fail_on_error", None, "true")
+    (found,) = change.differences
+    assert (found.property, found.desired, found.kind) == ("fail_on_error", "true", DifferenceKind.ADDED)
     assert compare(new, new).changes == ()

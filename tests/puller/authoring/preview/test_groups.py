@@ -33,7 +33,7 @@ def test_lines_around_a_change_may_name_the_machine() -> None:
     found = of("NAME\nold\n", "NAME\nnew\n", "a", "b")
     (group,) = found.groups
     assert group.machines == ("a", "b")
-    assert " a\n-old\n+new\n" in group.changes[0].contents[0].diff
+    assert " a\n-old\n+new\n" in group.changes[0].differences[-1].diff
 
 
 def test_lines_that_change_and_name_the_machine_are_groups_of_their_own() -> None:

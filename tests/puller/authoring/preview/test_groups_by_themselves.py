@@ -71,10 +71,13 @@ def told(found: Preview) -> dict[str, list[Any]]:
 def plain(comparison: Comparison) -> list[Any]:
     return [
         (
-            msgspec.structs.replace(change, contents=()),
+            msgspec.structs.replace(change, differences=()),
             [
-                (one.path, one.kind, [line for line in one.diff.splitlines() if line[:1] in "+-"])
-                for one in change.contents
+                (
+                    msgspec.structs.replace(one, diff=""),
+                    [line for line in one.diff.splitlines() if line[:1] in "+-"],
+                )
+                for one in change.differences
             ],
         )
         for change in comparison.changes

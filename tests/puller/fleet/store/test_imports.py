@@ -295,8 +295,8 @@ def test_what_is_read_together_is_of_one_moment(
 
 def test_a_store_of_a_newer_format_is_refused(store: Store, location: str) -> None:
     with store.writing() as connection:
-        store.set(connection, "format", "2")
-    with pytest.raises(SourceError, match="is a store of format 2, and this version of Puller knows 1"):
+        store.set(connection, "format", "3")
+    with pytest.raises(SourceError, match="is a store of format 3, and this version of Puller knows 2"):
         Store.open(location, make=True)
 
 

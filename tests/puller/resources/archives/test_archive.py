@@ -251,9 +251,7 @@ def test_a_failed_extraction_is_not_taken_for_a_finished_one(
         apply(make(Archive, place.extracting()))
     assert not (place.parent / "README").exists(), "nothing is in place when not all can be"
     place.parent.joinpath("bin").unlink()
-    assert apply(make(Archive, place.extracting())) == [
-        f"contents is half extracted, wanted in {place.parent}"
-    ]
+    assert apply(make(Archive, place.extracting())) == [f"contents half extracted → {place.parent}"]
     assert place.app.read_text() == CONTENTS["bin/app"]
     assert server.asked == ["/app.tar.gz"], "the archive was right, and is not fetched again"
 
@@ -300,7 +298,7 @@ def test_contents_that_were_removed_come_back(make: Make, place: Place, server: 
     apply(make(Archive, place.extracting()))
     (place.parent / "README").unlink()
     assert apply(make(Archive, place.extracting())) == [
-        f"contents is without {place.parent}/README, wanted in {place.parent}"
+        f"contents without {place.parent}/README → {place.parent}"
     ]
 
 
@@ -309,9 +307,7 @@ def test_contents_go_to_another_directory_when_the_manifest_says_so(
 ) -> None:
     apply(make(Archive, place.extracting()))
     other = str(tmp_path / "srv")
-    assert apply(make(Archive, place.properties(extract_parent=other))) == [
-        f"contents is not extracted, wanted in {other}"
-    ]
+    assert apply(make(Archive, place.properties(extract_parent=other))) == [f"contents: {other}"]
     assert (tmp_path / "srv/README").exists()
 
 
@@ -356,7 +352,7 @@ def test_an_owner_is_repaired_without_a_download(
     server.requests.clear()
     properties = place.extracting(**known)
     assert predict(make(Archive, properties, noop=True)) == "Would have updated attributes"
-    assert apply(make(Archive, properties)) == ["owner is 12345, wanted root", "group is 12345, wanted root"]
+    assert apply(make(Archive, properties)) == ["owner 12345 → root", "group 12345 → root"]
     assert (place.archive.stat().st_uid, place.archive.stat().st_gid) == (0, 0)
     assert server.asked == []
 
@@ -377,9 +373,9 @@ def test_a_new_checksum_brings_the_new_archive_and_its_contents(
     apply(make(Archive, place.extracting(checksum=digest, **common)))
     server.files["/app.tar.gz"] = GOOD
     assert apply(make(Archive, place.extracting(checksum=SHA256, **common))) == [
-        "ensure is absent, wanted present",
-        f"contents is of sha256 {digest[:12]}…, wanted of sha256 {SHA256[:12]}…",
-        "cleanup is not done, wanted done",
+        "ensure absent → present",
+        f"contents sha256 {digest[:8]} → sha256 {SHA256[:8]}",
+        "cleanup not done → done",
     ]
     assert place.app.read_text() == CONTENTS["bin/app"]
 
@@ -400,7 +396,7 @@ def test_an_archive_that_was_changed_is_noticed_though_its_size_and_time_are_the
     before = place.archive.stat()
     place.archive.write_bytes(bytes(len(GOOD)))
     os.utime(place.archive, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert "checksum is " in apply(make(Archive, place.extracting(checksum=SHA256)))[0]
+    assert apply(make(Archive, place.extracting(checksum=SHA256)))[0].startswith("checksum ")
 
 
 @pytest.mark.parametrize("content", [b"", b"{garbage", b'{"format": 2}', b"[]"])
@@ -411,24 +407,22 @@ def test_a_receipt_that_is_not_understood_is_set_aside_and_stops_nothing(
         apply(make(Archive, place.extracting(**more)))
         for receipt in (*state.glob("*.place.json"), *state.glob("%*tar.gz.json")):
             receipt.write_bytes(content)
-        why = "of an archive that is not known, as its receipt cannot be read"
-        assert apply(make(Archive, place.extracting(**more))) == [
-            f"contents is {why}, wanted in {place.parent}"
-        ]
+        why = "'unknown, because the receipt is unreadable'"
+        assert apply(make(Archive, place.extracting(**more))) == [f"contents {why} → {place.archive}"]
     assert {path.name.rpartition(".")[2] for path in state.iterdir()} >= {"json", "unreadable"}
 
 
 def test_a_link_in_its_place_is_replaced_and_not_followed(make: Make, place: Place, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     place.archive.symlink_to(tmp_path / "precious")
-    assert apply(make(Archive, place.properties())) == ["ensure is symbolic link, wanted present"]
+    assert apply(make(Archive, place.properties())) == ["ensure symbolic link → present"]
     assert not place.archive.is_symlink()
     assert (tmp_path / "precious").read_text() == "precious"
 
 
 def test_a_fifo_in_its_place_hangs_nobody(make: Make, place: Place) -> None:
     os.mkfifo(place.archive)
-    assert apply(make(Archive, place.properties(checksum=SHA256))) == ["ensure is fifo, wanted present"]
+    assert apply(make(Archive, place.properties(checksum=SHA256))) == ["ensure fifo → present"]
 
 
 @pytest.mark.parametrize("ensure", ["present", "absent"])
@@ -583,4 +577,4 @@ def test_absent_needs_the_name_alone(make: Make, place: Place) -> None:
     """The reference wants a URL and an owner of what is to go away."""
     place.archive.write_bytes(GOOD)
     resource = make(Archive, {"name": str(place.archive), "ensure": "absent"})
-    assert apply(resource) == ["ensure is present, wanted absent"]
+    assert apply(resource) == ["ensure present → absent"]

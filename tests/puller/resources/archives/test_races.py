@@ -120,7 +120,7 @@ def test_what_is_renamed_into_the_place_of_a_fetched_archive_is_not_extracted_an
     meanwhile(resource, lambda: swap(archive), monkeypatch)
     apply(resource)
     assert app.read_text().startswith("good")
-    assert apply(declared())[0].startswith("checksum is "), "the next run sees that it is another file"
+    assert apply(declared())[0].startswith("checksum "), "the next run sees that it is another file"
     assert apply(declared()) == []
     assert archive.read_bytes() == GOOD
 
@@ -134,7 +134,7 @@ def test_what_the_owner_writes_into_a_fetched_archive_is_not_extracted_and_not_b
     with pytest.raises(ChangedMeanwhile, match=f"{archive}: sha256 is .*, wanted {CHECKSUM}: it was changed"):
         apply(resource)
     assert not app.exists()
-    assert apply(declared(owner="nobody"))[0].startswith("checksum is ")
+    assert apply(declared(owner="nobody"))[0].startswith("checksum ")
     assert app.read_text().startswith("good")
     assert apply(declared(owner="nobody")) == []
 
@@ -206,7 +206,7 @@ def test_an_archive_behind_a_link_is_not_read(
 ) -> None:
     (tmp_path / "secret.tar").write_bytes(GOOD)
     archive.symlink_to(tmp_path / "secret.tar")
-    assert apply(declared())[0] == "ensure is symbolic link, wanted present"
+    assert apply(declared())[0] == "ensure symbolic link → present"
     assert not archive.is_symlink()
 
 

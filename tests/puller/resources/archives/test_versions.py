@@ -186,9 +186,9 @@ def test_it_says_what_the_directory_holds_and_what_it_would_do(app: App) -> None
         "Would have cleaned up"
     )
     assert app.apply(new) == [
-        "ensure is absent, wanted present",
-        f"contents is of {app.directory}/cache/app-1.0.tar.gz, wanted of {app.directory}/cache/app-1.1.tar.gz",
-        "cleanup is not done, wanted done",
+        "ensure absent → present",
+        f"contents {app.directory}/cache/app-1.0.tar.gz → {app.directory}/cache/app-1.1.tar.gz",
+        "cleanup not done → done",
     ]
 
 
@@ -354,7 +354,7 @@ def test_a_directory_that_is_another_one_by_now_is_filled_again(app: App) -> Non
     app.place.unlink()
     app.place.symlink_to(green)
     (green / "bin").mkdir()
-    assert app.apply(properties) == [f"contents is not extracted, wanted in {app.place}"]
+    assert app.apply(properties) == [f"contents: {app.place}"]
     assert (green / "bin/app").read_text() == "1.0"
 
 
@@ -363,9 +363,8 @@ def test_another_directory_for_the_same_sign_is_noticed(app: App) -> None:
     app.apply(app.declare("app-1.0", **SIGN))
     above = app.declare("app-2", **SIGN, extract_parent=str(app.directory))
     assert app.apply(above) == [
-        "ensure is absent, wanted present",
-        f"contents is of {app.directory}/cache/app-1.0.tar.gz in {app.place}, "
-        f"wanted of {app.directory}/cache/app-2.tar.gz",
+        "ensure absent → present",
+        f"contents {app.directory}/cache/app-1.0.tar.gz in {app.place} → {app.directory}/cache/app-2.tar.gz",
     ]
     assert app.contents["bin/app"] == "2"
     assert app.apply(above) == []

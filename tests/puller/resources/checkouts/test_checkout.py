@@ -25,7 +25,7 @@ def test_nothing_becomes_a_clone_at_its_revision(place: Place, remote: Remote) -
     assert place.started == []
     place.path.mkdir()
     assert place.predict(url=remote.url, revision="v1") == said
-    assert place.apply(url=remote.url, revision="v1") == ["ensure is absent, wanted present"]
+    assert place.apply(url=remote.url, revision="v1") == ["ensure absent → present"]
     assert place.started == ["clone", "checkout"]
     assert place.text == "one"
     assert place.git("branch", "--show-current") == ""
@@ -132,7 +132,7 @@ def test_another_url_is_set_and_asked(place: Place, remote: Remote, tmp_path: Pa
     moved = tmp_path / "moved.git"
     remote.bare.rename(moved)
     assert place.predict(url=str(moved), revision="v1") == "Would have changed the url"
-    assert place.apply(url=str(moved), revision="v1") == [f"url is {remote.url}, wanted {moved}"]
+    assert place.apply(url=str(moved), revision="v1") == [f"url {remote.url} → {moved}"]
     assert place.started == ["status", "remote"]
     assert place.git("remote", "get-url", "origin") == str(moved)
     assert place.apply(url=str(moved), revision="v1") == []
@@ -346,9 +346,7 @@ def test_git_runs_as_the_owner_and_all_is_theirs(place: Place, open_to_all: Path
     assert place.apply(url=theirs.url) == [], "unmanaged, it stays whose it is"
     assert {command.identity and command.identity.uid for command in place.commands} == {NOBODY}
     for act in (place.predict, place.apply):
-        with pytest.raises(
-            ResourceError, match="owner is nobody, wanted root; a repository is not given away"
-        ):
+        with pytest.raises(ResourceError, match="owner nobody → root; a repository is not given away"):
             act(url=theirs.url, owner="root")
     place.apply(ensure="absent")
     assert os.listdir(open_to_all) == ["remote"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from puller.errors import ManifestError
+from puller.values.difference import lines
 
 Apply = Callable[..., Any]
 
@@ -188,15 +189,15 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
         "line#gone": {"ensure": "absent", "match": "^[ab]"},
     }
     said = [
-        apply({name: {"path": str(path), **edit}}, noop=True)[name].differences
+        lines(apply({name: {"path": str(path), **edit}}, noop=True)[name].differences)
         for name, edit in edits.items()
     ]
     assert said == [
-        ["ensure is absent, wanted present"],
-        ["line is 'a' at line 1, wanted 'A'"],
-        ["line is another one at lines 2 and 3, wanted 'b=2'"],
-        ["line is the last one, without a newline, wanted with one"],
-        ["ensure is present at lines 1, 2 and 3, wanted absent"],
+        ["ensure absent → present"],
+        ["line 'a' → 'A'"],
+        ["line lines 2 and 3 → 'b=2'"],
+        ["line without a newline at its end → with one"],
+        ["ensure 'present at lines 1, 2 and 3' → absent"],
     ]
 
 

@@ -189,7 +189,7 @@ def test_an_edit_that_would_differ_again_is_not_written(apply: Apply, path: Path
     for noop in (True, False, False):
         events = apply({"line#growing": growing, "line#b": line(path, "b")}, noop=noop)
         assert events["line#growing"].errors == [
-            f"{path}: line is 'a' at line 1, wanted 'a!', and after the change it would differ again"
+            f"{path}: line 'a' → 'a!', and after the change it would differ again"
         ]
     assert path.read_text() == "a\nb\n"
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from puller.errors import ManifestError
+from puller.values.difference import lines
 
 Apply = Callable[..., Any]
 
@@ -81,16 +82,16 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
         "setting#secret": {**INI, "key": "l", "sensitive": True},
     }
     said = [
-        apply({name: {"path": str(path), **edit}}, noop=True)[name].differences
+        lines(apply({name: {"path": str(path), **edit}}, noop=True)[name].differences)
         for name, edit in edits.items()
     ]
     assert said == [
-        ["value is 'v', and given before that, wanted 'v'"],
-        ["value is 'x', wanted 'v'"],
-        ["ensure is absent, wanted present"],
-        ["ensure is present, wanted absent"],
-        [f"value is 'x', wanted '{'v' * 199}…"],
-        ["value is another one, wanted the sensitive one"],
+        ["value 'v' and another value before it → 'v'"],
+        ["value 'x' → 'v'"],
+        ["ensure absent → present"],
+        ["ensure present → absent"],
+        [f"value 'x' → '{'v' * 199}…"],
+        ["value (sensitive)"],
     ]
 
 

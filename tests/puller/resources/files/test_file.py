@@ -210,7 +210,7 @@ def test_a_mode_converges_however_it_is_spelled(
 ) -> None:
     """The reference compares modes as text, so that ``644`` never converges."""
     properties = {**ours, "name": str(tmp_path / "x"), "content": "a", "mode": mode}
-    assert converge(make(File, properties)) == ["ensure is absent, wanted present"]
+    assert converge(make(File, properties)) == ["ensure absent → present"]
     assert converge(make(File, properties)) == []
 
 
@@ -219,9 +219,7 @@ def test_a_mask_keeps_the_digits_that_it_leaves_open(
 ) -> None:
     (tmp_path / "x").write_text("a")
     (tmp_path / "x").chmod(0o654)
-    assert converge(make(File, {**ours, "name": str(tmp_path / "x"), "mode": "7x0"})) == [
-        "mode is 0654, wanted 0750"
-    ]
+    assert converge(make(File, {**ours, "name": str(tmp_path / "x"), "mode": "7x0"})) == ["mode 0654 → 0750"]
 
 
 def test_a_directory_gets_search_permission_where_it_gets_read(
@@ -298,9 +296,9 @@ def test_owner_and_group_are_set_and_mode_survives_it(make: Make, converge: Conv
     (tmp_path / "x").write_text("a")
     properties = {"name": str(tmp_path / "x"), "owner": "nobody", "group": "1", "mode": "0750"}
     assert converge(make(File, properties)) == [
-        "owner is root, wanted nobody",
-        "group is root, wanted 1",
-        "mode is 0644, wanted 0750",
+        "owner root → nobody",
+        "group root → 1",
+        "mode 0644 → 0750",
     ]
 
 
@@ -326,7 +324,7 @@ def test_a_source_is_copied_and_compared(
     converge(make(File, properties))
     assert (tmp_path / "x").read_bytes() == (tmp_path / "source").read_bytes()
     (tmp_path / "source").write_bytes(b"\0\xfe" * 3_000_000)
-    assert converge(make(File, properties))[0].startswith("content is sha256 ")
+    assert converge(make(File, properties))[0].startswith("content: ")
 
 
 def test_a_source_that_is_missing_is_named(make: Make, ours: dict[str, str], tmp_path: Path) -> None:
@@ -486,7 +484,7 @@ def test_properties_that_make_no_sense_are_refused_at_load(
 def test_absent_needs_no_attributes(make: Make, converge: Converge, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("a")
     assert converge(make(File, {"name": str(tmp_path / "x"), "ensure": "absent"})) == [
-        "ensure is present, wanted absent"
+        "ensure present → absent"
     ]
 
 

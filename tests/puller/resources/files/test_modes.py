@@ -175,7 +175,7 @@ def test_attributes_of_what_is_there_are_set_and_nothing_is_made(
         return
     kind = stat.S_IFMT(path.lstat().st_mode)
     assert noop.noop_message(predicted, found) == "Would have updated attributes"
-    assert converge(make(File, wanted)) == ["mode is 4777, wanted 0700"]
+    assert converge(make(File, wanted)) == ["mode 4777 → 0700"]
     assert stat.S_IFMT(path.lstat().st_mode) == kind
     assert converge(make(File, wanted)) == []
 

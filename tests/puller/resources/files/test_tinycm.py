@@ -44,7 +44,7 @@ def test_exists_writes_the_contents_once(
     converge(make(File, properties))
     (tmp_path / "x").write_text("edited by hand\n")
     (tmp_path / "x").chmod(0o600)
-    assert converge(make(File, properties)) == ["mode is 0600, wanted 0644"]
+    assert converge(make(File, properties)) == ["mode 0600 → 0644"]
     assert (tmp_path / "x").read_text() == "edited by hand\n"
 
 

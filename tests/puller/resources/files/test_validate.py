@@ -118,7 +118,7 @@ def test_nothing_is_asked_about_content_that_stays(wanted: Make, converge: Conve
     file.write_text("new\n")
     assert converge(wanted("false {}")) == []
     file.chmod(0o600)
-    assert converge(wanted("false {}")) == ["mode is 0600, wanted 0644"]
+    assert converge(wanted("false {}")) == ["mode 0600 → 0644"]
 
 
 def test_a_file_that_is_only_made_is_asked_about_once(wanted: Make, converge: Converge, file: Path) -> None:

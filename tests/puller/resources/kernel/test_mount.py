@@ -397,9 +397,9 @@ def test_what_the_system_needs_is_remounted(machine: Machine) -> None:
     machine.mountinfo.write_text(f"{simulator.FIRST}30 27 0:30 / /proc rw - proc proc rw\n")
     entry = "mount: {name: /proc, device: proc, type: proc, options: [defaults, hidepid=2]}"
     [event] = machine.apply(entry).values()
-    assert event.differences == [
-        "options is rw, wanted hidepid=2",
-        f"entry in {machine.fstab} is proc /proc proc defaults 0 0, wanted proc /proc proc defaults,hidepid=2 0 0",
+    assert [*map(str, event.differences)] == [
+        "options rw → defaults,hidepid=2",
+        f"{machine.fstab} entry proc /proc proc defaults 0 0 → proc /proc proc defaults,hidepid=2 0 0",
     ]
     assert machine.ran == ["remount proc", "fstab", "daemon-reload"]
     machine.apply(entry)

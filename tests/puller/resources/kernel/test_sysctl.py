@@ -197,7 +197,7 @@ def test_a_value_that_the_kernel_rounds_is_a_failure_that_names_both(machine: Ma
 
 def test_an_empty_value_is_one(machine: Machine) -> None:
     event = machine.apply(sysctl("kernel.modprobe", "''"))["sysctl#kernel.modprobe"]
-    assert event.differences == [f"value in {machine.conf} is missing, wanted "]
+    assert [*map(str, event.differences)] == [f"{machine.conf} value: ''"]
     assert machine.apply(sysctl("kernel.modprobe", "''"))["sysctl#kernel.modprobe"].state == "stable"
 
 

@@ -119,14 +119,14 @@ def test_noop_predicts_what_the_run_does_and_the_second_run_changes_nothing(
 def test_differences_name_both_versions(package: MakePackage) -> None:
     resource = package(a_debian("1.0-1"), ensure="latest")
     (difference,) = resource.differences(resource.look())
-    assert str(difference) == "ensure is 1.0-1, wanted latest (2.0-1)"
+    assert str(difference) == "ensure 1.0-1 → latest (2.0-1)"
     assert resource.final_ensure(resource.look()) == "1.0-1"
 
 
 def test_a_broken_installation_is_named_as_it_is(package: MakePackage) -> None:
     resource = package(a_debian("half-configured"))
     (difference,) = resource.differences(resource.look())
-    assert str(difference) == "ensure is 1.1-1 (half-configured), wanted present"
+    assert str(difference) == "ensure 1.1-1 (half-configured) → present"
 
 
 def test_looking_never_changes(package: MakePackage) -> None:

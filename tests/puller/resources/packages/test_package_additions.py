@@ -97,7 +97,7 @@ def test_purged_leaves_no_configuration_file(
 def test_what_is_left_to_purge_is_said(package: MakePackage) -> None:
     resource = package(a_debian("1.0-1", status="config-files"), ensure="purged")
     assert list(map(str, resource.differences(resource.look()))) == [
-        "ensure is absent with its configuration files, wanted purged"
+        "ensure absent with its configuration files → purged"
     ]
 
 
@@ -717,7 +717,7 @@ def test_a_lock_is_on_all_architectures_of_a_package_and_on_no_other(
     machine.packages.append(Rpm("python3", "3.9-1"))
     machine.locks = ["python3-0:3.9-1.*"]
     machine.packages.append(Rpm("python3.11", "3.11-1"))
-    assert converge(package(machine, "python3.11", held=True)) == ["held is false, wanted true"]
+    assert converge(package(machine, "python3.11", held=True)) == ["held false → true"]
     converge(package(machine, "tool.x86_64", held=True))
     assert machine.locks == ["python3-0:3.9-1.*", "python3.11-0:3.11-1.*", "tool-0:1.0-1.*"]
     assert predict(package(machine, "tool", held=True)) == "stable"

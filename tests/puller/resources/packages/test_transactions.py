@@ -69,7 +69,7 @@ def test_packages_of_one_kind_are_installed_together_and_each_has_changed(
     events = apply(PACKAGES)
     assert installed_together(debian) == [["a", "b", "c"], ["d=1.0"], ["e"]]
     assert set(states(events).values()) == {"changed"}
-    assert events["b"].differences == ["ensure is absent, wanted present"]
+    assert [*map(str, events["b"].differences)] == ["ensure absent → present"]
     assert set(states(apply(PACKAGES)).values()) == {"stable"}
 
 

@@ -42,7 +42,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_what_it_leads_to_stays(
     bench.target.mkdir()
     (bench.target / "app.conf").symlink_to(bench.directory / to)
     before = contents(outside)
-    assert bench.apply(mode="0600").differences == ["app.conf is a symbolic link, wanted present"]
+    assert bench.apply(mode="0600").differences == ["app.conf a symbolic link → present"]
     assert bench.files() == {"app.conf": "app\n"}
     assert contents(outside) == before
 

@@ -224,7 +224,7 @@ def test_a_user_that_there_is_not_is_a_failure_also_of_a_file_in_order(
     for noop in (False, True):
         with pytest.raises(ResourceError, match="user is 'nobody-at-all', and there is no such user"):
             make(Cron, {**JOB, "user": "nobody-at-all"}, noop=noop).look()
-    assert converge(make(Cron, ABSENT)) == ["ensure is present, wanted absent"]
+    assert converge(make(Cron, ABSENT)) == ["ensure present → absent"]
 
 
 @pytest.mark.parametrize("how", ["by a resource that is predicted", "by a command"])

@@ -231,7 +231,7 @@ def test_a_name_that_systemctl_does_not_like_spoils_no_answer_but_its_own(
 def test_a_unit_that_came_after_the_question_is_found(machine: SimulatedSystemd, service: Make) -> None:
     assert apply(service("static", ensure="stopped", others=("late",))) == []
     machine.files["late.service"] = simulator.SLEEP
-    assert apply(service("late", others=("static",))) == ["ensure is stopped, wanted running"]
+    assert apply(service("late", others=("static",))) == ["ensure stopped → running"]
 
 
 def test_without_systemd_the_failure_says_so(machine: SimulatedSystemd, service: Make) -> None:
@@ -260,9 +260,7 @@ def test_systemd_reads_its_files_once_and_only_when_it_says_that_it_has_to(
 ) -> None:
     """The reference reloads before every single command: three times for a service that is in order."""
     bring_into(machine, "running and enabled")
-    assert apply(service("plain"), refresh=True) == [
-        "ensure is running since before a change, wanted running again"
-    ]
+    assert apply(service("plain"), refresh=True) == ["restarted, because of a change in an earlier run"]
     assert machine.told() == ["restart plain.service"]
     machine.files["plain.service"] = simulator.SLEEP + "# changed\n" + simulator.INSTALL
     machine.ran.clear()
@@ -372,7 +370,7 @@ def test_a_static_unit_that_got_an_install_section_is_enabled_in_the_same_run(
     """What systemd has read before still says *static*, and that counts as enabled."""
     bring_into(machine, "static and running")
     machine.files["static.service"] = simulator.SLEEP + simulator.INSTALL
-    assert apply(service("static", enable=True)) == ["enable is disabled, wanted enabled"]
+    assert apply(service("static", enable=True)) == ["enable disabled → enabled"]
     assert machine.told() == ["daemon-reload", "enable static.service"]
 
 
@@ -418,8 +416,8 @@ def test_the_template_of_an_instance_is_a_unit_file_of_it(machine: SimulatedSyst
         ("activating", "active", {}, []),
         ("reloading", "active", {}, []),
         ("deactivating", "inactive", {"ensure": "stopped"}, []),
-        ("deactivating", "inactive", {}, ["ensure is stopped, wanted running"]),
-        ("activating", "active", {"ensure": "stopped"}, ["ensure is running, wanted stopped"]),
+        ("deactivating", "inactive", {}, ["ensure stopped → running"]),
+        ("activating", "active", {"ensure": "stopped"}, ["ensure running → stopped"]),
         ("maintenance", "inactive", {"ensure": "stopped"}, []),
     ],
 )
@@ -451,7 +449,7 @@ def test_a_state_that_does_not_pass_is_not_waited_for_for_ever(
     machine.journal = ["it is slow"]
     resource = service("plain")
     assert [str(one) for one in resource.differences(resource.look())] == [
-        "ensure is activating (start), wanted running"
+        "ensure activating (start) → running"
     ]
     assert machine.pauses == 120
     machine._start = lambda unit, where: hang(unit)  # type: ignore[method-assign]  # content, and not running
@@ -487,7 +485,7 @@ def test_unit_that_waits_for_its_restart_fails(machine: SimulatedSystemd, servic
 
 def test_crash_loop_is_restarted_by_what_it_subscribes_to(machine: SimulatedSystemd, service: Make) -> None:
     crash_loop(machine)
-    assert apply(service("plain"), refresh=True) == ["ensure is activating (auto-restart), wanted running"]
+    assert apply(service("plain"), refresh=True) == ["ensure activating (auto-restart) → running"]
     assert machine.told() == ["start plain.service"]
 
 
@@ -613,7 +611,7 @@ def test_unit_of_a_socket_is_enabled_with_the_socket(machine: SimulatedSystemd, 
     machine._enable = enable  # type: ignore[method-assign]
     wanted = {"ensure": "stopped", "enable": True}
     assert predict(service("activated", noop=True, **wanted)) == "Would have enabled"
-    assert apply(service("activated", **wanted)) == ["enable is indirect without effect, wanted enabled"]
+    assert apply(service("activated", **wanted)) == ["enable indirect without effect → enabled"]
     assert apply(service("activated", **wanted)) == []
 
 
@@ -777,7 +775,7 @@ def test_what_somebody_else_has_masked_stays_masked(machine: SimulatedSystemd, s
 
 def test_a_mask_until_the_next_boot_is_none_that_stays(machine: SimulatedSystemd, service: Make) -> None:
     bring_into(machine, "masked until the next boot")
-    assert apply(service("plain", **MASKED)) == ["enable is masked-runtime, wanted masked"]
+    assert apply(service("plain", **MASKED)) == ["enable masked-runtime → masked"]
 
 
 class Killed(BaseException):
@@ -1011,8 +1009,8 @@ def test_a_service_of_a_user_is_asked_for_and_told_by_that_user(
         real = getattr(machine, name)
         monkeypatch.setattr(machine, name, noting(real, commands))
     assert apply(of_root("plain", enable=True)) == [
-        "ensure is stopped, wanted running",
-        "enable is disabled, wanted enabled",
+        "ensure stopped → running",
+        "enable disabled → enabled",
     ]
     assert apply(of_root("plain", enable=True)) == []
     systemctl = [command for command in commands if command.arguments[0] == "systemctl"]

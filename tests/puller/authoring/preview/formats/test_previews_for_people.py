@@ -3,19 +3,23 @@
 import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from puller.authoring.preview.differences import Change, Comparison, ContentChange, Kind, PropertyChange
+from puller.authoring.preview.differences import Change, Comparison, Kind
 from puller.authoring.preview.formats import markdown, text
 from puller.authoring.preview.groups import Group, Preview, StillFailing
+from puller.values.difference import changed as of_property
 
 DIFF = "--- /x (now)\n+++ /x (wanted)\n@@ -1 +1 @@\n"
 FORMS = [text.text, markdown.text]
 
 
 def changed(name: str, *diff_lines: str, **more: object) -> Change:
-    content = ContentChange(name, Kind.CHANGED, DIFF + "".join(f"+{line}\n" for line in diff_lines))
-    return Change(reference=f"file#{name}", kind=Kind.CHANGED, contents=(content,), **more)  # type: ignore[arg-type]
+    diff = DIFF + "".join(f"+{line}\n" for line in diff_lines)
+    content = msgspec.structs.replace(of_property("content", "1", "2"), diff=diff)
+    differences = (*more.pop("differences", ()), content)  # type: ignore[misc]
+    return Change(reference=f"file#{name}", kind=Kind.CHANGED, differences=differences, **more)  # type: ignore[arg-type]
 
 
 def preview(*changes: Change, **more: object) -> Preview:
@@ -26,7 +30,7 @@ def preview(*changes: Change, **more: object) -> Preview:
 @pytest.mark.parametrize("form", FORMS)
 def test_no_character_of_a_bundle_steers_a_terminal(form: Callable[[Preview], str]) -> None:
     evil = "a\x1b[31m\u202e\x9bb"
-    change = changed(evil, evil, properties=(PropertyChange("owner", evil, evil + "2"),), why=evil)
+    change = changed(evil, evil, differences=(of_property("owner", evil, evil + "2"),), why=evil)
     failing = StillFailing(Change(reference=evil, kind=Kind.FAILS, why=evil), (evil,))
     shown = form(preview(change, notes=(f"{evil}\nnote",), still_failing=(failing,), unchanged=(evil,)))
     assert all(character.isprintable() or character == "\n" for character in shown)
@@ -86,7 +90,7 @@ def test_failures_and_notes_that_are_not_listed_are_counted() -> None:
 
 @pytest.mark.parametrize("evil", ["`", "``", "a`b|c", "\n\n# out", "```\n<img>", "[x](y)", "@all", "<b>"])
 def test_what_stands_in_a_bundle_stays_in_code(evil: str) -> None:
-    change = changed("/x", evil, properties=(PropertyChange("owner", evil, evil + "2"),), why=evil)
+    change = changed("/x", evil, differences=(of_property("owner", evil, evil + "2"),), why=evil)
     shown = markdown.text(preview(change, notes=(evil,)))
     rest = re.sub(r"(?ms)^ *(`{3,})diff\n.*?^ *\1$", "", shown)
     rest = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", rest)
