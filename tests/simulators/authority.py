@@ -13,15 +13,28 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """A certificate authority for ``127.0.0.1``, and files for requests and for `ssl`."""
+    """A certificate authority for ``127.0.0.1``, and files for requests and for `ssl`.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    With an ``issuer`` it is an intermediate authority. Without ``has_key_usage`` it is like many private authorities,
+    whose certificates have only the extensions that are needed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str = "Test authority",
+        issuer: "Authority | None" = None,
+        *,
+        has_key_usage: bool = True,
+    ) -> None:
+        directory.mkdir(exist_ok=True)
+        self._directory, self._has_key_usage = directory, has_key_usage
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Test authority")])
-        self.bundle = self._write(
-            "authority.pem", self._certificate("authority", self._key, is_authority=True)
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._chain = (issuer or self)._signed(
+            self._name, "authority", self._key.public_key(), is_authority=True
         )
+        self.bundle = self._write("authority.pem", self._chain)
 
     def server(self, valid: timedelta = timedelta(days=1), demand_client: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -35,33 +48,38 @@ class Authority:
         """A certificate and its key, in one file."""
         key = ec.generate_private_key(ec.SECP256R1())
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return self._write(f"{name}.pem", pem + self._certificate(name, key, valid))
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        return self._write(
+            f"{name}.pem", pem + self._signed(subject, name, key.public_key(), valid) + self._chain
+        )
 
-    def _certificate(
+    def _signed(
         self,
+        subject: x509.Name,
         name: str,
-        key: ec.EllipticCurvePrivateKey,
+        key: ec.EllipticCurvePublicKey,
         valid: timedelta = timedelta(days=1),
         is_authority: bool = False,
     ) -> bytes:
         now = datetime.now(UTC)
-        subject = self._name if is_authority else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
-            .public_key(key.public_key())
+            .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=10))
             .not_valid_after(now + valid)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
-            .add_extension(_usage(is_authority), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
         )
+        if self._has_key_usage:
+            issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            builder = (
+                builder.add_extension(_usage(is_authority), critical=True)
+                .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+                .add_extension(issuer, critical=False)
+            )
         return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def _write(self, name: str, data: bytes) -> Path:
