@@ -82,7 +82,7 @@ class Repository:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self.index: list[str] = []
-        for pattern in ("etc/apt/sources.list.d/*", "var/lib/apt/lists/*_Packages", "var/cache/apt/*.bin"):
+        for pattern in ("etc/apt/sources.list.d/*", "var/lib/apt/lists/*_Packages*", "var/cache/apt/*.bin"):
             for path in machine.root.glob(pattern):
                 path.unlink()
         (machine.root / "etc/apt/sources.list").write_text(f"deb [trusted=yes] file:/{REPOSITORY} ./\n")
@@ -357,7 +357,7 @@ def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(
     assert "version 9.9 is not available; there is 3.0" in said.stdout
     assert "no repository that is known here offers a package misspelt" in said.stdout
     debian.run("apt-get", "purge", "-y", "tool")
-    for path in debian.root.glob("var/lib/apt/lists/*_Packages"):
+    for path in debian.root.glob("var/lib/apt/lists/*_Packages*"):  # apt may compress them
         path.unlink()
     unknown = "(changes of other packages are unknown until the run)"
     assert outcomes(apply(debian, {"tool": {}}, "--noop")) == {"tool": f"installed version present {unknown}"}

@@ -1,7 +1,8 @@
-"""Package files that a dry run keeps in memory, to simulate their installation without a file on the disk."""
+"""Package files that a dry run keeps in memory, to simulate their installation."""
 
 import contextlib
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -29,7 +30,8 @@ class KeptFiles:
 def named_files(request: Request, suffix: str) -> Iterator[Request]:
     """Yield a request with names that end with ``suffix`` for its kept files.
 
-    Package managers read an argument as a file only if it ends with ``.deb`` or ``.rpm``.
+    Package managers read an argument as a file only if it ends with ``.deb`` or ``.rpm``. apt also resolves links, so
+    the names are those of copies, which only this user can read, and which are removed at the end.
     """
     if not any(wanted.file and wanted.file.startswith(_MEMORY) for wanted in request.install):
         yield request
@@ -39,7 +41,7 @@ def named_files(request: Request, suffix: str) -> Iterator[Request]:
         def named(wanted: Wanted, number: int) -> Wanted:
             if wanted.file is None or not wanted.file.startswith(_MEMORY):
                 return wanted
-            os.symlink(wanted.file, path := f"{directory}/{number}{suffix}")
+            shutil.copyfile(wanted.file, path := f"{directory}/{number}{suffix}")
             return msgspec.structs.replace(wanted, file=path)
 
         install = tuple(named(wanted, number) for number, wanted in enumerate(request.install))
