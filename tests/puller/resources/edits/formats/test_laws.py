@@ -104,7 +104,8 @@ def test_a_line_is_set_once_and_all_others_stay(pair: tuple[Format, Setting], te
         new = set_and_prove(format_, text, setting)
         gone = remove_and_prove(format_, new, setting)
     except FormatError as error:
-        assert "backslash" in str(error)
+        # A form feed begins or ends no value that could be read back.
+        assert "backslash" in str(error) or str(setting.value).strip() != setting.value
         return
     header = f"[{setting.section}]"
     for changed_text in (new, gone):
