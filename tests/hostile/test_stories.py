@@ -237,14 +237,14 @@ class Story(RuleBasedStateMachine):
 
     def run(self, *options: str) -> Outcome:
         outcome = self.host.run(*options)
-        self.note(f"run {' '.join(options)}", outcome)
+        self.note(f"run {' '.join(options)}", outcome, is_dry="--noop" in options)
         return outcome
 
-    def note(self, event: str, outcome: Outcome) -> None:
+    def note(self, event: str, outcome: Outcome, *, is_dry: bool = False) -> None:
         self.events.append(f"{event}: {outcome.status}\n{outcome.output}")
         self.expect("Traceback" not in outcome.output, "a traceback")
         self.expect(outcome.status != 1, "an error of Puller's own")
-        self.observe()
+        self.observe(is_dry=is_dry)
 
     def kill(self, step: int) -> None:
         """Run in another process, which is killed at a change of the disk."""
@@ -284,10 +284,11 @@ class Story(RuleBasedStateMachine):
 
     # Checks
 
-    def observe(self) -> None:
-        """What holds after every command, however it ended."""
+    def observe(self, *, is_dry: bool = False) -> None:
+        """Check what holds after every command, however it ended."""
         enforced, on_trial = self.enforced()
-        for bundle, version in enforced.items():
+        # A dry run enforces nothing: what a person has changed since the last run stays as it is.
+        for bundle, version in () if is_dry else enforced.items():
             if bundle not in on_trial:
                 self.model.take_over(version)
             elif version.removed == "keep":
