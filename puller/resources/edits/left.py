@@ -7,10 +7,12 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from puller.errors import ResourceError
+from puller.resources.base import Part
 from puller.resources.edits.block import Block, BlockProperties
 from puller.resources.edits.edit import Edit, EditState
 from puller.resources.edits.line import Line, LineProperties
@@ -44,7 +46,7 @@ class _Left(Edit[Any]):
         """The properties that take it away."""
 
     def _who_wants(self, before: Text, after: Text) -> str:
-        """The first edit of the file that is content now, and would not be then."""
+        """Return the first declared edit of the file that the removal would undo, or would take the place of."""
         real = RealPaths()
         file = real.directory(self.properties.file)
         # By the canonical path: another resource may spell it differently.
@@ -53,8 +55,7 @@ class _Left(Edit[Any]):
             for part in self.context.resources()
             if issubclass(part.type, Edit)
             and real.directory(part.properties.file) == file
-            and ask(part, before) is None
-            and ask(part, after) is not None
+            and _wants(part, before, after)
         )
         return next((part.reference for part in wanting), "")
 
@@ -77,6 +78,24 @@ class _Left(Edit[Any]):
     @classmethod
     def places(cls, properties: Any) -> tuple[str, ...]:
         return ()
+
+
+def _wants(part: Part, before: Text, after: Text) -> bool:
+    """Return whether a declared edit is made by what is removed, or will change it.
+
+    In a real run, another edit of the same file may have brought it along. In a dry run, it is still to be made. A line
+    that matches a pattern takes the place of any line, and owns none of them.
+    """
+    if ask(part, before) is None:
+        return ask(part, after) is not None
+    edit = cast("type[Edit[Any]]", part.type)
+    if issubclass(edit, Line):
+        return False
+    try:
+        is_there = part.properties.ensure != "absent" and edit.finds(part.properties, before)
+        return is_there and not edit.finds(part.properties, after)
+    except ResourceError:
+        return False
 
 
 class LeftLine(_Left, Line):

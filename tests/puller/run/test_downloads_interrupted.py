@@ -82,7 +82,7 @@ def test_ctrl_c_ends_the_download_of_an_archive_at_once_and_says_how_far_it_came
     why = f"stopped by {number.name}"
     assert process.returncode == 128 + number
     finishing = f"WARN   {why}: finishing {first}; a second signal ends the commands that it runs\n"
-    assert output.startswith(finishing), output
+    assert finishing in output, output  # a slow run has announced the download before
     assert f"{first} skipped ({why}; 65.5 kB are here, and the next run goes on from there)" in output
     assert output.count("skipped") == 4, "each resource, and the summary"
     assert "failed" not in output

@@ -293,3 +293,26 @@ def test_an_edit_leaves_the_records_of_later_edits(tmp_path: Path) -> None:
     assert isinstance(changed, Edited)
     assert texts_of(changed, journal) == (first, third)
     assert other == unchanged, "the lines around an edit need not be up to date"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line_of_new"),
+    [
+        (setting("a-k", "k", "1"), setting("b-k", "k", "2"), "k = 2"),
+        (block("x", "# 1\n"), block("x", "# 2\n"), "# 2"),
+    ],
+    ids=["setting", "block"],
+)
+def test_an_edit_with_another_value_takes_the_place_of_a_leftover(
+    story: Story, old: dict[str, Any], new: dict[str, Any], line_of_new: str
+) -> None:
+    story.publish("a", old)
+    story.run()
+    story.publish("a", setting("a-first", "first", "1"))  # one write makes all edits of the file
+    story.publish("b", new)
+    story.run()
+    assert line_of_new in story.lines()
+    story.publish("a")
+    story.publish("b")
+    story.run()
+    assert story.lines() == sorted(START.splitlines())
