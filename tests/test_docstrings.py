@@ -155,3 +155,15 @@ def test_the_rules_find_what_they_are_for() -> None:
         "Other begins with 'What', wanted the noun",
         "Other.method raises without saying so",
     ]
+
+
+def test_modules_name_existing_pages() -> None:
+    """A module refers to a page of the project by its path: ``docs/facts.md``."""
+    sources = {path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    missing = {
+        f"{path.relative_to(ROOT)}: {page}"
+        for path, text in sources.items()
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b|\b[\w-]+\.md\b(?=`* section)", text)
+        if not (ROOT / page).exists()
+    }
+    assert not missing

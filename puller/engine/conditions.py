@@ -1,6 +1,6 @@
 """Whether a resource is managed at all: its ``control``, and that of the child manifests that it is in.
 
-``managed = if and not unless``; an absent ``if`` is true, an absent ``unless`` false (``resources.md`` section 2).
+``managed = if and not unless``; an absent ``if`` is true, an absent ``unless`` false (``docs/resources/common.md``).
 """
 
 from collections.abc import Iterable

@@ -78,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True):
 class Engine:
     """Applies one catalog, once.
 
-    The attention to one resource (``resources.md`` sections 2 and 10):
+    The attention to one resource (``docs/resources/common.md``):
 
     1. What cannot be resolved here, is not managed, or has unmet requirements gets its event at once.
     2. A provider is chosen. A change of what it subscribes to, in this run or in one that was cut short, makes its

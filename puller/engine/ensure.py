@@ -41,7 +41,7 @@ def ensure(
 
     1. Its references are taken out: they are to events, and no manifest has them.
     2. It is loaded as a manifest of one resource, in the current directory.
-    3. Its references become events of the session: of each the latest (``reference-behaviour.md`` sections 6.2, 6.3).
+    3. Its references become events of the session: of each the latest (``docs/shell.md``).
     4. It is applied, as a resource of a manifest is.
     5. Its events are recorded in the session.
 

@@ -2,7 +2,7 @@
 
 * Resources go by their index in the catalog. The indexes after its last one are events of other processes.
 * A requirement is met unless the resource failed, was not reached, or has unmet requirements itself; one that
-  ``control`` left out counts as met (``resources.md`` section 2).
+  ``control`` left out counts as met (``docs/resources/common.md``).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Requests of other programs: one resource as JSON or YAML, and the answer.
 
-Protocols, keys and messages are those of ``reference-behaviour.md`` section 6.10, so that its clients work unchanged.
+Protocols, keys and messages are those of ``docs/shell.md``, so that its clients work unchanged.
 """
 
 from typing import Any

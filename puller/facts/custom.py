@@ -5,7 +5,7 @@
 * Files are taken in the order of their names, and later ones win: mappings merge, anything else is replaced.
 * What is broken, late or not to be trusted is named in the problems and left out; it never stops a run.
 
-The way from a directory to facts (``data.md`` section 5):
+The way from a directory to facts (``docs/facts.md``):
 
 1. The directory is judged, with every directory and link on the way; one that is not there has no facts.
 2. Its names are taken in order, without what editors and package managers leave.

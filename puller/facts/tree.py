@@ -4,7 +4,7 @@
   asked for; so ``facts['os']`` on a machine without custom facts reads a few small files and nothing else.
 * A source that fails, or takes too long, gives no key and an entry in ``problems``; it raises nothing.
 
-How a key is answered (``data.md`` section 5):
+How a key is answered (``docs/facts.md``):
 
 1. A key that was asked for before has its answer.
 2. Custom facts are read, and their executables run, once, before the first answer: they may change any key.

@@ -76,7 +76,7 @@ class Family(msgspec.Struct):
 
 
 def expand(declaration: Declaration, family: Family, read: Read) -> list[Declaration]:
-    """The resources below an ``apply`` resource (``resources.md`` section 9); what is wrong is noted, and then none.
+    """The resources below an ``apply`` resource (``docs/resources/apply.md``); what is wrong is noted, and then none.
 
     1. Its name, which is relative to its parent, becomes one that is relative to the top manifest.
     2. The file is found: inside of the bundle, allowed by all parents, and not within itself.

@@ -1,6 +1,6 @@
 """The shape of a list of resources: entries of one type each, with named bodies, loops and defaults.
 
-``resources.md`` section 1: an entry has one type; its body is a list of ``{name: properties}``, with an optional
+``docs/resources/common.md``: an entry has one type; its body is a list of ``{name: properties}``, with an optional
 ``defaults`` for that list, or one mapping with ``name``. A property that is given replaces the default whole; ``null``
 keeps it. A name alone, as plain text, has the defaults and nothing else. Beside the one name, ``for`` makes a loop.
 """

@@ -53,9 +53,9 @@ def load_manifest(
     The facts of its bundle are put over those of the host (``bundle_facts``). Then, for this manifest, and for each
     child manifest when its ``apply`` resource is reached (``_declared``):
 
-    1. Its text is read, and its keys are checked (``resources.md`` section 1). One that asks for another Puller than
+    1. Its text is read, and its keys are checked (``docs/resources/common.md``). One that asks for another Puller than
        this is refused by that alone.
-    2. Its data is brought together from all sources (``data.md`` section 1) and checked; it makes the scope for
+    2. Its data is brought together from all sources (``docs/data.md``) and checked; it makes the scope for
        expressions.
     3. Its list of resources is read, and the one that a template renders, which comes after it.
     4. Each entry becomes a declaration, or one for each item of its loop, with its expressions resolved.

@@ -313,7 +313,7 @@ def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
 def _own_data(
     text: ManifestText, inputs: Inputs, above: BundleData, libraries: Sequence[DataSource]
 ) -> DataSource:
-    """The manifest's own document (``data.md`` section 2), whose expressions see the data of ``libraries``.
+    """The manifest's own document (``docs/data.md``), whose expressions see the data of ``libraries``.
 
     An expression that cannot be resolved is no harm where ``above`` replaces its value.
     """

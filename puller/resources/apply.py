@@ -1,4 +1,4 @@
-"""The ``apply`` resource: a child manifest of the same bundle (``resources.md`` section 9).
+"""The ``apply`` resource: a child manifest of the same bundle (``docs/resources/apply.md``).
 
 * Its resources are resources of the run like all others: references, order and refreshes work across manifests. They
   are found when the manifest is read (``puller.manifest.children``).

@@ -43,7 +43,7 @@ S = TypeVar("S")
 
 
 class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"if_": "if"}):
-    """Whether a resource is managed at all: boolean expressions, without delimiters (``resources.md`` section 2)."""
+    """Whether a resource is managed at all: boolean expressions, without delimiters (``docs/resources/common.md``)."""
 
     if_: str | bool | None = None
     unless: str | bool | None = None

@@ -1,4 +1,4 @@
-"""The ``exec`` resource: a command, run when nothing says that it need not be (``resources.md`` section 4).
+"""The ``exec`` resource: a command, run when nothing says that it need not be (``docs/resources/exec.md``).
 
 * Guards are asked in order, and only those that decide, in noop too; and again when the command has run, as one that
   would make it run in every run has not done what it is there for.
@@ -130,7 +130,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         return [acting("command", Action.RUN, refresh=True)]
 
     def change(self, differences: Sequence[Difference], actual: ExecState) -> None:
-        """Run the command (``resources.md`` section 4); the guards were asked for the differences.
+        """Run the command (``docs/resources/exec.md``); the guards were asked for the differences.
 
         1. Run it in its directory, environment and time.
         2. Log what it printed, if that is asked for and no secret.

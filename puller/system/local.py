@@ -227,7 +227,7 @@ class LocalSystem:
         verify: Callable[[str], None] | None = None,
         times: os.stat_result | None = None,
     ) -> None:
-        """Put a regular file in place, atomically (``resources.md`` section 3, *Writing*).
+        """Put a regular file in place, atomically (``docs/resources/file.md``).
 
         1. Open its directory. Links on the way are judged again: others may have put one there since the look.
         2. Require that what is there is what was looked at; of a regular file, hold it for its labels.

@@ -2,7 +2,7 @@
 
 Blanks, tabs and newlines separate words. Single quotes are literal. Inside double quotes a backslash escapes only
 ``$``, a backtick, ``"``, a newline and itself; outside it escapes anything, and with a newline it vanishes. There are
-no comments, globs or expansions. (The reference's rules, ``reference-behaviour.md`` section 4.3; the standard library's
+no comments, globs or expansions. (The rules are in ``docs/resources/exec.md``; the standard library's
 ``shlex`` differs in the escapes.)
 """
 

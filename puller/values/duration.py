@@ -21,7 +21,7 @@ _SECONDS = {
 class Duration(float):
     """A time in seconds, written ``30s``, ``5m``, ``1h30m``, ``500ms`` or as a number of seconds.
 
-    The units are those of the reference (``reference-behaviour.md`` section 4.3): ``ns us ms s m h``, and
+    The units (``docs/resources/exec.md``): ``ns us ms s m h``, and
     ``d w M y`` for days, weeks, months of 30 and years of 365 days.
     """
 

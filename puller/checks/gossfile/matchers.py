@@ -1,6 +1,6 @@
 """Matchers of goss: a value, a list, or a mapping with one word, and what each means for what was found.
 
-The rules are those of its documentation (docs/gossfile.md, *Matchers*):
+The rules are those of Goss ("Matchers" in the documentation of its gossfile):
 
 * What is found is made what is asked for: text for the matchers of texts, a number for those of numbers, a list of
   lines for those of lists. What cannot be made that does not match.

@@ -26,7 +26,7 @@ def secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
     if not reveal:
         return str if masked else printable.with_decrypted
 
-    # data.md section 6; on a terminal, so that no secret ends in a file or a pipe by mistake.
+    # docs/secrets.md; on a terminal, so that no secret ends in a file or a pipe by mistake.
     if os.geteuid() != 0 or not sys.stdout.isatty():
         raise UsageError("--reveal is for root on a terminal only")
     return printable.revealed

@@ -1,4 +1,4 @@
-"""The ``group`` resource: a local group, its id and the members that it lists (``types.md`` section 2).
+"""The ``group`` resource: a local group, its id and the members that it lists (``docs/resources/group.md``).
 
 * The databases are read once for all, and written by ``groupadd``, ``groupmod``, ``gpasswd`` and ``groupdel`` only.
 * Who has a group as the primary one is no listed member, and is neither counted nor removed.
@@ -64,7 +64,7 @@ class Group(Resource[GroupProperties, GroupState]):
         return differences
 
     def change(self, differences: Sequence[Difference], actual: GroupState) -> None:
-        """Make it so (``types.md`` section 2); each step is one tool, and a run that is cut short goes on from there.
+        """Change the group (``docs/resources/group.md``). Each step is one tool, and the next run resumes after it.
 
         1. Refuse what cannot be.
         2. Remove it; or

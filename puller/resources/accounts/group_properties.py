@@ -1,4 +1,4 @@
-"""The properties of a group, and what is wrong with them (``types.md`` section 2)."""
+"""The properties of a group, and what is wrong with them (``docs/resources/group.md``)."""
 
 from collections.abc import Iterator
 

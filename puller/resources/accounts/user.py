@@ -1,4 +1,4 @@
-"""The ``user`` resource: a local user, with groups, home, password, ageing and keys (``types.md`` section 3).
+"""The ``user`` resource: a local user, with groups, home, password, ageing and keys (``docs/resources/user.md``).
 
 * The databases are read once for all, and written by ``useradd``, ``usermod``, ``userdel``, ``chpasswd`` and ``chage``
   only; the hash of a password goes through standard input and is shown nowhere.

@@ -1,4 +1,4 @@
-"""The properties of a user, and what is wrong with them (``types.md`` section 3)."""
+"""The properties of a user, and what is wrong with them (``docs/resources/user.md``)."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The ``archive`` resource: an archive that is fetched, and put into a directory (``resources.md`` section 7).
+"""The ``archive`` resource: an archive that is fetched, and put into a directory (``docs/resources/archive.md``).
 
 * What was fetched is in its place only when it is what was asked for, and in the directory only when all of it is.
 * What a directory was filled from is on record (``puller.resources.archives.receipts``): contents of another archive,
@@ -118,7 +118,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:
-        """Take the steps that are needed (``resources.md`` section 7).
+        """Take the steps that are needed (``docs/resources/archive.md``).
 
         1. Refuse what cannot be: what is in the way, or mounted there; unknown owners; missing directories.
         2. Remove the archive where none is wanted. Its contents and their receipt stay.

@@ -1,4 +1,4 @@
-"""The properties of an archive, and all that is wrong with them (``resources.md`` section 7)."""
+"""The properties of an archive, and all that is wrong with them (``docs/resources/archive.md``)."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The steps that an archive needs, decided from what is there alone (``resources.md`` section 7, decision tables).
+"""The steps that an archive needs, decided from what is there alone (``docs/resources/archive.md``).
 
 * Nothing is fetched for what can be repaired here: an owner, a group, an extraction of a file that is right.
 * Contents of another archive, of another checksum or of an extraction that did not end are not the wanted ones.

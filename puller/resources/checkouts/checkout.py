@@ -1,4 +1,4 @@
-"""The ``checkout`` resource: working trees of git (``types.md`` section 9).
+"""The ``checkout`` resource: working trees of git (``docs/resources/checkout.md``).
 
 * A tree is at one commit, detached from every branch: what the remote does to its branches is followed, not merged.
 * What somebody has changed by hand is given up with ``force: true`` alone; files that are not of the commit stay.
@@ -125,7 +125,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         return [*self._of_owner(actual), *self._of_repository(actual)]
 
     def change(self, differences: Sequence[Difference], actual: CheckoutState) -> None:
-        """Make it so (``types.md`` section 9).
+        """Make it so (``docs/resources/checkout.md``).
 
         1. Refuse what cannot be done, or may lose what was done by hand.
         2. Take it away, clone it, or bring it to another commit.

@@ -1,4 +1,4 @@
-"""The ``block`` resource: lines between two markers (``types.md`` section 4.3).
+"""The ``block`` resource: lines between two markers (``docs/resources/block.md``).
 
 * Markers are whole lines, each of which is there once, the first one first: anything else is refused, not guessed.
 * A block that is there is not moved.

@@ -180,7 +180,7 @@ class Edit(Resource[P, EditState]):
 
     @classmethod
     def change_together(cls, members: Sequence[tuple[Self, EditState]]) -> None:
-        """Make the edits on one text, and write it (``types.md`` section 4.1); raises ``OSError``, ``ResourceError``.
+        """Make the edits on one text, and write it (``docs/resources/line.md``); raises ``OSError``, ``ResourceError``.
 
         1. Make them, but for those that cannot be made now: these say so when they are looked at again.
         2. Refuse what cannot be written.

@@ -1,4 +1,4 @@
-"""The ``line`` resource: one line of a file, present or absent (``types.md`` section 4.2).
+"""The ``line`` resource: one line of a file, present or absent (``docs/resources/line.md``).
 
 * An equal line anywhere is enough, and what is there already is not moved.
 * What a pattern matches more than once is not guessed: it is refused, unless all of it is meant.

@@ -1,4 +1,4 @@
-"""The ``setting`` resource: one value of a configuration file, by its key (``types.md`` section 4.4).
+"""The ``setting`` resource: one value of a configuration file, by its key (``docs/resources/setting.md``).
 
 Values are compared as values, and a change touches nothing but this one: what the formats are is in ``formats``.
 """

@@ -1,4 +1,4 @@
-"""The ``link`` resource: symbolic links (``types.md`` section 1).
+"""The ``link`` resource: symbolic links (``docs/resources/link.md``).
 
 * Compared is the text of the link, and not where it leads: a relative target stays relative to the link's directory.
 * A link takes its place by one rename, so the path is never missing; only an empty directory is removed before.
@@ -78,7 +78,7 @@ class Link(Resource[LinkProperties, LinkState]):
         return differences
 
     def change(self, differences: Sequence[Difference], actual: LinkState) -> None:
-        """Make it so (``types.md`` section 1).
+        """Make it so (``docs/resources/link.md``).
 
         1. Refuse what cannot be done, or may lose data.
         2. Remove the link; or an empty directory, whose place a rename cannot take.

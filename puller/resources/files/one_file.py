@@ -1,4 +1,4 @@
-"""One file or directory: its content, owner, group and mode (``resources.md`` section 3).
+"""One file or directory: its content, owner, group and mode (``docs/resources/file.md``).
 
 * A path is looked at by ``lstat``: links are never followed, and a FIFO, socket or device is never opened.
 * A file never exists at its path with other than its final owner, mode and content.
@@ -92,7 +92,7 @@ class OneFile(Resource[FileProperties, FileState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
-        """Make it so (``resources.md`` section 3).
+        """Make it so (``docs/resources/file.md``).
 
         1. Refuse what cannot be done, or may lose data without ``force``.
         2. Remove what is not wanted, and a directory that is in the way of a file, or the other way round: a rename

@@ -1,4 +1,4 @@
-"""The properties of a file, and what is wrong with those that say what it holds (``resources.md`` section 3)."""
+"""The properties of a file, and what is wrong with those that say what it holds (``docs/resources/file.md``)."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any

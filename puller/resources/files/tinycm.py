@@ -1,4 +1,4 @@
-"""TinyCM's file definitions, which work unchanged (``reference-behaviour.md`` section 7.1).
+"""TinyCM's file definitions, which work unchanged (``docs/coming-from.md``).
 
 Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
 ``puller.resources.files.properties``.

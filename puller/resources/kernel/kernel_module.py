@@ -1,4 +1,4 @@
-"""The ``kernel_module`` resource: whether a module of the kernel is loaded, at boot and now (``types.md`` section 8).
+"""The ``kernel_module`` resource: a module of the kernel, at boot and now (``docs/resources/kernel_module.md``).
 
 * Two small files say it: one of modules-load.d(5), one of modprobe.d(5). A file that says anything of another module is
   somebody's, and is neither replaced nor removed.
@@ -83,7 +83,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         return [*self._of_files(actual), *self._of_kernel(actual)]
 
     def change(self, differences: Sequence[Difference], actual: ModuleState) -> None:
-        """Make it so (``types.md`` section 8).
+        """Make it so (``docs/resources/kernel_module.md``).
 
         1. Refuse what cannot be done.
         2. Write or remove its files; first what it is loaded with, then when.

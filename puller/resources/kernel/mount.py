@@ -1,4 +1,4 @@
-"""The ``mount`` resource: file systems, now and at the next boot (``types.md`` section 6).
+"""The ``mount`` resource: file systems, now and at the next boot (``docs/resources/mount.md``).
 
 * The entries of all mounts of a run are one write of fstab, of which systemd is told once. What mount(8) refuses keeps
   no other from its place, and gets its old entry back.

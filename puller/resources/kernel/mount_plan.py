@@ -1,4 +1,4 @@
-"""The steps for a mount, from what is wanted and what is there (``types.md`` section 6); nothing is done here."""
+"""The steps for a mount, from what is wanted and what is there (``docs/resources/mount.md``); nothing is done here."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The ``sysctl`` resource: a parameter of the running kernel, and its line for the next boot (``types.md`` section 5).
+"""The ``sysctl`` resource: a kernel parameter, now and at the next boot (``docs/resources/sysctl.md``).
 
 * The kernel is asked first: a value that it refuses is never left for the next boot.
 * All parameters of a file are one write; one that the kernel refuses keeps no other from its place.

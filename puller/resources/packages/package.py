@@ -1,4 +1,4 @@
-"""The ``package`` resource: what is installed, and in which version (``resources.md`` 5, ``types.md`` 11).
+"""The ``package`` resource: what is installed, and in which version (``docs/resources/package.md``).
 
 * All packages of a run are looked at together: one command for what is installed, one for what could be.
 * Versions compare as the package manager compares them; ``latest`` acts only on what is newer.

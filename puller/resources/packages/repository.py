@@ -1,4 +1,4 @@
-"""The ``repository`` resource: where packages come from, and whose key signs them (``types.md`` section 7).
+"""The ``repository`` resource: where packages come from, and whose key signs them (``docs/resources/repository.md``).
 
 * A key comes with the bundle. None is downloaded, and nothing is trusted without one but what is on this disk.
 * What a changed repository offers is fetched before its files are put in place, once, and nothing else is. One that

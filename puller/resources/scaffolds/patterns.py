@@ -1,4 +1,4 @@
-"""Patterns for the names of files, as Go's ``filepath.Match`` has them (``reference-behaviour.md`` section 5.1).
+"""Patterns for the names of files, as Go's ``filepath.Match`` has them (``docs/templates.md``).
 
 ``*`` is any text, ``?`` any character, ``[a-z]`` and ``[^a-z]`` one of a class or none of it; a backslash takes the
 special meaning from what follows. A leading dot is a character like any other.

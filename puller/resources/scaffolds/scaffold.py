@@ -1,4 +1,4 @@
-"""The ``scaffold`` resource: a directory of templates, rendered into a directory (``resources.md`` section 8).
+"""The ``scaffold`` resource: a directory of templates, rendered into a directory (``docs/resources/scaffold.md``).
 
 * Nothing is rendered to disk: the tree is made in memory and compared file by file, so looking and noop write nothing.
 * Nothing is read outside of the source and the manifest's directory, or written outside of the target, whatever links

@@ -1,4 +1,4 @@
-"""The ``cron`` resource: one file below ``/etc/cron.d`` (``types.md`` section 10).
+"""The ``cron`` resource: one file below ``/etc/cron.d`` (``docs/resources/cron.md``).
 
 * The file is Puller's as a whole: whatever else is in its place is replaced by one rename, which is also how cron
   notices that something is new. A changed mode alone it would not notice.

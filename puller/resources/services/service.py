@@ -1,4 +1,4 @@
-"""The ``service`` resource: whether a service runs, and whether it starts at boot (``resources.md`` section 6).
+"""The ``service`` resource: whether a service runs, and whether it starts at boot (``docs/resources/service.md``).
 
 * Running and enabled are independent of each other; what is not asked for is left alone.
 * A change of what it subscribes to restarts a service that should run and runs, once; it starts one that does not run,
@@ -179,7 +179,7 @@ class Service(Resource[ServiceProperties, Unit]):
         )
 
     def change(self, differences: Sequence[Difference], actual: Unit) -> None:
-        """Make it run or stop, and start at boot or not (``resources.md`` section 6).
+        """Make it run or stop, and start at boot or not (``docs/resources/service.md``).
 
         1. Ask for the unit alone: its file may have come or changed since all units were asked about.
         2. Let systemd read its file, if it has not.

@@ -1,4 +1,4 @@
-"""Settings of ini files: ``key = value`` below ``[section]`` (``types.md`` section 4.4).
+"""Settings of ini files: ``key = value`` below ``[section]`` (``docs/resources/setting.md``).
 
 * A section goes to the next header, and equal headers are one section; without a section, what comes before the first.
 * A value runs to the end of its line, or over several lines (``continuation.py``). ``:`` is a sign only where the

@@ -1,4 +1,4 @@
-"""Settings of json documents: only the bytes of a value or a member change (``types.md`` section 4.4).
+"""Settings of json documents: only the bytes of a value or a member change (``docs/resources/setting.md``).
 
 * The standard library reads a document; a scan beside it, which may rely on that, knows where everything stands.
 * New lines have the indentation of the file's first one, and a document of one line stays one.

@@ -1,4 +1,4 @@
-"""Settings of files with a key and its value on each line, and no sections (``types.md`` section 4.4).
+"""Settings of files with a key and its value on each line, and no sections (``docs/resources/setting.md``).
 
 * With a separator of blanks, any blanks and tabs separate; otherwise the separator, with any blanks around it.
 * A value may continue in further lines (``continuation.py``).

@@ -1,5 +1,5 @@
 """Settings of files of assignments, ``KEY=VALUE``, as ``/etc/default`` has them and ``EnvironmentFile=`` reads them
-(``types.md`` section 4.4).
+(``docs/resources/setting.md``).
 
 * A value is what the reader gets, literally. What a shell would expand has no value that could be compared.
 * The last assignment counts; the quotes of its line stay where they can hold the value as it is.

@@ -1,4 +1,4 @@
-"""Settings of toml documents: only the bytes of a value or an entry change (``types.md`` section 4.4).
+"""Settings of toml documents: only the bytes of a value or an entry change (``docs/resources/setting.md``).
 
 * The standard library reads a document; ``toml_scan`` knows where everything stands.
 * A replaced text keeps its quotes. A new key stands behind the last one of its table; in an inline table, or beside

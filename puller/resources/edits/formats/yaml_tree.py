@@ -1,4 +1,4 @@
-"""Settings of yaml documents: only the bytes of a value or an entry change (``types.md`` section 4.4).
+"""Settings of yaml documents: only the bytes of a value or an entry change (``docs/resources/setting.md``).
 
 * libyaml says where everything stands (``yaml_nodes``); what is written is PyYAML's, in the style of the file.
 * Anchors, aliases, tags and merge keys elsewhere stay as they are; on the way to a value, or in it, they are refused,
