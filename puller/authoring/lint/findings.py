@@ -41,6 +41,11 @@ class Finding(msgspec.Struct, frozen=True):
         return self.severity is Severity.UNCHECKED and self.problem.depends_on is DependsOn.BUNDLES
 
     @property
+    def names_undeclared(self) -> bool:
+        """Whether it is a reference to an undeclared resource, on this host or on any other one."""
+        return self.problem.code is ProblemCode.UNDECLARED_REFERENCE
+
+    @property
     def rule(self) -> ProblemCode:
         """The name that the finding is shown with, and switched off by."""
         return self.switched_by or self.problem.code

@@ -68,7 +68,7 @@ def lint(
             linted = linted.strict()
         for line in _lines(linted, output_format, verbose):
             click.echo(line)  # its form has written out what is invisible
-        if not before and any(finding.is_undeclared for finding in linted.findings):
+        if not before and any(finding.names_undeclared for finding in linted.findings):
             hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
             click.echo(hint, err=output_format != "text")
         inputs.warn()

@@ -16,6 +16,7 @@ from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
 from puller.resources.edits.formats.wanted import CONTINUATIONS
 from puller.resources.edits.text import Edited, Text, in_short, printable
+from puller.values.convert import QUOTE
 from puller.values.difference import ABSENT, Difference, changed, presence
 
 if TYPE_CHECKING:  # imported when something is changed
@@ -116,7 +117,9 @@ class Setting(Edit[SettingProperties]):
         value, form = raw.get("value"), raw.get("format")
         # Here, before expressions are replaced: a number that one gives is meant as its text.
         if isinstance(value, int | float) and form in FORMATS and form not in _TREES:
-            raise PropertyError("value", f"is {described(value)}, wanted text: quote it", because=["format"])
+            raise PropertyError(
+                "value", f"is {described(value)}, wanted text", because=["format"], hint=QUOTE
+            )
         return raw
 
     @classmethod

@@ -49,7 +49,8 @@ def test_facts_of_a_known_system_are_shown_in_every_form(run: Run) -> None:
 def test_an_unknown_system_is_answered_with_those_that_there_are(run: Run, tmp_path: Path) -> None:
     assert "(did you mean 'debian-12'?)" in run("facts", "--of", "debian12", status=64)
     answer = run("facts", "--of", "plan9", status=64)
-    assert [name for name in known_systems() if name not in answer] == []
+    assert sum(name in answer for name in known_systems()) == 5
+    assert f"and {len(known_systems()) - 5} more)" in answer
     (tmp_path / "manifest.yaml").write_text(MANIFEST)
     assert "did you mean 'rocky-9'" in run("render", ".", "--os", "rocky9", status=64)
 
