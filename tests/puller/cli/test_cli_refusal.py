@@ -3,6 +3,7 @@ mend."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,20 @@ SOUND = {
     "a resource of another bundle": "resources: [{exec: [a: {command: b, require: [package#nginx]}]}]",
     "a warning": "data: {mode: 0644}\nresources: []",
 }
+NAMES = [
+    "run-backup",
+    "decrypt-backup",
+    "with the private key",
+    "a, which is not declared",
+    "has no key",
+    "did you mean 'a'?",
+    "fails; quote it",
+    "needs facts, data or environ",
+    "declared by another bundle",
+    "is encrypted: [secret]",
+    "a: b: c",
+]
+"""Names of resources that consist of words from messages."""
 
 
 @pytest.fixture
@@ -86,6 +101,24 @@ def test_what_hosts_could_mend_is_published(web: Path, new_site: Path, execute: 
     assert execute("bundle", "build", "web", "--version", "1.0.0")[0] == 0
     status, output = execute("site", "publish", "site", "web", "--version", "1.0.0")
     assert (status, "is in channel stable" in output) == (0, True), output
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_decides_nothing(web: Path, new_site: Path, execute: Execute, name: str) -> None:
+    shutil.copytree(new_site, "site")
+    properties: dict[str, object] = {"timeoutt": "5s", "require": [f"exec#other {name}"], "cwd": "/srv"}
+    for key, value in properties.items():
+        resource = {name: {"command": "/usr/bin/true", key: value}}
+        (web / "manifest.yaml").write_text(json.dumps({"resources": [{"exec": [resource]}]}))
+        expected = 13 if key == "timeoutt" else 0
+        for command in (
+            ("bundle", "build", "web", "--version", "1.0.0", "--output", f"{key}.tar.gz"),
+            ("site", "publish", "site", "web", "--version", "auto", "--noop"),
+            ("site", "publish", "site", "web", "--version", "auto"),
+        ):
+            status, output = execute(*command)
+            assert status == expected, output
+    assert sorted(path.name for path in Path().glob("*.tar.gz")) == ["cwd.tar.gz", "require.tar.gz"]
 
 
 def test_all_that_is_wrong_with_several_bundles_is_told_at_once(
