@@ -25,7 +25,7 @@ MOST = 2  # mutations of each bundle
 UNDECLARED = "resources: [{exec: [{a: {command: /usr/bin/true, require: ['exec#b']}}]}]\n"
 
 
-class _Coded:
+class Coded:
     """Replaces the text of problems, as it is formatted and as it is made."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_decisions_about_a_bundle_need_no_text(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     before = decisions(tmp_path, {})
-    with _Coded(monkeypatch):
+    with Coded(monkeypatch):
         problem = Problem(code=ProblemCode.INVALID_VALUE, message="text")
         assert (str(problem), problem.message) == ("invalid-value", "invalid-value")
         assert decisions(tmp_path, {}) == before
@@ -101,6 +101,6 @@ def test_decisions_about_mutations_of_examples_need_no_text(
         original = mutation.file.read_text()
         mutation.file.write_text(mutation.text)
         before = decisions(directory, MACHINES[0])
-        with _Coded(monkeypatch):
+        with Coded(monkeypatch):
             assert decisions(directory, MACHINES[0]) == before, str(mutation)
         mutation.file.write_text(original)
