@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -32,6 +33,14 @@ class DependsOn(StrEnum):
     """Another bundle of the host may declare the resource."""
     KEY = "key"
     """Only the host has the key that decrypts the value."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> DependsOn:
+        """Read a reason that only a newer version of Puller knows as no reason."""
+        return cls.NOTHING
+
+
+_NAME_OF_CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+){0,9}")
 
 
 class ProblemCode(StrEnum):
@@ -126,6 +135,15 @@ class ProblemCode(StrEnum):
     NEEDED_BY_ANOTHER = "needed-by-another"
     CHANGED_MEANWHILE = "changed-meanwhile"
 
+    @classmethod
+    def _missing_(cls, value: object) -> ProblemCode | None:
+        """Keep the name of a code that only a newer version of Puller has, so that its reports can be read."""
+        if not isinstance(value, str) or not _NAME_OF_CODE.fullmatch(value):
+            return None
+        code = str.__new__(cls, value)
+        code._name_, code._value_ = value, value
+        return code
+
 
 class Location(msgspec.Struct, frozen=True, omit_defaults=True):
     """A place in a file."""
@@ -148,6 +166,13 @@ class Location(msgspec.Struct, frozen=True, omit_defaults=True):
     def order(self) -> tuple[str, int, int]:
         """A key that sorts locations."""
         return self.file, self.line, self.column
+
+    def map_texts(self, change: Callable[[str], str]) -> Location:
+        """Return the location with other texts."""
+        if not self.file and not self.path:
+            return self
+        path = tuple(change(key) if isinstance(key, str) else key for key in self.path)
+        return msgspec.structs.replace(self, file=change(self.file), path=path)
 
 
 NOWHERE = Location()
@@ -182,6 +207,19 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def __str__(self) -> str:
         return _formatters[-1](self)
+
+    def map_texts(self, change: Callable[[str], str]) -> Problem:
+        """Return the problem with other texts: each field except for the code is given to ``change``."""
+        return msgspec.structs.replace(
+            self,
+            **{name: change(getattr(self, name)) for name in _TEXTS if getattr(self, name)},
+            location=self.location.map_texts(change),
+            suggestions=tuple(map(change, self.suggestions)),
+            related=tuple(location.map_texts(change) for location in self.related),
+        )
+
+
+_TEXTS = ("message", "entry", "subject", "property", "name", "hint", "excerpt")
 
 
 def _mask(problem: Problem) -> None:

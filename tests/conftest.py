@@ -503,7 +503,7 @@ class Host:
     def assert_told(self, message: str, outcome: Outcome) -> None:
         """The run said it, the report has it, and ``puller status`` tells it; ``message`` is a regular expression."""
         last = self.status()["last_run"]
-        for text in (outcome.output, "\n".join(last["problems"])):
+        for text in (outcome.output, "\n".join(problem["text"] for problem in last["problems"])):
             assert re.search(message, text), f"{message!r} is not in:\n{text}"
         assert last["exit_status"] == outcome.status == self.report()["exit_status"]
 

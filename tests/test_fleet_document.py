@@ -89,7 +89,7 @@ def test_what_a_host_sends_is_as_the_schema_says(
     for path in files:
         document = json.loads(unpack(path.read_bytes()))
         validator.validate(document)
-        assert document["format"] == 2
-    assert not validator.is_valid({**document, "format": 3})
+        assert document["format"] == 3
+    assert not validator.is_valid({**document, "format": 4})
     assert not validator.is_valid({**document, "host": None})
     assert validator.is_valid({**document, "something new": 1})

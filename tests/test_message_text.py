@@ -23,6 +23,8 @@ _METHODS = frozenset(
     }
     | {"rsplit", "split", "splitlines", "startswith"}
 )
+_KEYS = ("text", "message", "example")
+"""Keys of texts in the objects and rows that problems are kept in."""
 _PATTERNS = frozenset({"findall", "finditer", "fullmatch", "match", "search", "split", "sub"})
 
 JUSTIFIED = {
@@ -83,6 +85,9 @@ def _is_message(node: ast.AST) -> bool:
         return _NAMES.fullmatch(node.id) is not None
     if isinstance(node, ast.Attribute):
         return node.attr in ("message", "sentence", "what") and isinstance(node.value, ast.Name)
+    if isinstance(node, ast.Subscript):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else ""
+        return key in _KEYS or (isinstance(node.value, ast.Attribute) and node.value.attr == "errors")
     return _is_error_text(node)
 
 

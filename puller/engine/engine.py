@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import msgspec
 
 from bundles.errors import BundleError
+from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.engine.conditions import health_checks_of, is_left_out, why_unmanaged
-from puller.engine.failures import bug, system_failure
+from puller.engine.failures import failures_of
 from puller.engine.final_look import FinalLook
 from puller.engine.parts import Parts
 from puller.engine.pending_refreshes import PendingRefreshes
@@ -167,10 +168,9 @@ class Engine:
         self._changes += 1  # what was read during the last change is old
         for place, by in self._final_look.to_look_at(events):
             index = self._catalog.order[place]
-            if error := self._find_undone(index):
-                self._fail_afterwards(
-                    events[place], index, f"at the end of the run, {error}{by.sentence(events)}"
-                )
+            if reason := self._find_undone(index):
+                message = f"at the end of the run, {reason}{by.sentence(events)}"
+                self._fail_afterwards(events[place], index, message)
                 failed.add(index)
                 if by.place >= 0:
                     self.undone[index] = self._catalog.order[by.place]
@@ -200,20 +200,18 @@ class Engine:
             return f"it differs again: {people(differences)}" if differences else ""
         except (MutationInNoop, StoppedDownload):
             raise
-        except (ResourceError, HieraError, BundleError) as error:
+        except ResourceError as error:
             return str(error)
-        except OSError as error:
-            return system_failure(error, declaration)
         except PullerError:
             raise
         except Exception as error:  # noqa: BLE001  promise: one resource's failure, even a bug, never ends the run
-            return bug(error, declaration)
+            return ", ".join(map(str, failures_of(error, declaration)))
 
-    def _fail_afterwards(self, event: Event, index: int, sentence: str) -> None:
+    def _fail_afterwards(self, event: Event, index: int, message: str) -> None:
         """Turn the event of a resource into a failure."""
         declaration = self._catalog.declarations[index]
         event.state = State.FAILED
-        event.errors.append(sentence)
+        event.problems = [*event.problems, Problem(code=ProblemCode.CHANGE_FAILED, message=message)]
         if event.item:
             event.item = f"{declaration.where}: {event.item}"
         self._masks.apply(event, declaration)
@@ -240,16 +238,14 @@ class Engine:
             event = (
                 _event(declaration, State.SKIPPED, skip_reason=str(error))
                 if is_leftover
-                else _event(declaration, State.FAILED, errors=[str(error)])
+                else _failed(declaration, error)
             )
-        except (ResourceError, HieraError, BundleError) as error:
-            event = _event(declaration, State.FAILED, errors=[str(error)])
-        except OSError as error:
-            event = _event(declaration, State.FAILED, errors=[system_failure(error, declaration)])
-        except (MutationInNoop, PullerError):
+        except ResourceError as error:
+            event = _failed(declaration, error)
+        except PullerError:
             raise
         except Exception as error:  # noqa: BLE001  promise: one resource's failure, even a bug, never ends the run
-            event = _event(declaration, State.FAILED, errors=[bug(error, declaration)])
+            event = _failed(declaration, error)
         event.duration = time.perf_counter() - started
         if event.item and event.state is State.FAILED:
             event.item = f"{declaration.where}: {event.item}"
@@ -267,7 +263,7 @@ class Engine:
                 declaration, State.WOULD_CHANGE, noop=True, noop_message=message, differences=differences
             )
         if declaration.failure:
-            return _event(declaration, State.FAILED, errors=[f"{declaration.where}: {declaration.failure}"])
+            return _event(declaration, State.FAILED, problems=declaration.located_failures)
         if unmanaged := why_unmanaged(declaration):
             return self._left_out(declaration, unmanaged)
         if unmet := self._progress.unmet_requirements(index):
@@ -469,7 +465,8 @@ class Engine:
             event.health_checks.append(result)
             if result.status is not Health.OK:
                 event.state = State.FAILED
-                event.errors.append(str(result))
+                problem = Problem(code=ProblemCode.CHANGE_FAILED, message=str(result), name=result.name)
+                event.problems = [*event.problems, problem]
 
 
 def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
@@ -484,6 +481,10 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
         item=declaration.item,
         **fields,
     )
+
+
+def _failed(declaration: Declaration, error: Exception) -> Event:
+    return _event(declaration, State.FAILED, problems=failures_of(error, declaration))
 
 
 def _applied(declaration: Declaration) -> list[str]:

@@ -7,6 +7,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from foundation.problems import Problem, ProblemCode
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.ways import why_no_way
@@ -118,7 +119,8 @@ class Progress:
         if failed or unmet:
             and_skipped = f", and {unmet} that were not reached" if unmet else ""
             event.state = State.FAILED
-            event.errors.append(f"child manifest had {failed} failed resources{and_skipped}")
+            message = f"child manifest had {failed} failed resources{and_skipped}"
+            event.problems = [Problem(code=ProblemCode.CHANGE_FAILED, message=message)]
             return
         changed = sum(found.changed for found in events)
         expected = event.children.get(State.WOULD_CHANGE, 0)

@@ -30,7 +30,7 @@ class Start(msgspec.Struct, frozen=True):
     """How a session began; ``started`` is UTC in ISO 8601."""
 
     started: str
-    format: Literal[2] = 2
+    format: Literal[3] = 3
 
 
 class Recorded(msgspec.Struct, frozen=True):

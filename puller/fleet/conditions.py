@@ -137,7 +137,7 @@ def _given_up(sent: SentReport) -> str:
 
 def _failure(report: Report) -> str:
     if report.problems:
-        return report.problems[0]
+        return str(report.problems[0])
     for bundle in _all(report):
         if told := told_failures(bundle.events, most=1):
             return told[0]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foundation.formatting import text_of
+from foundation.formatting import prefixed, text_of
 from foundation.masking import mask_urls, mask_userinfo
 from foundation.problems import DependsOn, Problem, replaced
 from hiera.expressions.expressions import Scope
@@ -242,6 +242,12 @@ class Declaration(msgspec.Struct):
     def failure(self) -> str:
         """The failures as text. Empty without any."""
         return "; ".join(map(text_of, self.failures)) if self.failures else ""
+
+    @property
+    def located_failures(self) -> list[Problem]:
+        """The failures with the place of this resource. A place of their own becomes text."""
+        location = self.problems.location(self.path)
+        return [replaced(prefixed(failure, ""), location=location) for failure in self.failures]
 
     def subject(self, name: str) -> str:
         """The resource in a sentence about one property: what is the same for all items of a loop is said once."""

@@ -18,7 +18,7 @@ import msgspec
 
 from foundation.formatting import prefixed
 from foundation.masking import mask_urls
-from foundation.problems import Problem, replaced
+from foundation.problems import Problem
 from hiera.values.secrets import MASK, Secret, has_secret
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration
@@ -83,10 +83,10 @@ class Masks:
         """Mask the secrets of the data and of the resource's own properties in the texts of an event."""
         if event.item:
             event.item = self.of(declaration.home.scope.data)(event.item)
-        if not (event.errors or event.notes or event.noop_message):
+        if not (event.problems or event.notes or event.noop_message):
             return
         masked = self._of_all(declaration)
-        event.errors = [mask_urls(masked(error)) for error in event.errors]
+        event.problems = [_masked(problem, masked) for problem in event.problems]
         event.notes = [mask_urls(masked(note)) for note in event.notes]
         event.noop_message = masked(event.noop_message)
 
@@ -103,16 +103,7 @@ class Masks:
     def problems(self, problems: Iterable[Problem], declaration: Declaration) -> tuple[Problem, ...]:
         """Problems of a resource, without secrets: each with its place as text, and at the resource."""
         masked = self._of_all(declaration)
-        return tuple(
-            replaced(
-                inner,
-                message=mask_urls(masked(inner.message)),
-                hint=masked(inner.hint),
-                name=masked(inner.name),
-                suggestions=tuple(map(masked, inner.suggestions)),
-            )
-            for inner in (prefixed(problem, "") for problem in problems)
-        )
+        return tuple(_masked(prefixed(problem, ""), masked) for problem in problems)
 
     def sentence(self, text: str, declaration: Declaration) -> str:
         """A sentence about a resource, without the secrets of the data, and of the resource's own properties."""
@@ -152,6 +143,10 @@ class Masks:
             return self.of(declaration.home.scope.data)
         masks = [self.of(place.home.scope.data) for place in declaration.united]
         return lambda text: reduce(lambda masked, mask: mask(masked), masks, text)
+
+
+def _masked(problem: Problem, masked: Callable[[str], str]) -> Problem:
+    return problem.map_texts(lambda text: mask_urls(masked(text)))
 
 
 def _hidden_texts(declaration: Declaration) -> Iterator[str]:

@@ -62,7 +62,7 @@ def keep_end(report: Report, directories: Directories) -> None:
     bundles = [
         msgspec.structs.replace(
             bundle,
-            events=[event for event in bundle.events if event.errors][:_MOST_KEPT_FAILURES],
+            events=[event for event in bundle.events if event.problems][:_MOST_KEPT_FAILURES],
             in_order=None,
         )
         for bundle in report.bundles

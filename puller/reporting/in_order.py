@@ -75,7 +75,7 @@ def _is_quiet(event: Event) -> bool:
     return (
         (event.state is State.STABLE or (event.state is State.SKIPPED and not event.unmet_requirements))
         and event.reached
-        and not (event.noop or event.errors or event.differences or event.notes or event.health_checks)
+        and not (event.noop or event.problems or event.differences or event.notes or event.health_checks)
         and not event.noop_message
     )
 

@@ -139,7 +139,7 @@ def sentence(event: Event, *, arrow: str = "") -> str:
     parts += [f"unmet={reference}" for reference in event.unmet_requirements]
     if event.item and event.state is State.FAILED:
         parts.append(f'item="{event.item}"')
-    if event.errors:
+    if event.problems:
         parts.append(f'errors="{", ".join(event.errors)}"')
     line = " ".join(parts)
     return f"{line}\n{event.diff.rstrip()}" if event.diff else line

@@ -140,7 +140,7 @@ def _of_report(report: Report) -> Iterator[Finding]:
         )
     # What people should look at, although nothing failed for it.
     at_least = Health.WARNING if health is Health.OK else health
-    yield from (Finding(at_least, problem) for problem in report.problems[:3])
+    yield from (Finding(at_least, str(problem)) for problem in report.problems[:3])
 
 
 def _of_bundles(records: Records) -> Iterator[Finding]:

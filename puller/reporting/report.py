@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from foundation.problems import Problem
 from puller.exit_status import ExitStatus
 from puller.values.difference import Difference
 
@@ -114,7 +115,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     reached: bool = True
     """False when the run stopped before it."""
     unmet_requirements: list[str] = []
-    errors: list[str] = []
+    problems: list[Problem] = []
+    """The reasons for a failure."""
     differences: list[Difference] = []
     """The same for a dry run and for the real run."""
     notes: list[str] = []
@@ -133,6 +135,11 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     def reference(self) -> str:
         """``type#name``."""
         return f"{self.type}#{self.name}"
+
+    @property
+    def errors(self) -> list[str]:
+        """The problems as text."""
+        return [str(problem) for problem in self.problems]
 
     @property
     def diff(self) -> str:
@@ -255,7 +262,7 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     in_order: InOrder | None = None
 
 
-class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=3):
+class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=4):
     """One run, as it is kept in the state directory, with its format in front. Times are UTC in ISO 8601."""
 
     run: str
@@ -271,8 +278,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
     """Why nothing was applied by this run: disabled, or outside of the maintenance windows."""
     only: list[str] = []
     """The references that a part of the resources was chosen by; empty when all were applied."""
-    problems: list[str] = []
-    """What went wrong outside of resources: fetching, verifying, unpacking, reading."""
+    problems: list[Problem] = []
+    """Problems outside of resources: fetching, verifying, unpacking, reading."""
     unprotected: list[str] = []
     """Protections of the processes for the network that the kernel lacks, a sentence each."""
     phases: dict[str, float] = {}

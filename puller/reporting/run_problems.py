@@ -1,13 +1,15 @@
-"""Problems of a run outside of its resources: said at once, kept for the report, counted in the exit status."""
+"""Problems of a run outside of its resources: logged at once, kept for the report, counted in the exit status."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Unpack
 
 import msgspec
 
 from bundles.errors import BundleError
+from foundation.formatting import text_of_all
 from foundation.masking import mask_urls
+from foundation.problems import Problem, ProblemCode, problems_of
 from puller.errors import file_problem
 from puller.exit_status import ExitStatus, worst
 from puller.reporting.exit_codes import status_of
@@ -17,10 +19,10 @@ from puller.reporting.report import Summary
 
 
 class RunProblems(msgspec.Struct):
-    """``sentences`` are for people; ``statuses`` also hold what the resources come to."""
+    """The problems of one run, and the exit statuses that it has come to, those of its resources included."""
 
     log: Log
-    sentences: list[str] = []
+    problems: list[Problem] = []
     statuses: list[ExitStatus] = []
     summaries: list[Summary] = []
     """Of the resources of each bundle: one bundle may have failed resources, and another changed ones."""
@@ -35,15 +37,21 @@ class RunProblems(msgspec.Struct):
         total = Summary(failed=failed, changed=changes)
         return worst(*self.statuses, total.exit_status(detailed=self.detailed))
 
-    def error(self, sentence: str, status: ExitStatus, **fields: Unpack[Fields]) -> None:
-        """Something went wrong that the exit status tells of; ``fields`` are for its entry in the log."""
+    def error(self, problem: Problem, status: ExitStatus, **fields: Unpack[Fields]) -> None:
+        """Log, keep and count a problem. ``fields`` are those of its entry in the log."""
+        self.errors((problem,), status, str(problem), **fields)
+
+    def errors(
+        self, problems: Sequence[Problem], status: ExitStatus, sentence: str, **fields: Unpack[Fields]
+    ) -> None:
+        """Keep and count problems that one entry of the log describes."""
         fields["exit"] = status
         self.log.error(sentence, **fields)
-        self.sentences.append(sentence)
+        self.problems += problems
         self.statuses.append(status)
 
     def caught(self, error: Exception) -> str:
-        """An error of any kind, told like ``error``; gives its sentence.
+        """Log, keep and count an error of any kind. Return its text.
 
         A problem with a file or the memory of this machine stops updates, as a site that is away does.
         """
@@ -52,13 +60,15 @@ class RunProblems(msgspec.Struct):
             status = ExitStatus.FETCH_FAILED
         elif status is None:
             self.log.error(_trace(error))
-        self.error(sentence, status or ExitStatus.BUG)
+        self.errors(described(error), status or ExitStatus.BUG, sentence)
         return sentence
 
-    def warn(self, sentence: str) -> None:
-        """Something that people should know, and that nothing failed for."""
-        self.log.warn(sentence)
-        self.sentences.append(sentence)
+    def warn(self, warning: str | Problem) -> None:
+        """Log and keep a warning, which does not change the exit status."""
+        if isinstance(warning, str):
+            warning = Problem(code=ProblemCode.HOST_WARNING, message=warning)
+        self.log.warn(str(warning))
+        self.problems.append(warning)
 
     def note(self, sentence: str, *, is_routine: bool) -> None:
         """Log a sentence. Only a sentence that is not routine is a problem of the run."""
@@ -77,20 +87,30 @@ class RunProblems(msgspec.Struct):
         try:
             yield
         except (BundleError, OSError) as error:
-            self.warn(sentence_of(error))
+            for problem in described(error):
+                self.warn(problem)
 
 
 def sentence_of(error: Exception) -> str:
-    """The sentence about an error: which file, and what about it; of a bug, that it is one."""
+    """Return the text of an error: the file and the reason. Of a bug, that it is a bug."""
+    return text_of_all(described(error))
+
+
+def described(error: Exception) -> tuple[Problem, ...]:
+    """Return the problems of an error, also of the operating system and of a bug."""
     if isinstance(error, OSError):
-        return file_problem(error)
+        return (Problem(code=ProblemCode.SYSTEM_ERROR, message=file_problem(error)),)
     if isinstance(error, MemoryError):
-        return "there is not enough memory for it"
+        return (Problem(code=ProblemCode.SYSTEM_ERROR, message="there is not enough memory for it"),)
     if status_of(error) is not None:
-        return str(error)
-    return mask_urls(
-        f"{type(error).__name__}: {error}: this is a bug in Puller; please report it with its traceback"
-    )
+        return problems_of(error)
+    message = f"{type(error).__name__}: {error}: this is a bug in Puller; please report it with its traceback"
+    return (Problem(code=ProblemCode.INTERNAL_ERROR, message=mask_urls(message)),)
+
+
+def problem_of(error: Exception, message: str) -> Problem:
+    """Return a problem with the code of an error and another message."""
+    return Problem(code=described(error)[0].code, message=message)
 
 
 def _trace(error: Exception) -> str:

@@ -49,7 +49,7 @@ class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The values that the bundle exports, by name; of the types that its manifest says."""
 
 
-class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
+class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=3):
     """A host after a run, in one document, with its format in front."""
 
     host: str

@@ -20,6 +20,7 @@ from bundles.client.notes import RoutineNote
 from bundles.confined.current import missing_protections
 from bundles.deadline import Deadline
 from bundles.store.store import Store
+from foundation.problems import Problem, ProblemCode
 from puller.config.configuration import Configuration
 from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, ResourceError, UsageError, file_problem
@@ -38,7 +39,7 @@ from puller.reporting.history import (
 from puller.reporting.phases import Phase, Phases
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.retention import Retention, identity, is_good
-from puller.reporting.run_problems import RunProblems, sentence_of
+from puller.reporting.run_problems import RunProblems, described, problem_of, sentence_of
 from puller.run.application import Means
 from puller.run.host import Host
 from puller.run.left.leftovers import Leftovers
@@ -106,7 +107,8 @@ class Agent(msgspec.Struct, frozen=True):
         with self._exclusively(), self._place_for_downloads() as downloads, self._cached_templates():
             with self._reported():
                 if self.fell_back:
-                    self.problems.error(f"the agent: {self.fell_back}", ExitStatus.FELL_BACK)
+                    fallback = Problem(code=ProblemCode.CHANGE_FAILED, message=f"the agent: {self.fell_back}")
+                    self.problems.error(fallback, ExitStatus.FELL_BACK)
                 # 2. Operator
                 noop, warn = self.settings.noop, self.problems.warn
                 holds = Holds.load(self.configuration, self.directories, started, warn, noop=noop)
@@ -179,13 +181,13 @@ class Agent(msgspec.Struct, frozen=True):
         try:
             yield
         except Stopped as stop:
-            self.problems.error(str(stop), stop.exit_status)
+            self.problems.error(Problem(code=ProblemCode.STOPPED, message=str(stop)), stop.exit_status)
         except ConfigurationError as error:  # data of this host: without them nothing may be applied
             self.problems.caught(error)
         except UsageError as error:  # a reference of --only that names nothing
             self.problems.caught(error)
         except OSError as error:  # so is what it remembers
-            self.problems.error(sentence_of(error), ExitStatus.CONFIGURATION)
+            self.problems.error(described(error)[0], ExitStatus.CONFIGURATION)
 
     # 2. Operator
 
@@ -219,7 +221,7 @@ class Agent(msgspec.Struct, frozen=True):
 
         def warn(sentence: str, error: Exception) -> None:
             status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
-            self.problems.error(sentence, status or ExitStatus.BUG)
+            self.problems.error(problem_of(error, sentence), status or ExitStatus.BUG)
 
         signed = None if site is None else site.indexes.documents
         return self.host.inputs(
@@ -277,8 +279,8 @@ class Agent(msgspec.Struct, frozen=True):
         phases: Phases,
         delivery: "Delivery | None",
     ) -> Report:
-        for problem in self.host.facts.problems:  # only now all that was asked for is gathered
-            self.problems.warn(str(problem))
+        for fact_error in self.host.facts.problems:  # only now all that was asked for is gathered
+            self.problems.warn(fact_error.problems[0])
         self.problems.count(self.stops.exit_status)
         report = self._report(started, paused, bundles, phases)
         if not self.settings.noop:
@@ -298,7 +300,7 @@ class Agent(msgspec.Struct, frozen=True):
             exit_status=self.problems.exit_status,
             paused=paused,
             only=list(self.settings.only),
-            problems=self.problems.sentences,
+            problems=self.problems.problems,
             unprotected=self._unprotected(),
             bundles=bundles,
             phases=phases.seconds,
@@ -308,7 +310,7 @@ class Agent(msgspec.Struct, frozen=True):
         """Keep the end of a run that ended before its first step, and its metrics."""
         if self.settings.noop:
             return
-        self.problems.sentences.append(str(error))  # the command line prints it
+        self.problems.problems += error.problems  # the command line prints them
         self.problems.count(error.exit_status)
         report = self._report(started, "", [], Phases())
         with contextlib.suppress(OSError):
@@ -393,7 +395,8 @@ class Agent(msgspec.Struct, frozen=True):
         )
 
     def _note_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
-        self.problems.error(f"the {what} cannot be kept: {sentence_of(error)}", ExitStatus.CONFIGURATION)
+        message = f"the {what} cannot be kept: {sentence_of(error)}"
+        self.problems.error(problem_of(error, message), ExitStatus.CONFIGURATION)
         report.exit_status = self.problems.exit_status
 
     # 7. Sending

@@ -16,6 +16,7 @@ import msgspec
 
 from bundles.errors import BundleError
 from bundles.store.contents import Installed
+from foundation.problems import Problem, ProblemCode, problems_of
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
@@ -121,7 +122,8 @@ class Enforcement(msgspec.Struct):
         try:
             return self.means.store.current(self.report.name)
         except BundleError as error:
-            self.means.problems.warn(str(error))
+            for problem in problems_of(error):
+                self.means.problems.warn(problem)
         return self.rollback.target()
 
     def _candidates(self) -> Iterator[Installed]:
@@ -172,7 +174,7 @@ class Enforcement(msgspec.Struct):
             if isinstance(error, PullerError):
                 self.report.held = f"{bundle} is rejected: {error.problems[0]}"
                 self.report.held_because = HeldBecause.REJECTED
-                problems.error(f"{bundle} is rejected:\n{error}", error.exit_status)
+                problems.errors(error.problems, error.exit_status, f"{bundle} is rejected:\n{error}")
             else:
                 self.report.held = problems.caught(error)
                 self.report.held_because = HeldBecause.UNAVAILABLE
@@ -190,7 +192,8 @@ class Enforcement(msgspec.Struct):
             return
         status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
         self.report.outcome = "nothing to enforce"
-        self.means.problems.error(f"{self.report.name}: there is no usable bundle on this host", status)
+        message = f"{self.report.name}: there is no usable bundle on this host"
+        self.means.problems.error(Problem(code=ProblemCode.UNREADABLE_SOURCE, message=message), status)
 
     def begin(
         self,

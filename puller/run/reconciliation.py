@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from bundles.errors import BundleError
+from foundation.problems import Problem, problems_of
 from puller.config.configuration import BundleChoice
 from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
@@ -101,7 +102,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
         enforced = [(bundle, choice) for bundle, choice in self._taking_part() if not bundle.is_left_out]
         for _, choice in enforced:
             for problem in choice.manifest.export_problems:
-                self.means.problems.error(str(problem), ExitStatus.FAILED)
+                self.means.problems.error(problem, ExitStatus.FAILED)
         with self.means.problems.remembering():
             ExportedValues(self.means.directories, self.means.problems.warn).update(
                 {bundle.report.name: choice.manifest.exports for bundle, choice in enforced},
@@ -130,15 +131,16 @@ class Reconciliation(msgspec.Struct, frozen=True):
     def _without_culprit(self, number: int) -> HostCatalog | None:
         """The catalog without the one new release before this bundle that keeps it out; ``None`` when none does."""
         left_out = self.bundles[number]
-        why = str(left_out.rejected[-1][1]).splitlines()[0]
+        reason = problems_of(left_out.rejected[-1][1])[0]
         for other in reversed(self.bundles[:number]):
             if other.choice is None or other.choice.bundle == other.current:
                 continue
             new = other.choice.bundle
-            other.refused[new.sha256] = f"{new} is rejected: no {left_out.report.name} fits with it: {why}"
+            other.refused[new.sha256] = f"{new} is rejected: no {left_out.report.name} fits with it: {reason}"
             catalog = self._joined()
             if left_out.choice is not None:
-                self.means.problems.error(other.refused[new.sha256], ManifestError.exit_status)
+                problem = Problem(code=reason.code, message=other.refused[new.sha256])
+                self.means.problems.error(problem, ManifestError.exit_status)
                 return catalog
             del other.refused[new.sha256]
         return None
@@ -246,8 +248,10 @@ class Reconciliation(msgspec.Struct, frozen=True):
         if catalog.is_partial:
             applied_of = partial_sentence(len(catalog.order), len(catalog.declarations))
             self.means.problems.log.notice(applied_of)
-        warnings = [str(warning) for manifest in catalog.manifests for warning in manifest.warnings]
-        for note in [*warnings, *applied.notes]:
+        warnings = [warning for manifest in catalog.manifests for warning in manifest.warnings]
+        for warning in warnings:
+            self.means.problems.warn(warning)
+        for note in applied.notes:
             self.means.problems.warn(note)
         return whole, applied
 

@@ -15,6 +15,7 @@ import msgspec
 from bundles.errors import StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from foundation.problems import Problem, ProblemCode
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.reporting.fields import MessageId
@@ -140,7 +141,8 @@ class Rollback(msgspec.Struct, frozen=True):
 
     def _error(self, sentence: str, status: ExitStatus, kind: MessageId = MessageId.PROBLEM) -> None:
         name = self.report.name
-        self.means.problems.error(f"{name}: {sentence}", status, kind=kind, bundle=name)
+        problem = Problem(code=ProblemCode.CHANGE_FAILED, message=f"{name}: {sentence}")
+        self.means.problems.error(problem, status, kind=kind, bundle=name)
 
 
 def _is_broken(outcomes: "Sequence[Outcome]") -> bool:

@@ -18,6 +18,7 @@ from puller.reporting.report import BundleReport, Event, HeldBecause, Report, St
 from puller.reporting.retention import identity
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
 from puller.values.difference import Difference, DifferenceKind
+from tests.puller.problems import failure
 
 SYSTEMS = (("Debian", "Debian", "12"), ("Debian", "Debian", "13"), ("RedHat", "Rocky", "9"))
 
@@ -44,7 +45,9 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
     ``paused``, ``expires``, ``left_out``, ``pin``, ``waits_until``.
     """
     failed, changed = given.get("failed", {}), given.get("changed", {})
-    events = [_event(reference, State.FAILED, errors=[error]) for reference, error in failed.items()]
+    events = [
+        _event(reference, State.FAILED, problems=[failure(error)]) for reference, error in failed.items()
+    ]
     events += [
         _event(reference, State.CHANGED, differences=[_difference(difference, given.get("diff", ""))])
         for reference, difference in changed.items()
@@ -77,7 +80,7 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
         puller="1.0.0",
         exit_status=status,
         paused=given.get("paused", ""),
-        problems=given.get("problems", []),
+        problems=[*map(failure, given.get("problems", []))],
         bundles=[bundle],
     )
     standing = PublishedBundle(

@@ -503,7 +503,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         assert sentence in host.type_in(f"dpkg -i /root/{broken.name}")
         assert sentence in host.type_in("puller --version")
         report = host.run(16)
-        assert report["problems"] == [f"the agent: {sentence}"]
+        assert [problem["message"] for problem in report["problems"]] == [f"the agent: {sentence}"]
         assert report["puller"] == NEXT
         assert host.agent() == NEXT
         assert "problems" not in host.run(20), "the broken bundle is in quarantine"
@@ -515,7 +515,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         for _ in range(3):
             host.type_in("puller run", status=137)
         sentence = f"version {DYING} has ended none of its last 3 runs; {NEXT} is used in its place"
-        assert host.run(16)["problems"] == [f"the agent: {sentence}"]
+        assert [problem["message"] for problem in host.run(16)["problems"]] == [f"the agent: {sentence}"]
         assert host.agent() == NEXT, "the bundle has brought its package back"
 
         # Back to where it began.

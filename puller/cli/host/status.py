@@ -10,6 +10,7 @@ from msgspec import to_builtins
 
 from bundles.errors import BundleError
 from bundles.store.store import Store
+from foundation.formatting import plain
 from puller.cli.host.common import config_option, load_host
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
@@ -221,16 +222,20 @@ def _bundle(name: str, store: Store, trials: Trials, last: BundleReport | None) 
 
 def _last_run(report: Report) -> dict[str, Any]:
     failed = [
-        {"resource": event.reference, "errors": event.errors or event.unmet_requirements}
+        {
+            "resource": event.reference,
+            "problems": list(map(plain, event.problems)),
+            "unmet_requirements": event.unmet_requirements,
+        }
         for bundle in report.bundles
         for event in bundle.events
-        if event.errors or event.unmet_requirements
+        if event.problems or event.unmet_requirements
     ]
     return {
         "finished": report.finished,
         "exit_status": report.exit_status,
         "only": report.only,
-        "problems": report.problems,
+        "problems": list(map(plain, report.problems)),
         "unprotected": report.unprotected,
         "summaries": {
             bundle.name: str(bundle.summary) for bundle in report.bundles if bundle.outcome == "applied"
@@ -269,11 +274,12 @@ def _print(found: dict[str, Any]) -> None:
     for name, summary in last["summaries"].items():
         say(f"  {name}: {summary}")
     for problem in last["problems"]:
-        say("  problem: " + problem.replace("\n", "\n    "), "red")
+        say("  problem: " + problem["text"].replace("\n", "\n    "), "red")
     for sentence in last["unprotected"]:
         say(f"  {sentence}", "yellow")
     for failure in last["failed"]:
-        say(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}", "red")
+        texts = [problem["text"] for problem in failure["problems"]] or failure["unmet_requirements"]
+        say(f"  failed: {failure['resource']}: {', '.join(texts)}", "red")
 
 
 def _colour_of(exit_status: int) -> str:

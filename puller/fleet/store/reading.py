@@ -567,6 +567,6 @@ def _last_run(report: Report, row: Any) -> RunView:
         report.exit_status,
         outcome(report, row.why),
         counts(report),
-        report.problems,
+        [*map(str, report.problems)],
         told,
     )

@@ -144,7 +144,7 @@ class _Changes:
                 "exit_status": report.exit_status,
                 "outcome": _text(outcome(report, document.why)),
                 "counts": _json(counts(report)),
-                "problems": _json([_text(problem) for problem in report.problems[:50]]),
+                "problems": _json([_text(str(problem)) for problem in report.problems[:50]]),
             }
         )
         for place, (bundle, event) in enumerate(_told(report)):
@@ -393,7 +393,7 @@ def _failures(report: Report) -> Iterator[tuple[str, str, str]]:
     # A run that ends well has warnings among its problems, for which nothing failed.
     if report.exit_status not in (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD):
         for problem in report.problems:
-            yield "", "", problem
+            yield "", "", str(problem)
     for bundle in report.bundles:
         for one in _with_given_up(bundle):
             for event in one.events:

@@ -94,7 +94,7 @@ def test_a_document_that_is_not_valid_is_told_and_the_last_good_copy_used(
         outcome = host.run()
         assert outcome.status == status
         assert message in outcome.output
-        assert "; its last good copy is used" in host.report()["problems"][0]
+        assert "; its last good copy is used" in host.report()["problems"][0]["message"]
         assert motd(host).startswith("good ")
     write(web, "data: {greeting: mended}", age=-120)
     assert host.run().status == 0

@@ -16,6 +16,7 @@ from puller.delivery.document import LARGEST, LARGEST_JSON, pack, unpack
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
 from puller.values.difference import Difference, changed, with_diff
+from tests.puller.problems import failure
 
 NOISE = random.Random(3)
 
@@ -78,7 +79,7 @@ def test_a_document_says_all_and_the_same_gives_the_same_bytes() -> None:
     assert bundle.in_order.resources == 2
     assert bundle.summary == one.report.bundles[1].summary
     assert one.report.bundles[0].events == events
-    assert json.loads(gzip.decompress(data))["format"] == 2
+    assert json.loads(gzip.decompress(data))["format"] == 3
 
 
 def test_differences_of_contents_go_first() -> None:
@@ -92,7 +93,7 @@ def test_differences_of_contents_go_first() -> None:
 
 
 def test_then_texts_are_shortened() -> None:
-    events = [event(f"/{n}", State.FAILED, errors=[noise(100_000)]) for n in range(20)]
+    events = [event(f"/{n}", State.FAILED, problems=[failure(noise(100_000))]) for n in range(20)]
     found = read(pack(sent(events)))
     assert found.left_out.endswith("the ends of long texts and lists")
     (bundle,) = found.report.bundles
@@ -102,7 +103,7 @@ def test_then_texts_are_shortened() -> None:
 
 def test_then_resources_go_and_those_that_failed_are_the_last() -> None:
     events = [event(f"/{n}", State.CHANGED, differences=content(noise(390))) for n in range(3000)]
-    events[2500:2500] = [event("/broken", State.FAILED, errors=["it is broken"])]
+    events[2500:2500] = [event("/broken", State.FAILED, problems=[failure("it is broken")])]
     events += [event("/skipped", State.SKIPPED, unmet_requirements=["file#/broken"])]
     found = read(pack(sent(events)))
     (bundle,) = found.report.bundles
@@ -114,7 +115,7 @@ def test_then_resources_go_and_those_that_failed_are_the_last() -> None:
 
 
 def test_many_facts_go_before_resources() -> None:
-    events = [event("/broken", State.FAILED, errors=["it is broken"])]
+    events = [event("/broken", State.FAILED, problems=[failure("it is broken")])]
     found = read(pack(sent(events, facts={"blob": noise(1_000_000)})))
     assert "facts" in found.left_out
     assert (found.facts, found.report.bundles[0].events) == ({}, events)
@@ -127,11 +128,11 @@ def test_many_facts_go_before_resources() -> None:
     count=st.integers(0, 50),
 )
 def test_whatever_it_is_it_fits_and_says_how_the_run_ended(bundles: int, texts: str, count: int) -> None:
-    events = [event(f"{texts}{n}", State.FAILED, errors=[texts] * 20) for n in range(count)]
+    events = [event(f"{texts}{n}", State.FAILED, problems=[failure(texts)] * 20) for n in range(count)]
     whole = sent(events, bundles=min(bundles, 20) if count and texts else bundles)
     whole.bundles = [PublishedBundle(name=f"b{n}{texts[:200]}", held=texts[:500]) for n in range(bundles)]
     whole.restless = [RestlessResource(bundle="a", reference=texts, runs=1, changes=1)] * 3
-    whole.report.problems = [texts] * 100
+    whole.report.problems = [failure(texts)] * 100
     data = pack(whole)
     assert len(data) <= LARGEST
     text = unpack(data)

@@ -43,8 +43,8 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
         (b"{", "is no document"),
         (b"\xff\xfe", "is no document"),
         (b"[]", "is no document"),
-        (b'{"format": 3}', "has format 3, and this version of Puller knows format 2"),
-        (b'{"format": 2}', "is no document"),
+        (b'{"format": 4}', "has format 4, and this version of Puller knows format 3"),
+        (b'{"format": 3}', "is no document"),
         (b"\x1f\x8b", "is cut off"),
         (b"\x1f\x8bgarbage!", "is not compressed"),
         (pack(sent(_HOST, _AT))[:-5], "is cut off"),
@@ -52,7 +52,7 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
         (gzip.compress(b" " * 50_000_000), "more than 1048576 bytes when it is unpacked"),
         (b"\x1f\x8b" + b"x" * 300_000, "has more than 262144 bytes"),
         (b" " * 100_000_000, "has more than 1048576 bytes"),
-        (b'{"format":2,"facts":{"a":' + b"[" * 100_000, "is no document"),
+        (b'{"format":3,"facts":{"a":' + b"[" * 100_000, "is no document"),
         (_changed(document={"host": "../etc"}), "has the host"),
         (_changed(document={"host": "db.example.com"}), "a host can speak for itself only"),
         (_changed(host="db.example.com"), "has a report of the host"),
@@ -85,7 +85,7 @@ def test_what_is_none_is_refused_with_the_reason(data: bytes, why: str) -> None:
 def test_a_hundred_thousand_facts_fit_and_a_million_are_refused() -> None:
     facts = {f"a{number}": 1 for number in range(50_000)}
     assert len(read_document(pack(sent(_HOST, _AT, facts=facts)), _HOST, _AT).sent.facts) in (0, 50_000)
-    many = b'{"format":2,"host":"%s","facts":{%s' % (_HOST.encode(), b'"a":1,' * 1_000_000)
+    many = b'{"format":3,"host":"%s","facts":{%s' % (_HOST.encode(), b'"a":1,' * 1_000_000)
     with pytest.raises(ValueError, match="more than"):
         read_document(many, _HOST, _AT)
 

@@ -18,6 +18,7 @@ from puller.reporting.report import BundleReport, Event, Health, HealthResult, R
 from puller.reporting.retention import Retention
 from puller.state.directories import Directories
 from puller.values import difference
+from tests.puller.problems import failure
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 KEEP_ALL = Retention(keep=100, quiet_for=0, eventful_for=0, most=100, most_bytes=10**9)
@@ -60,7 +61,7 @@ TOLD = {
     "changed": changed("/b"),
     "a remark": stable("/b", notes=["the file belongs to a package, too"]),
     "a health check": stable("/b", health_checks=[HealthResult("up", Health.OK, 1)]),
-    "failed": Event(type="file", name="/b", state=State.FAILED, errors=["no space"]),
+    "failed": Event(type="file", name="/b", state=State.FAILED, problems=[failure("no space")]),
     "not reached": Event(type="file", name="/b", state=State.SKIPPED, reached=False),
     "unmet": Event(type="file", name="/b", state=State.SKIPPED, unmet_requirements=["file#/x"]),
     "would change": Event(type="file", name="/b", state=State.WOULD_CHANGE, noop=True, noop_message="x"),

@@ -23,6 +23,7 @@ from puller.reporting.report import Event, State
 from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import Level
 from puller.values.difference import Difference, DifferenceKind
+from tests.puller.problems import failure
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -96,7 +97,7 @@ def failed(**fields: Any) -> Event:
 def test_a_failed_resource_is_found_by_its_fields(journald: Journald) -> None:
     log = journald.log()
     log.belong_to("20261120T160000.000000Z")
-    log.event(failed(errors=["no such user"]), "web")
+    log.event(failed(problems=[failure("no such user")]), "web")
     (entry,) = journald.entries()
     assert entry == {
         "MESSAGE": 'file#/etc/motd failed ensure= runtime=0ms errors="no such user"',
@@ -121,7 +122,7 @@ def test_what_is_less_urgent_than_asked_for_is_no_entry(journald: Journald) -> N
 
 def test_a_problem_and_the_end_of_a_run_have_their_exit_status(journald: Journald) -> None:
     problems = RunProblems(journald.log(), [], [])
-    problems.error("the site is away", ExitStatus.FETCH_FAILED)
+    problems.error(failure("the site is away"), ExitStatus.FETCH_FAILED)
     problems.warn("a mirror is slow")
     problems.log.at_once("stopping")
     problems.log.ended(problems.exit_status)
@@ -139,7 +140,7 @@ def test_a_problem_and_the_end_of_a_run_have_their_exit_status(journald: Journal
 HOSTILE = "x\nPULLER_STATE=stable\nMESSAGE_ID=0\n\nPRIORITY=7\n"
 
 
-@pytest.mark.parametrize("field", ["name", "errors", "differences"])
+@pytest.mark.parametrize("field", ["name", "problems", "differences"])
 def test_nothing_in_a_value_makes_a_field(journald: Journald, field: str) -> None:
     event = msgspec_replaced(failed(), field, HOSTILE)
     journald.log().event(event, HOSTILE)
@@ -152,7 +153,7 @@ def test_nothing_in_a_value_makes_a_field(journald: Journald, field: str) -> Non
 
 def msgspec_replaced(event: Event, field: str, value: str) -> Event:
     hostile = {
-        "errors": [value],
+        "problems": [failure(value)],
         "differences": [Difference("content", "", value, DifferenceKind.CHANGED, diff=value)],
     }
     setattr(event, field, hostile.get(field, value))

@@ -9,6 +9,7 @@ from puller.reporting.log import Log, sentence
 from puller.reporting.report import Event, State
 from puller.reporting.sinks import Level
 from puller.values.difference import changed, presence, with_diff
+from tests.puller.problems import failure
 
 MISSING = [presence("absent", "present")]
 
@@ -36,7 +37,7 @@ def event(state: State, **fields: Any) -> Event:
             'differences="ensure absent → present"',
         ),
         (
-            event(State.FAILED, errors=["mode is 0600, wanted 0644", "no such user"]),
+            event(State.FAILED, problems=[failure("mode is 0600, wanted 0644"), failure("no such user")]),
             'file#/etc/motd failed ensure=present runtime=2ms errors="mode is 0600, wanted 0644, no such user"',
         ),
         (

@@ -16,6 +16,7 @@ from puller.reporting.monitoring import Records, judge
 from puller.reporting.report import BundleReport, Event, Health, Report, State, Summary
 from puller.state.directories import Directories
 from tests.conftest import Host, Publisher, WebServer
+from tests.puller.problems import failure
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 OLDEST = timedelta(hours=2)
@@ -64,7 +65,7 @@ def test_what_an_exit_status_comes_to(status: ExitStatus) -> None:
         (Records(report(), unsent=["3 reports wait to be sent"]), "WARNING", "3 reports wait to be sent"),
         (Records(None, unreadable="is not a report"), "UNKNOWN", "PULLER UNKNOWN - is not a report"),
         (Records(report(), enforced={"web": None}), "CRITICAL", "web: nothing is enforced"),
-        (Records(report(problems=["a mirror\nis away"])), "WARNING", "a mirror is away"),
+        (Records(report(problems=[failure("a mirror\nis away")])), "WARNING", "a mirror is away"),
         (Records(report(20), held=["disabled by ann: TICKET-7"]), "OK", "disabled by ann: TICKET-7"),
         (
             Records(report(13, bundles=[BundleReport(name="a", summary=Summary(failed=1))])),
@@ -81,7 +82,7 @@ def test_what_the_records_come_to(records: Records, health: str, said: str) -> N
 
 
 def test_the_line_has_the_most_serious_first_and_figures_after_one_bar() -> None:
-    event = Event(type="exec", name="a | b", state=State.FAILED, errors=["exit code 1,\nwanted 0"])
+    event = Event(type="exec", name="a | b", state=State.FAILED, problems=[failure("exit code 1,\nwanted 0")])
     bundle = BundleReport(name="web", events=[event], summary=Summary(failed=1, changed=2, refreshed=1))
     records = Records(report(6, bundles=[bundle]), enforced={"web": "1.0.0"}, cut_short=True)
     assert str(judge(records, NOW, OLDEST)) == (

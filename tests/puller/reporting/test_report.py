@@ -62,8 +62,8 @@ def test_a_report_comes_back_as_it_was_kept(directories: Directories) -> None:
 def test_a_report_says_its_format_and_another_one_is_refused(directories: Directories) -> None:
     save(report(), directories)
     text = directories.last_run.read_text()
-    assert text.startswith('{"format":3,"run":')
-    directories.last_run.write_text(text.replace('"format":3', '"format":1', 1))
+    assert text.startswith('{"format":4,"run":')
+    directories.last_run.write_text(text.replace('"format":4', '"format":1', 1))
     with pytest.raises(ValueError, match="is of format 1, which Puller"):
         load_last_report(directories)
 

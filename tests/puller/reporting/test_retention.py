@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, Report, Summary
 from puller.reporting.retention import Kept, Retention, find_kept, identity, is_eventful, outdated
+from tests.puller.problems import failure
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = 86400.0
@@ -81,7 +82,7 @@ def run(status: ExitStatus = ExitStatus.OK, problems: tuple[str, ...] = (), **bu
     found = BundleReport(name="web", **bundle)  # type: ignore[arg-type]
     return Report(
         run="", started="", finished="", host="", puller="", exit_status=status,
-        problems=list(problems), bundles=[found],
+        problems=[*map(failure, problems)], bundles=[found],
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def test_a_run_with_nothing_to_do_reports_how_many_were_in_order_of_which_bundle
     assert settled.run().status == 0
     report = last_run(settled)
     (bundle,) = report["bundles"]
-    assert report["format"] == 3
+    assert report["format"] == 4
     assert (bundle["name"], bundle["version"], bundle["outcome"]) == ("web", "1.0.0", "applied")
     assert "events" not in bundle
     assert bundle["in_order"]["resources"] == bundle["summary"]["resources"] == 4

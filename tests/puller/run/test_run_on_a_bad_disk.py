@@ -114,7 +114,7 @@ def test_status_shows_a_run_whose_report_is_lost(
     assert "the last run ended with exit status 78" in verdict.output
     shown = on_disk.status()["last_run"]
     assert shown["exit_status"] == 78
-    assert "the report cannot be kept" in "".join(shown["problems"])
+    assert "the report cannot be kept" in "".join(problem["text"] for problem in shown["problems"])
     assert "puller_last_run_exit_status 78" in metrics.read_text()
     if fault == "full":
         disk.free_inodes()

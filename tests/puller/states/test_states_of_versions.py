@@ -144,7 +144,7 @@ def test_what_is_only_kept_or_passed_on_may_be_of_any_format(host: Host) -> None
         assert "Traceback" not in outcome.output
         assert "a bug in Puller" not in outcome.output
     sent = [read(path)["format"] for path in (host.configuration.parent / "reports").rglob("*.json.gz")]
-    assert sorted(sent) == [2, 3, 3, 3, 3, 3]
+    assert sorted(sent) == [3, 4, 4, 4, 4, 4]
 
 
 def test_packing_a_state_and_unpacking_it_gives_the_same(host: Host, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from puller.reporting.sent_report import PublishedBundle, RestlessResource, Sent
 from puller.state.directories import Directories
 from puller.values.difference import Difference, DifferenceKind, added, changed
 from puller.values.visible import visible, visible_json
+from tests.puller.problems import failure
 
 CATEGORIES = ("Cc", "Cf", "Zl", "Zp")
 FILLERS = "\u034f\u115f\u1160\u17b4\u180b\u3164\uffa0\U000e0100"
@@ -76,7 +77,7 @@ def hostile_report() -> Report:
         type="file",
         name=HOSTILE,
         state=State.FAILED,
-        errors=[HOSTILE],
+        problems=[failure(HOSTILE)],
         differences=[Difference("content", HOSTILE, HOSTILE, DifferenceKind.CHANGED, HOSTILE, HOSTILE)],
     )
     bundle = BundleReport(
@@ -84,7 +85,7 @@ def hostile_report() -> Report:
     )
     return Report(
         run="20261120T160000.000000Z", started=NOW, finished=NOW, host="a", puller="1", exit_status=4,
-        problems=[HOSTILE], bundles=[bundle],
+        problems=[failure(HOSTILE)], bundles=[bundle],
     )  # fmt: skip
 
 
@@ -215,7 +216,7 @@ def test_kept_report_has_no_invisible_character(tmp_path: Path) -> None:
     retention = Retention(10, 1, 1, 10, 10**9)
     shown = save_report(hostile_report(), directories, retention, datetime.now(UTC)).read_text()
     assert sorted(BAD & {*shown}) == []
-    assert json.loads(shown)["problems"] == [HOSTILE]
+    assert json.loads(shown)["problems"][0]["message"] == HOSTILE
 
 
 @pytest.mark.attack("shown.told")

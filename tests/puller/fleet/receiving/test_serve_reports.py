@@ -107,7 +107,7 @@ def with_report(**fields: Any) -> bytes:
         (PATH, gzip.compress(b"[]", mtime=0), 422, "is no report"),
         (PATH, gzip.compress(b"[" * 100_000, mtime=0), 422, "is no report"),
         (PATH, gzip.compress(bytes(100_000_000), mtime=0), 422, "more than 1048576 bytes"),
-        (PATH, gzip.compress(b'{"format": 2}', mtime=0), 422, "is no report"),
+        (PATH, gzip.compress(b'{"format": 3}', mtime=0), 422, "is no report"),
         (PATH, with_report(host="web02.example.com"), 422, "and its report of 'web02"),
         (PATH, bytes(300_000), 422, "more than 262144 bytes"),
         (PATH, bytes(LARGEST_BODY + 1), 413, "at most 1048576 bytes"),

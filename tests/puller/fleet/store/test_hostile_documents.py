@@ -50,8 +50,8 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a list": (lambda now: b"[]", "Expected `object`"),
     "a wrong type": (lambda now: of_report(now, exit_status="0"), "Expected `int`"),
     "a newer format": (
-        lambda now: json.dumps({**document(now), "format": 3}).encode(),
-        "has format 3, and this version of Puller knows format 2",
+        lambda now: json.dumps({**document(now), "format": 4}).encode(),
+        "has format 4, and this version of Puller knows format 3",
     ),
     "an exit status of 70 bits": (lambda now: of_report(now, exit_status=2**70), "exit status that is none"),
     "an exit status of 40 bits": (lambda now: of_report(now, exit_status=2**40), "exit status that is none"),
