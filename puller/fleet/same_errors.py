@@ -1,11 +1,15 @@
-"""Which errors are the same one: what is of one host or one moment alone is taken out of their sentences.
+"""Equal problems of several hosts: the same code, bundle, resource, property and place, and the same wrong name.
 
-*connection to 10.0.0.7:5432 refused (attempt 12345)* on one host and *10.0.0.9:5432 … (attempt 777)* on another are one
-failure to look at. Small numbers stay, as exit statuses and versions mean something.
+A problem without a name has its message as a value, such as the output of a tool. Values of one host or one moment are
+replaced in all texts: *connection to 10.0.0.7:5432 refused (attempt 12345)* on one host equals *10.0.0.9:5432 …
+(attempt 777)* on another. Small numbers stay, because exit statuses and versions have a meaning.
 """
 
 import hashlib
 import re
+from functools import partial
+
+from foundation.problems import Problem
 
 _VARYING = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
@@ -20,9 +24,14 @@ _VARYING = (
 _LONGEST = 1000
 
 
-def general(sentence: str, host: str) -> str:
-    """The sentence without what is of ``host`` or of the moment."""
-    text = " ".join(sentence[: 4 * _LONGEST].split())
+def general_problem(problem: Problem, host: str) -> Problem:
+    """Return a problem without the values of ``host`` and of the moment."""
+    return problem.map_texts(partial(general, host=host))
+
+
+def general(text: str, host: str) -> str:
+    """Return a text without the values of ``host`` and of the moment."""
+    text = " ".join(text[: 4 * _LONGEST].split())
     for name in sorted({host, host.partition(".")[0]}, key=len, reverse=True):
         if len(name) > 2:
             text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "<host>", text)
@@ -31,6 +40,10 @@ def general(sentence: str, host: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def key_of(bundle: str, reference: str, message: str) -> str:
-    """Identifies an error of a fleet: the same for the same one, whenever it comes up."""
-    return hashlib.sha256("\0".join((bundle, reference, message)).encode("utf-8", "replace")).hexdigest()[:16]
+def key_of(bundle: str, reference: str, problem: Problem) -> str:
+    """Return the identity of a problem in a fleet, which is made of values that are general already."""
+    of_problem = (problem.code, problem.subject, problem.property, str(problem.location))
+    is_named = bool(problem.name)
+    value = problem.name if is_named else problem.message
+    values = "\0".join((bundle, reference, *of_problem, str(is_named), value))
+    return hashlib.sha256(values.encode("utf-8", "replace")).hexdigest()[:16]

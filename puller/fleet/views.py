@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from foundation.problems import Problem
 from puller.values.difference import Difference
 
 
@@ -83,14 +84,19 @@ class FailureView:
     bundle: str
     reference: str
     """The resource; empty for a problem of the run."""
-    message: str
-    """Without what is of one host alone."""
+    problem: Problem
+    """Without the values of one host."""
     hosts: Sequence[HostRow]
     first: datetime | None = None
     last: datetime | None = None
-    example: str = ""
-    """What the last of the hosts has said."""
+    example: Problem | None = None
+    """The problem of the host that reported last."""
     example_host: str = ""
+
+    @property
+    def message(self) -> str:
+        """The problem as text."""
+        return str(self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +106,9 @@ class EventView:
     bundle: str
     reference: str
     state: str
+    problems: Sequence[Problem] = ()
     sentences: Sequence[str] = ()
-    """Errors, the reason for which it was skipped, notes."""
+    """The reason for which it was skipped, and notes."""
     differences: Sequence[Difference] = ()
 
     @property
@@ -120,7 +127,7 @@ class RunView:
     outcome: str
     """``in order``, or what there is to say."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    problems: Sequence[str] = ()
+    problems: Sequence[Problem] = ()
     events: Sequence[EventView] = ()
 
 

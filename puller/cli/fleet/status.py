@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.first_few import first_few
+from foundation.formatting import plain
 from puller.cli.fleet.options import (
     open_reader,
     opened_store,
@@ -215,7 +216,7 @@ def _plain(reader: "Reader", bundle: str | None, refused: int) -> dict[str, Any]
             {
                 "bundle": one.bundle,
                 "resource": one.reference,
-                "message": one.message,
+                "problem": plain(one.problem),
                 "hosts": [host.name for host in one.hosts],
                 "first": _iso(one.first),
                 "last": _iso(one.last),

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from foundation.problems import Problem, ProblemCode
 from puller.fleet.conditions import Condition
 from puller.fleet.pages import links
 from puller.fleet.pages.charts import shares_over_time
@@ -140,5 +141,5 @@ def _chart(title: str, series: Series) -> Markup:
 
 
 def _finalized(value: Any) -> Any:
-    """Control characters that others have written are shown, not sent."""
-    return visible(value) if type(value) is str else value
+    """Format problems, and write control characters out."""
+    return visible(str(value)) if type(value) is str or isinstance(value, Problem | ProblemCode) else value

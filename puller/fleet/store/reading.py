@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlalchemy import func, select
 
+from foundation.problems import Problem
 from puller.delivery.document import unpack
 from puller.errors import SourceError
 from puller.fleet.conditions import Condition
 from puller.fleet.store import schema
 from puller.fleet.store.database import Store
 from puller.fleet.store.series import Period, counted
-from puller.fleet.store.writing import counts, differences, outcome, resource_key, seconds, sentences
+from puller.fleet.store.writing import (
+    counts,
+    differences,
+    outcome,
+    problems,
+    resource_key,
+    seconds,
+    sentences,
+)
 from puller.fleet.views import (
     BundleView,
     EventView,
@@ -168,7 +177,7 @@ class Reader:
                     row["exit_status"],
                     row["outcome"],
                     json.loads(row["counts"]),
-                    json.loads(row["problems"]),
+                    _problems(row["problems"]),
                     events.get((row["host"], row["run"]), []),
                 )
             )
@@ -414,11 +423,11 @@ class Reader:
             key,
             newest["bundle"],
             newest["reference"],
-            newest["message"],
+            msgspec.json.decode(newest["problem"], type=Problem),
             sorted((self.hosts[row["host"]] for row in rows), key=lambda host: host.name),
             datetime.fromtimestamp(min(row["since"] for row in rows), UTC),
             datetime.fromtimestamp(self._rows[newest["host"]].at, UTC),
-            newest["example"],
+            msgspec.json.decode(newest["example"], type=Problem),
             newest["host"],
         )
 
@@ -529,8 +538,18 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _event(row: Any) -> EventView:
-    sentences, differences = json.loads(row["sentences"]), _differences(row["differences"])
-    return EventView(row["bundle"], row["reference"], row["state"], sentences, differences)
+    return EventView(
+        row["bundle"],
+        row["reference"],
+        row["state"],
+        _problems(row["problems"]),
+        json.loads(row["sentences"]),
+        _differences(row["differences"]),
+    )
+
+
+def _problems(text: str) -> list[Problem]:
+    return msgspec.json.decode(text, type=list[Problem])
 
 
 def _differences(text: str) -> list[Difference]:
@@ -555,7 +574,14 @@ def _standing(one: Any) -> StandingView:
 
 def _last_run(report: Report, row: Any) -> RunView:
     told = [
-        EventView(bundle.name, event.reference, str(event.state), sentences(event), differences(event))
+        EventView(
+            bundle.name,
+            event.reference,
+            str(event.state),
+            problems(event.problems),
+            sentences(event),
+            differences(event),
+        )
         for bundle in report.bundles
         for one in ([bundle.given_up] if bundle.given_up else []) + [bundle]
         for event in one.events
@@ -567,6 +593,6 @@ def _last_run(report: Report, row: Any) -> RunView:
         report.exit_status,
         outcome(report, row.why),
         counts(report),
-        [*map(str, report.problems)],
+        problems(report.problems, 50),
         told,
     )

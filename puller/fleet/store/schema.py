@@ -18,7 +18,7 @@ from sqlalchemy import (
     Text,
 )
 
-FORMAT = 2
+FORMAT = 3
 """Of the store; another one is refused."""
 
 metadata = MetaData()
@@ -73,8 +73,8 @@ failing = Table(  # what failed in the last run of a host
     Column("key", String(32), primary_key=True),
     Column("bundle", Text, nullable=False),
     Column("reference", _REFERENCE, nullable=False),
-    Column("message", Text, nullable=False),  # without what is of the host alone
-    Column("example", Text, nullable=False),
+    Column("problem", Text, nullable=False),  # without the values of the host
+    Column("example", Text, nullable=False),  # the problem of the host
     Column("since", Double, nullable=False),
     Index("failing_by_key", "key"),
 )
@@ -114,6 +114,7 @@ events = Table(  # of those runs: resources that changed, failed or were skipped
     Column("reference", _REFERENCE, nullable=False),
     Column("resource", String(16), nullable=False),  # a digest of it, as an index has a bound
     Column("state", String(16), nullable=False),
+    Column("problems", Text, nullable=False),
     Column("sentences", Text, nullable=False),
     Column("differences", Text, nullable=False),
     Index("events_by_resource", "resource", "at"),

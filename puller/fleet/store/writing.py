@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from sqlalchemy import Table, and_, bindparam, select, tuple_
 
+from foundation.problems import Problem, ProblemCode, replaced
 from puller.exit_status import ExitStatus
 from puller.fleet.conditions import conditions_of_bundles
 from puller.fleet.document import Document, plain
-from puller.fleet.same_errors import general, key_of
+from puller.fleet.same_errors import general, general_problem, key_of
 from puller.fleet.store import schema
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
@@ -32,6 +33,7 @@ _MOST_EVENTS = 500
 _LONGEST, _LONGEST_DIFF = 2000, 16_000  # characters
 _AT_ONCE = 400
 """Hosts that one statement asks for: databases have a bound of parameters."""
+_UNEXPLAINED = Problem(code=ProblemCode.CHANGE_FAILED, message="failed")
 _TOLD = (State.CHANGED, State.REFRESHED, State.FAILED)
 
 
@@ -144,7 +146,7 @@ class _Changes:
                 "exit_status": report.exit_status,
                 "outcome": _text(outcome(report, document.why)),
                 "counts": _json(counts(report)),
-                "problems": _json([_text(str(problem)) for problem in report.problems[:50]]),
+                "problems": _json_problems(report.problems[:50]),
             }
         )
         for place, (bundle, event) in enumerate(_told(report)):
@@ -158,6 +160,7 @@ class _Changes:
                     "reference": _text(event.reference),
                     "resource": resource_key(_text(event.reference)),
                     "state": str(event.state),
+                    "problems": _json_problems(event.problems[:20]),
                     "sentences": _json([_text(line) for line in sentences(event)]),
                     "differences": _objects(differences(event)),
                 }
@@ -367,10 +370,10 @@ def _failing(
     if at is None:
         at = document.at.timestamp()
     found: dict[str, dict[str, Any]] = {}
-    for bundle, reference, sentence in _failures(report):
-        message = general(plain(sentence), host)
+    for bundle, reference, example in _failures(report):
+        problem = general_problem(example, host)
         reference = general(plain(reference), host)
-        key = key_of(bundle, reference, message)
+        key = key_of(bundle, reference, problem)
         found.setdefault(
             key,
             {
@@ -378,8 +381,8 @@ def _failing(
                 "key": key,
                 "bundle": _text(bundle),
                 "reference": _text(reference),
-                "message": message,
-                "example": _text(sentence),
+                "problem": _encoded(problem),
+                "example": _encoded(example),
                 "since": since.get((host, key), at),
             },
         )
@@ -388,17 +391,18 @@ def _failing(
     return list(found.values())
 
 
-def _failures(report: Report) -> Iterator[tuple[str, str, str]]:
-    """Each failure of a run: bundle, resource, sentence."""
+def _failures(report: Report) -> Iterator[tuple[str, str, Problem]]:
+    """Yield the bundle, the resource and the problem of each failure of a run."""
     # A run that ends well has warnings among its problems, for which nothing failed.
     if report.exit_status not in (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD):
         for problem in report.problems:
-            yield "", "", str(problem)
+            yield "", "", stored_problem(problem)
     for bundle in report.bundles:
         for one in _with_given_up(bundle):
             for event in one.events:
                 if event.state is State.FAILED:
-                    yield bundle.name, event.reference, ", ".join(event.errors) or "failed"
+                    for problem in event.problems or [_UNEXPLAINED]:
+                        yield bundle.name, event.reference, stored_problem(problem)
 
 
 def _told(report: Report) -> Iterator[tuple[str, Event]]:
@@ -441,12 +445,24 @@ def resource_key(reference: str) -> str:
 
 
 def sentences(event: Event) -> list[str]:
-    """Return the sentences that give the reason for the state of a resource, apart from its differences."""
-    if event.errors:
-        return event.errors[:20]
+    """Return the reasons for the state of a resource that are neither problems nor differences."""
+    if event.problems:
+        return []
     if event.unmet_requirements:
         return [f"waits for {', '.join(event.unmet_requirements[:20])}"]
     return [] if event.differences else event.notes[:20]
+
+
+def problems(found: Sequence[Problem], most: int = 20) -> list[Problem]:
+    """Return the first problems, each of a bounded size."""
+    return [stored_problem(problem) for problem in found[:most]]
+
+
+def stored_problem(problem: Problem) -> Problem:
+    """Return a problem of a bounded size, in characters that databases and pages can hold."""
+    location = msgspec.structs.replace(problem.location, path=problem.location.path[:20])
+    short = replaced(problem, location=location, suggestions=problem.suggestions[:5], related=())
+    return short.map_texts(_text)
 
 
 def differences(event: Event) -> list[Difference]:
@@ -509,6 +525,14 @@ def _name(text: str) -> str:
 
 def _objects(found: Sequence[Difference]) -> str:
     return _json(json_values([msgspec.structs.replace(one.map_texts(_text), diff=one.diff) for one in found]))
+
+
+def _json_problems(found: Sequence[Problem]) -> str:
+    return msgspec.json.encode(problems(found, len(found))).decode()
+
+
+def _encoded(problem: Problem) -> str:
+    return msgspec.json.encode(problem).decode()
 
 
 def _json(value: Any) -> str:

@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from puller.fleet.same_errors import general, key_of
+from foundation.problems import Location, ProblemCode
+from puller.fleet.same_errors import general, general_problem, key_of
+from tests.puller.problems import failure
 
 
 @pytest.mark.parametrize(
@@ -50,8 +52,32 @@ def test_it_is_bounded_and_quick_whatever_a_host_says() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_key_is_of_bundle_resource_and_message() -> None:
-    keys = {key_of("a", "b", "c"), key_of("ab", "", "c"), key_of("a", "bc", ""), key_of("", "a", "bc")}
-    assert len(keys) == 4
-    assert key_of("a", "b", "c") == key_of("a", "b", "c")
-    assert len(key_of("a", "\ud800", "c")) == 16
+def test_a_key_is_of_bundle_resource_and_problem() -> None:
+    keys = {
+        key_of("a", "b", failure("c")),
+        key_of("ab", "", failure("c")),
+        key_of("a", "bc", failure("")),
+        key_of("", "a", failure("bc")),
+        key_of("a", "b", failure("c", ProblemCode.STOPPED)),
+        key_of("a", "b", failure("c", property="mode")),
+        key_of("a", "b", failure("c", location=Location("f", 1))),
+        key_of("a", "b", failure("x", name="c")),
+    }
+    assert len(keys) == 8
+    assert key_of("a", "b", failure("c")) == key_of("a", "b", failure("c"))
+    assert len(key_of("a", "\ud800", failure("c"))) == 16
+
+
+def test_problems_with_one_name_are_equal_in_all_words() -> None:
+    one = failure("exit status 7: connection refused", name="web", hint="wait")
+    other = failure("exit status 28: timed out", name="web")
+    assert key_of("a", "b", one) == key_of("a", "b", other)
+
+
+def test_values_of_a_host_leave_each_text_of_a_problem() -> None:
+    problem = general_problem(
+        failure("10.0.0.7 is away", name="web1.example.com:443", location=Location("/tmp/a", 1)),
+        "web1.example.com",
+    )
+    assert (problem.message, problem.name) == ("<address> is away", "<host>:443")
+    assert problem.location == Location("<temporary file>", 1)

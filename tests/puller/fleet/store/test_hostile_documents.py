@@ -32,6 +32,10 @@ def of_report(now: datetime, **fields: Any) -> bytes:
     return json.dumps({**whole, "report": {**whole["report"], **fields}}).encode()
 
 
+def objects(*messages: str, **fields: Any) -> list[dict[str, Any]]:
+    return [{"code": "change-failed", "message": message, **fields} for message in messages]
+
+
 def with_text(now: datetime, text: str) -> bytes:
     return json.dumps(document(now, x="@@")).replace('"@@"', text).encode()
 
@@ -44,6 +48,10 @@ def restless(now: datetime, runs: int) -> bytes:
 Make = Callable[[datetime], bytes]
 
 REFUSED: dict[str, tuple[Make, str]] = {
+    "a code that is a text": (
+        lambda now: of_report(now, problems=objects("x", code="<b>")),
+        "Invalid enum value",
+    ),
     "nothing": (lambda now: b"", "malformed|truncated"),
     "no JSON": (lambda now: b"<html>", "malformed"),
     "no text": (lambda now: b"\xff\xfe{}", "malformed|no document"),
@@ -112,7 +120,7 @@ def test_what_is_no_document_is_told_once_and_keeps_nothing_else_from_being_impo
 ODD: dict[str, Make] = {
     "NUL": lambda now: with_text(now, '"a\\u0000b"'),
     "NUL in a name": lambda now: json.dumps(document(now, **{"a\0b": 1})).encode(),
-    "NUL in what failed": lambda now: of_report(now, exit_status=4, problems=["a\0b" * 2000]),
+    "NUL in what failed": lambda now: of_report(now, exit_status=4, problems=objects("a\0b" * 2000)),
     "NUL in bundles": lambda now: json.dumps(
         {**document(now), "bundles": [{"name": "w\0b", "enforced": "1\0", "published": "1\0"}]}
     ).encode(),
@@ -122,9 +130,11 @@ ODD: dict[str, Make] = {
     "one bundle twice": lambda now: json.dumps(
         {**document(now), "bundles": [{"name": "w", "enforced": str(n)} for n in range(50)]}
     ).encode(),
-    "many failures": lambda now: of_report(now, exit_status=4, problems=[f"x{n}" for n in range(9999)]),
+    "many failures": lambda now: of_report(
+        now, exit_status=4, problems=objects(*(f"x{n}" for n in range(9999)))
+    ),
     "many numbers": lambda now: of_report(
-        now, exit_status=4, problems=["1" * 2000 + ".a" * 900 + ".1"] * 100
+        now, exit_status=4, problems=objects(*["1" * 2000 + ".a" * 900 + ".1"] * 100)
     ),
     "a large number": lambda now: with_text(now, "9" * 4000),
     "many facts": lambda now: json.dumps(document(now, **{f"f{n}": n for n in range(30_000)})).encode(),
@@ -140,8 +150,21 @@ ODD: dict[str, Make] = {
             "bundles": [{"name": "w", "enforced": "1", "enforced_since": "0001-01-01T00:00:00+23:59"}],
         }
     ).encode(),
+    "a code of a newer host": lambda now: of_report(
+        now, exit_status=4, problems=[{"code": "melted-rack", "message": "x", "heat": 9000}]
+    ),
+    "many texts of a problem": lambda now: of_report(
+        now,
+        exit_status=4,
+        problems=objects(
+            "x",
+            suggestions=["a\0"] * 9999,
+            location={"file": "\0", "path": ["b\0"] * 9999},
+            related=[{"file": "c"}] * 9999,
+        ),
+    ),
     "HTML and commands": lambda now: of_report(
-        now, exit_status=4, problems=["<script>alert(1)</script>", "\x1b[2J\x1b]0;x\x07"]
+        now, exit_status=4, problems=objects("<script>alert(1)</script>", "\x1b[2J\x1b]0;x\x07")
     ),
 }
 

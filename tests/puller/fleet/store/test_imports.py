@@ -12,6 +12,7 @@ import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from foundation.problems import Problem, ProblemCode
 from puller.delivery.document import pack
 from puller.errors import PullerError, SourceError
 from puller.fleet.importing import directory, importer
@@ -177,6 +178,31 @@ def test_the_same_error_on_several_hosts_is_one(store: Store, arrive: Import, no
     (failure,) = Reader(store, now).failures
     assert (len(failure.hosts), failure.reference) == (37, "service#web")
     assert failure.message == "<host>: <address>:<number> refused (pid <number>)"
+    assert failure.problem.code is ProblemCode.CHANGE_FAILED
+
+
+def test_failures_are_grouped_by_code_and_name(store: Store, arrive: Import, now: datetime) -> None:
+    name = "web: exit status"
+    failures = [
+        Problem(code=ProblemCode.CHANGE_FAILED, message=f"exit status {number}", name=name)
+        for number in (1, 2)
+    ]
+    failures.append(Problem(code=ProblemCode.STOPPED, message="exit status 1", name=name))
+    for number, problem in enumerate(failures):
+        arrive(fleet.sent(f"web{number}", ago(now, number), failed={"exec#a": problem}))
+    first, second = Reader(store, now).failures
+    assert (len(first.hosts), len(second.hosts)) == (2, 1)
+    assert (first.problem.code, second.problem.code) == ("change-failed", "stopped")
+    assert first.example in failures
+
+
+def test_problems_of_a_run_are_objects_in_the_store(store: Store, arrive: Import, now: datetime) -> None:
+    problem = Problem(code=ProblemCode.METADATA_EXPIRED, message="expired", hint="publish again")
+    arrive(fleet.sent(HOST, ago(now, 2), problems=[problem], failed={"exec#a": problem}, exit_status=11))
+    arrive(fleet.sent(HOST, ago(now, 1)))
+    (view,) = Reader(store, now).details([HOST])
+    run = next(run for run in view.runs if run.exit_status == 11)
+    assert (run.problems, run.events[0].problems) == ([problem], [problem])
 
 
 # Files
@@ -295,8 +321,8 @@ def test_what_is_read_together_is_of_one_moment(
 
 def test_a_store_of_a_newer_format_is_refused(store: Store, location: str) -> None:
     with store.writing() as connection:
-        store.set(connection, "format", "3")
-    with pytest.raises(SourceError, match="is a store of format 3, and this version of Puller knows 2"):
+        store.set(connection, "format", "4")
+    with pytest.raises(SourceError, match="is a store of format 4, and this version of Puller knows 3"):
         Store.open(location, make=True)
 
 
