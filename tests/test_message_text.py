@@ -41,7 +41,6 @@ JUSTIFIED = {
     "puller/resources/checkouts/repository.py": "entries of the reflog of git",
     "puller/state/stored_json.py": "msgspec gives the path of a value in its message only",
     "puller/resources/edits/formats/toml_tree.py": "tomllib gives line and column in its message only",
-    "puller/resources/packages/dnf.py": "dnf has no exit status for a missing cache",
     "puller/values/convert.py": "msgspec gives the expected type in its message only",
     # The layout of text for an output.
     "puller/cli/__init__.py": "each line of an error gets the name of the program",

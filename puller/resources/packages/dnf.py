@@ -60,15 +60,17 @@ class Dnf(Manager):
         self._available = Inventory(self._list_available)
         self._provided = Inventory(self._list_provided)
         self._locks = Inventory(self._list_locks)
+        self._is_fetched = True
+        """Whether the metadata of the repositories are on this machine."""
         self._end_of_options: tuple[str, ...] = ("--",)
 
     def knows_repositories(self, job: Job, name: str) -> bool:
         try:
             self._available.about(job, name)
-        except ResourceError as error:
-            if _NOT_FETCHED.search(str(error)):
-                return False
-            raise
+        except ResourceError:
+            if self._is_fetched:
+                raise
+            return False
         return True
 
     def is_offered(self, job: Job, name: str) -> bool:
@@ -274,6 +276,9 @@ class Dnf(Manager):
 
     def _list_available(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Record]]:
         completed = self._query(job, ("repoquery", f"--queryformat={_AVAILABLE_FORMAT}"), names)
+        # dnf has no exit status for missing metadata.
+        printed = f"{completed.stderr}\n{completed.stdout}"
+        self._is_fetched = completed.exit_code == 0 or not _NOT_FETCHED.search(printed)
         records, _ = parse_records(output("dnf repoquery", completed))
         return _for_names([one for one in records if one.architecture not in _SOURCES], names)
 
