@@ -64,14 +64,8 @@ class Problems(msgspec.Struct):
 
     def placed(self, problem: Problem, path: KeyPath) -> Problem:
         """Return a problem at the place of a path in this text, without secrets."""
-        return msgspec.structs.replace(
-            problem,
-            message=self.mask(problem.message),
-            subject=self.mask(problem.subject),
-            hint=self.mask(problem.hint),
-            location=self.location(path),
-            entry=entry_of(path),
-        )
+        masked = problem.map_texts(self.mask)
+        return msgspec.structs.replace(masked, location=self.location(path), entry=entry_of(path))
 
     def add_error(
         self, path: KeyPath, error: Exception, prefix: str = "", subject: str = "", **fields: Unpack[Fields]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
+from puller.manifest.problems import Problems
 from puller.reporting.report import Event, State
 
 if TYPE_CHECKING:
@@ -79,3 +80,14 @@ def test_problems_outside_of_resources_have_codes(settled: Host, publisher: Publ
     assert (problem["subject"], problem["property"]) == ("file#/a", "colour")
     assert settled.status()["last_run"]["problems"][0]["code"] == "unknown-property"
     assert State.STABLE in settled.states().values()
+
+
+def test_each_text_of_a_placed_problem_is_masked() -> None:
+    problems = Problems.of_text("manifest.yaml", "resources: []\n")
+    problems.mask = lambda text: text.replace("s3cret", "***")
+    noted = Problem(
+        code=ProblemCode.DECLARED_TWICE, message="s3cret", name="file#/s3cret", suggestions=("s3cret",)
+    )
+    placed = problems.placed(noted, ("resources",))
+    assert b"s3cret" not in msgspec.json.encode(placed)
+    assert (placed.name, placed.location.line) == ("file#/***", 1)
