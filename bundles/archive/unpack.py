@@ -23,6 +23,7 @@ from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION
 from bundles.format.limits import LIMITS, Limits
 from bundles.format.paths import MemberPath
+from foundation.problems import ProblemCode
 
 Members = Iterator[tuple[FileEntry, Iterator[bytes]]]
 """Files of a bundle, and the contents of each in pieces, to be read before the next file."""
@@ -114,7 +115,8 @@ def _opened(
             # The same open file is read again below: one that is renamed into its place is never looked at.
             found = Counted(asking(check, pieces_of(stream))).exhaust().sha256
             if found != sha256:
-                raise SignatureError(str(archive), f"sha256 is {found}, the signed index says {sha256}")
+                what = f"sha256 is {found}, the signed index says {sha256}"
+                raise SignatureError(str(archive), what, code=ProblemCode.CHECKSUM_MISMATCH)
             stream.seek(0)
         yield BundleReader(stream, os.fstat(stream.fileno()).st_size, limits)
 

@@ -21,6 +21,7 @@ from bundles.filesystem.trees import open_regular
 from bundles.format.target_paths import digest_of
 from bundles.format.tuf import TargetFile
 from bundles.transport.mirror import Mirror
+from foundation.problems import ProblemCode
 
 _Verify = Callable[[bytes | BinaryIO], None]
 
@@ -71,7 +72,7 @@ def _with_progress(error: TransportError, held: int, length: int) -> TransportEr
     if not is_kept(held):
         return error
     what = f"{error.what}; {readable(held)} of {readable(length)} are here, and the next attempt goes on from there"
-    return type(error)(error.where, what)
+    return type(error)(error.where, what, code=error.code, hint=error.hint)
 
 
 def download_target(
@@ -94,9 +95,12 @@ def download_target(
         mirror.download(path, limit, into, resume=resume, is_exact=is_exact and limit == info.length)
         (verify or info.verify_length_and_hashes)(into)
     except OversizeError as error:
-        raise SignatureError(error.where, f"{error.what}, the signed metadata says {info.length}") from None
+        what = f"{error.what}, the signed metadata says {info.length}"
+        raise SignatureError(error.where, what, code=ProblemCode.CHECKSUM_MISMATCH) from None
     except LengthOrHashMismatchError as error:
-        raise SignatureError(f"{mirror}/{path}", mismatch(error)) from None
+        raise SignatureError(
+            f"{mirror}/{path}", mismatch(error), code=ProblemCode.CHECKSUM_MISMATCH
+        ) from None
 
 
 def is_target(info: TargetFile, data: bytes | BinaryIO) -> bool:

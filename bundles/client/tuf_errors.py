@@ -14,6 +14,7 @@ from bundles.client.updater import Workflow
 from bundles.errors import BundleError, ExpiredError, RollbackError, SignatureError
 from bundles.first_few import first_few
 from bundles.format.tuf import Metadata, Root, Signed, Snapshot, Targets, Timestamp
+from foundation.problems import ProblemCode
 
 # python-tuf gives these values in its sentences only. Should one change, our message says less, and no more than that.
 _KEYS = re.compile(r"(\d+)/(\d+) keys")
@@ -31,7 +32,7 @@ def verdict(error: tuf.RepositoryError | tuf.DownloadError, workflow: Workflow) 
         case tuf.UnsignedMetadataError():
             return SignatureError(where, _of_signatures(str(error), workflow))
         case tuf.LengthOrHashMismatchError():
-            return SignatureError(where, mismatch(error))
+            return SignatureError(where, mismatch(error), code=ProblemCode.CHECKSUM_MISMATCH)
         case tuf.ExpiredMetadataError():
             return _of_expiry(workflow)
         case tuf.BadVersionNumberError():

@@ -35,6 +35,7 @@ from bundles.errors import (
     TransportError,
     UnchangedError,
 )
+from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:
     import _socket
@@ -52,6 +53,7 @@ _ERRORS = {
     each.__name__: each
     for each in (TransportError, NotFoundError, OversizeError, SettingsError, UnchangedError)
 }
+_CODES = frozenset(ProblemCode)
 # What Python, names, proxies and authorities depend on; all else of the environment is the agent's own affair.
 _ENVIRONMENT = frozenset(
     {
@@ -313,10 +315,13 @@ class Connection:
         return TransportError(self._where, "the process for the network ended before it answered")
 
     def _error(self, fields: list[bytes]) -> Exception:
-        name, where, what = (*(_plain(field, _LONGEST_TEXT) for field in fields[:3]), "", "", "")[:3]
+        texts = (*(_plain(field, _LONGEST_TEXT) for field in fields[:5]), *[""] * 5)
+        name, where, what, code, hint = texts[:5]
         if name == DeadlineError.__name__:
             return DeadlineError(what)
-        return _ERRORS.get(name, TransportError)(where or self._where, what)
+        kind = _ERRORS.get(name, TransportError)
+        known = ProblemCode(code) if code in _CODES else None
+        return kind(where or self._where, what, code=known, hint=hint)
 
 
 class _Lines:

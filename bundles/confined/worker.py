@@ -141,17 +141,22 @@ class AgentsFile:
 
 def _refusal(error: Exception) -> bytes:
     if isinstance(error, BundleError):
-        return message(ERROR, type(error).__name__.encode(), _text(error.where), _text(error.what))
+        return _bundle_error(error)
     what = f"the process for the network cannot be made: {reason_of(error)}"
     return message(ERROR, b"SettingsError", b"network_user", _text(what))
 
 
 def _failure(error: Exception) -> bytes:
     if isinstance(error, BundleError):
-        return message(ERROR, type(error).__name__.encode(), _text(error.where), _text(error.what))
+        return _bundle_error(error)
     if isinstance(error, TimeoutError):
         return message(ERROR, b"DeadlineError", b"", _text(str(error)))
     return message(ERROR, b"TransportError", b"", _text(f"{type(error).__name__}: {reason_of(error)}"))
+
+
+def _bundle_error(error: BundleError) -> bytes:
+    texts = (error.where, error.what, error.code, error.hint)
+    return message(ERROR, type(error).__name__.encode(), *map(_text, texts))
 
 
 def _text(text: str) -> bytes:

@@ -23,6 +23,7 @@ from bundles.filesystem.trees import open_regular, remove_tree, sync_filesystem
 from bundles.format.artifact import Digest
 from bundles.format.compressed_file import file_path, longest_compressed, verified
 from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
+from foundation.problems import ProblemCode
 
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
@@ -110,7 +111,7 @@ class Files:
                     raise FormatError("", "is larger than hosts take it")
                 yield from verified(stream, digest)
         except FormatError as error:
-            raise SignatureError(str(path), error.what) from None
+            raise SignatureError(str(path), error.what, code=ProblemCode.CHECKSUM_MISMATCH) from None
 
     @contextlib.contextmanager
     def _begun(self) -> Iterator[Path]:

@@ -36,7 +36,8 @@ class HttpSession:
         try:
             return self.do(asked, into, Deadline(seconds))
         except BundleError as error:
-            raise type(error)(error.where, self._held.named(error.what)) from None
+            what = self._held.named(error.what)
+            raise type(error)(error.where, what, code=error.code, hint=error.hint) from None
 
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """The call itself; raises `BundleError`, and what ``into`` raises."""

@@ -11,7 +11,7 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 
-from foundation.problems import DependsOn
+from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import HieraError
 from hiera.eyaml.pkcs7 import EnvelopeError, open_envelope, seal
 
@@ -84,6 +84,7 @@ def key_reader(
         try:
             return read(path)
         except HieraError as error:
+            error.code = ProblemCode.UNREADABLE_SECRET
             raise error.depending(DependsOn.KEY) from None
 
     return load

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from foundation.problems import ProblemCode
 from puller.resources.base import PropertyError
 
 WANTS_ROOT: Mapping[str, str] = MappingProxyType(
@@ -55,19 +56,29 @@ def problems(type_name: str, raw: Mapping[str, Any], *, is_here: bool) -> Iterat
     With ``is_here`` the running user is the one whose agent it is; otherwise nobody knows yet who that will be.
     """
     if type_name == "service" and raw.get("scope") == "system":
-        yield PropertyError("scope", "is 'system', which wants root, and this is the agent of a user")
+        yield PropertyError(
+            "scope",
+            "is 'system', which wants root, and this is the agent of a user",
+            code=ProblemCode.REQUIRES_ROOT,
+        )
     if raw.get("validate_in_place") is True:
-        yield PropertyError("validate_in_place", "is true, which wants root, and this is the agent of a user")
+        yield PropertyError(
+            "validate_in_place",
+            "is true, which wants root, and this is the agent of a user",
+            code=ProblemCode.REQUIRES_ROOT,
+        )
     if not is_here:
         return
     for name in ("owner", "user"):
         if _is_given(raw.get(name)) and not _is_me(raw[name]):
             yield PropertyError(
-                name, f"is {raw[name]!r}, and this is the agent of {_user_name()}, wanted no other"
+                name,
+                f"is {raw[name]!r}, and this is the agent of {_user_name()}, wanted no other",
+                code=ProblemCode.REQUIRES_ROOT,
             )
     if _is_given(raw.get("group")) and not _is_my_group(raw["group"]):
         what = f"is {raw['group']!r}, wanted a group that {_user_name()} is in"
-        yield PropertyError("group", f"{what}: this is the agent of a user")
+        yield PropertyError("group", f"{what}: this is the agent of a user", code=ProblemCode.REQUIRES_ROOT)
 
 
 def _is_given(value: Any) -> bool:

@@ -128,6 +128,11 @@ class PropertyError(ValueError):
         )
 
 
+def missing_property(name: str, message: str = "is missing", *, because: Iterable[str] = ()) -> PropertyError:
+    """Return the error for a property that the others require. ``because`` is that of ``PropertyError``."""
+    return PropertyError(name, message, because=because, code=ProblemCode.MISSING_PROPERTY)
+
+
 class Uncertain(Protocol):
     """In noop: whether an earlier resource would have done what cannot be predicted, so that what is missing at a path
     now may be there then. Resources of the type ``apart_from`` do not count."""

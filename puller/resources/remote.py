@@ -9,6 +9,7 @@ from collections.abc import Callable
 from bundles.errors import TransportError
 from bundles.progress import transfer
 from foundation.masking import mask_urls
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.system import signals
 
@@ -69,7 +70,8 @@ def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> by
         from puller.resources.checksums import sha256  # a run without remote files needs no checksums
 
         if (digest := sha256([data])) != checksum:
-            raise ResourceError(f"source {mask_urls(url)} has sha256 {digest}, wanted {checksum}")
+            what = f"source {mask_urls(url)} has sha256 {digest}, wanted {checksum}"
+            raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
     return data
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from puller.errors import ResourceError
-from puller.resources.base import PropertyError
+from puller.resources.base import PropertyError, missing_property
 
 _NEW = re.compile(r"[a-z_][a-z0-9_-]{0,30}\$?")
 _OTHER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?")
@@ -50,7 +50,7 @@ def check_membership(name: str, others: tuple[str, ...] | None, membership: str)
     if membership not in ("minimum", "inclusive"):
         yield PropertyError("membership", f"is {membership!r}, wanted minimum or inclusive")
     elif membership == "inclusive" and others is None:
-        yield PropertyError("membership", f"is inclusive, and {name} is missing", because=[name])
+        yield missing_property("membership", f"is inclusive, and {name} is missing", because=[name])
 
 
 def is_id(other: str | int) -> bool:

@@ -17,6 +17,7 @@ from bundles import progress
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.free_space import readable
 from bundles.filesystem.trees import Counted, pieces_of
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError, StoppedDownload
 from puller.resources.archives.fetching import Request, fetch_archive
 from puller.resources.archives.opened import Opened
@@ -63,7 +64,8 @@ def download(
         try:
             digest = _fetch(request, partial)
         except BundleError as error:
-            raise ResourceError(f"{error}{_progress(request, partial)}") from None
+            what = f"{error}{_progress(request, partial)}"
+            raise ResourceError(what, code=error.code) from None
         except StoppedDownload as stop:
             raise StoppedDownload(f"{stop}{_progress(request, partial)}") from None
         # 4. Owner before mode: chown clears bits of the mode
@@ -105,7 +107,8 @@ def _fetch(request: Request, partial: BinaryIO) -> str:
         raise TransportError(request.url, f"{what}: sha256 is {digest}, expected {wanted}")
     if wanted is not None and digest != wanted:
         partial.truncate(0)  # or the next run would go on with what is known to be wrong
-        raise TransportError(request.url, f"has sha256 {digest}, wanted {wanted}")
+        what = f"has sha256 {digest}, wanted {wanted}"
+        raise TransportError(request.url, what, code=ProblemCode.CHECKSUM_MISMATCH)
     return digest
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from hiera.values.secrets import Secret
 from puller.resources.archives.kinds import ENDINGS, find_kind
-from puller.resources.base import Properties, PropertyError
+from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.checksums import check_sha256
 from puller.resources.owners import MISSING
 from puller.resources.paths import check_path
@@ -62,12 +62,12 @@ def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
     yield from _check_url(properties)
     for required in ("owner", "group"):
         if getattr(properties, required) in (None, ""):
-            yield PropertyError(required, MISSING, because=["ensure"])
+            yield missing_property(required, MISSING, because=["ensure"])
     if properties.checksum is not None:
         yield from check_sha256("checksum", properties.checksum)
     for required in ("extract_parent", "creates"):
         if properties.cleanup and getattr(properties, required) is None:
-            yield PropertyError("cleanup", f"wants {required}", because=[required, "ensure"])
+            yield missing_property("cleanup", f"wants {required}", because=[required, "ensure"])
     if (properties.username is None) is not (properties.password is None):
         what = "and password are given together or not at all"
         yield PropertyError("username", what, because=["password"])
@@ -81,7 +81,7 @@ def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
 
 def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
     if properties.url is None:
-        yield PropertyError("url", MISSING, because=["ensure"])
+        yield missing_property("url", MISSING, because=["ensure"])
         return
     shown = repr(_shown(properties.url))
     try:

@@ -15,7 +15,7 @@ import msgspec
 
 from foundation.masking import mask_location
 from puller.errors import ResourceError
-from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.checkouts import steps
 from puller.resources.checkouts.git import Git, is_installed
 from puller.resources.checkouts.goals import Goal, goal_here, latest
@@ -394,7 +394,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             yield PropertyError("ensure", f"is {properties.ensure!r}, wanted one of {', '.join(_ENSURE)}")
         yield from check_managed(properties.name)
         if not properties.url and properties.ensure != "absent":
-            yield PropertyError(
+            yield missing_property(
                 "url", "is missing; it is required unless ensure is absent", because=["ensure"]
             )
         if properties.url:

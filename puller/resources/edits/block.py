@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, PropertyError
+from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.checksums import sha256, short
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
@@ -107,7 +107,7 @@ class Block(Edit[BlockProperties]):
         yield from check_places(properties.insert_after, properties.insert_before)
         yield from _check_marker(properties)
         if properties.content is None and properties.ensure == "present":
-            yield PropertyError(
+            yield missing_property(
                 "content", "is missing; it is required unless ensure is absent", because=["ensure"]
             )
         if "\0" in (properties.content or ""):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, PropertyError
+from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.patterns import (
     check_one_line,
@@ -161,12 +161,16 @@ def _check_company(properties: LineProperties) -> Iterator[PropertyError]:
     """All that is missing beside what is given."""
     has_line, has_match = properties.line is not None, properties.match is not None
     if properties.ensure == "present" and not has_line:
-        yield PropertyError("line", "is missing; it is required unless ensure is absent", because=["ensure"])
+        yield missing_property(
+            "line", "is missing; it is required unless ensure is absent", because=["ensure"]
+        )
     if properties.ensure == "absent" and not has_line and not has_match:
-        yield PropertyError("line", "is missing, and match too; one of them is required", because=["match"])
+        yield missing_property(
+            "line", "is missing, and match too; one of them is required", because=["match"]
+        )
     for name in ("match_all", "back_references"):
         if getattr(properties, name) and not has_match:
-            yield PropertyError("match", f"is missing; it is required with {name}", because=[name])
+            yield missing_property("match", f"is missing; it is required with {name}", because=[name])
     if properties.back_references and has_line and has_match:
         yield from _check_references(properties.line or "", properties.match or "")
 

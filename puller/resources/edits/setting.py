@@ -10,7 +10,7 @@ import msgspec
 
 from hiera.values.plain import described
 from puller.errors import ResourceError
-from puller.resources.base import Declared, PropertyError
+from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
@@ -139,14 +139,17 @@ class Setting(Edit[SettingProperties]):
     def check(cls, properties: SettingProperties) -> Iterator[PropertyError]:
         yield from super().check(properties)
         if properties.value is msgspec.UNSET and properties.ensure == "present":
-            yield PropertyError(
+            yield missing_property(
                 "value", "is missing; it is required unless ensure is absent", because=["ensure"]
             )
         if not properties.key:
-            yield PropertyError("key", "is missing")
+            yield missing_property("key")
         if properties.format not in FORMATS:
-            what = f"is {properties.format!r}" if properties.format else "is missing"
-            yield PropertyError("format", f"{what}, wanted one of {', '.join(FORMATS)}")
+            wanted = f"wanted one of {', '.join(FORMATS)}"
+            if properties.format:
+                yield PropertyError("format", f"is {properties.format!r}, {wanted}")
+            else:
+                yield missing_property("format", f"is missing, {wanted}")
         else:
             yield from _check_company(properties)
         if properties.format in FORMATS and properties.key:

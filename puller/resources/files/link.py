@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
 from puller.resources.paths import PathState, check_managed, require_parent
@@ -188,7 +188,7 @@ class Link(Resource[LinkProperties, LinkState]):
         if "\0" in target:
             yield PropertyError("target", f"is {target!r}, wanted a path without NUL")
         elif not target and ensure == "present":
-            yield PropertyError(
+            yield missing_property(
                 "target", "is missing; it is required unless ensure is absent", because=["ensure"]
             )
         elif target and os.path.normpath(_end_of(properties)) == properties.name:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from puller.resources.base import Properties, PropertyError
+from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.checksums import check_sha256
 from puller.resources.owners import MISSING
 from puller.resources.remote import is_url
@@ -102,7 +102,7 @@ def _check_given(properties: FileProperties, are_given: Sequence[bool]) -> Itera
         return
     for name in _ATTRIBUTES:
         if name not in given:
-            yield PropertyError(name, MISSING, because=["ensure", "create"])
+            yield missing_property(name, MISSING, because=["ensure", "create"])
 
 
 def _check_not_created(properties: FileProperties, given: Sequence[str]) -> Iterator[PropertyError]:

@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from foundation.problems import ProblemCode
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Properties, PropertyError, Resource
+from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
@@ -331,13 +330,13 @@ def _is_path(device: str | None) -> bool:
 def _check_device(properties: MountProperties) -> Iterator[PropertyError]:
     device, kind, options = properties.device, properties.type, properties.options
     if not device:
-        yield PropertyError("device", "is missing", because=["ensure"], code=ProblemCode.MISSING_PROPERTY)
+        yield missing_property("device", because=["ensure"])
     elif device.startswith("-") or _CONTROL.search(device):
         yield PropertyError("device", f"is {device!r}, which is none")
     elif is_bind(options) and not _is_path(device):
         yield PropertyError("device", f"is {device!r}, wanted the path that is bound", because=["options"])
     if not kind:
-        yield PropertyError("type", "is missing", because=["ensure"], code=ProblemCode.MISSING_PROPERTY)
+        yield missing_property("type", because=["ensure"])
     elif kind == "swap" or not _TYPE.fullmatch(kind):
         yield PropertyError("type", f"is {kind!r}, wanted the type of a file system such as 'ext4'")
     elif kind == "none" and not is_bind(options):

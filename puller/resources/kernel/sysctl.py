@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from foundation.problems import ProblemCode
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError, reason
-from puller.resources.base import Declared, Properties, PropertyError, Resource
+from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import (
@@ -319,7 +318,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
         yield from check_path("path", properties.path)
         if value is None and ensure == "present":
-            yield PropertyError("value", "is missing", because=["ensure"], code=ProblemCode.MISSING_PROPERTY)
+            yield missing_property("value", because=["ensure"])
         if (
             isinstance(value, str)
             and not value.isprintable()

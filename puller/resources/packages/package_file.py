@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
@@ -108,7 +109,8 @@ class PackageFile:
             return fetched(self._context.fetch, self._source, self._wanted)
         data = self._context.system.read(self._path())
         if (digest := sha256([data])) != self._wanted:
-            raise ResourceError(f"source {self._source} has sha256 {digest}, wanted {self._wanted}")
+            what = f"source {self._source} has sha256 {digest}, wanted {self._wanted}"
+            raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
         return data
 
     # A file with a checksum: the package manager reads its bytes once, after they were compared with the checksum. A

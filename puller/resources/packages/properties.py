@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from hiera.values.secrets import Secret
-from puller.resources.base import Properties, PropertyError
+from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.checksums import check_sha256
 from puller.resources.remote import is_url
 from puller.values.duration import Duration
@@ -116,7 +116,7 @@ def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
     elif "://" in source and not is_url(source):
         yield PropertyError("source", f"is {source!r}, wanted a file or an http(s):// URL")
     if is_url(source) and checksum is None:
-        yield PropertyError(
+        yield missing_property(
             "checksum", "is missing; it is required where source is a URL", because=["source"]
         )
     if properties.ensure == "latest":

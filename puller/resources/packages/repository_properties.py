@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from puller.resources.base import Properties, PropertyError
+from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.packages.openpgp import is_armoured, parse_key
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -63,7 +63,9 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
 
 def _check_url(url: str) -> Iterator[PropertyError]:
     if not url:
-        yield PropertyError("url", "is missing; it is required unless ensure is absent", because=["ensure"])
+        yield missing_property(
+            "url", "is missing; it is required unless ensure is absent", because=["ensure"]
+        )
     elif not _URL.fullmatch(url):
         yield PropertyError("url", f"is {url!r}, wanted an http(s):// or file:// URL without blanks")
     elif "@" in urlsplit(url).netloc:
@@ -85,9 +87,11 @@ def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
         yield PropertyError("suites", f"has {flat[0]!r}, a directory, beside suites: wanted two repositories")
     elif properties.suites and not flat and not properties.components:
         sentence = f"is missing; the suite {properties.suites[0]!r} wants some, such as [main]"
-        yield PropertyError("components", sentence, because=["suites"])
+        yield missing_property("components", sentence, because=["suites"])
     elif properties.components and not properties.suites:
-        yield PropertyError("suites", "is missing; components are those of a suite", because=["components"])
+        yield missing_property(
+            "suites", "is missing; components are those of a suite", because=["components"]
+        )
 
 
 def _check_key(properties: RepositoryProperties) -> Iterator[PropertyError]:
@@ -100,6 +104,6 @@ def _check_key(properties: RepositoryProperties) -> Iterator[PropertyError]:
     elif key is not None and (not key or "\n" in key or "\0" in key or "://" in key):
         yield PropertyError("key", f"is {key!r}, wanted a file of the bundle, or an armoured key")
     if key is None and properties.ensure == "present" and not properties.url.startswith("file:"):
-        yield PropertyError(
+        yield missing_property(
             "key", "is missing; it is required unless url is file:", because=["url", "ensure"]
         )

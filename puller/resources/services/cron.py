@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, describe_attributes
@@ -212,7 +212,7 @@ def _path(properties: CronProperties) -> str:
 def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
     for name in ("schedule", "command"):
         if not getattr(properties, name).strip():
-            yield PropertyError(
+            yield missing_property(
                 name, "is missing; it is required unless ensure is absent", because=["ensure"]
             )
     if properties.schedule.strip():

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Properties, PropertyError, Resource
+from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.services.managers import SYSTEM, Manager, manager_of
 from puller.resources.services.systemd import Systemd
@@ -402,7 +402,7 @@ class Service(Resource[ServiceProperties, Unit]):
             yield PropertyError("enable", f"is 'masked', {wanted}", because=["ensure"])
         scope, user = properties.scope, properties.user
         if scope == "user" and user is None:
-            yield PropertyError("user", "is missing; it is required with scope: user", because=["scope"])
+            yield missing_property("user", "is missing; it is required with scope: user", because=["scope"])
         elif scope == "system" and user is not None:
             yield PropertyError(
                 "user", "is given, and only a service with scope: user has one", because=["scope"]

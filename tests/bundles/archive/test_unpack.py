@@ -23,6 +23,7 @@ from bundles.errors import SignatureError, StoreError, UnpackError
 from bundles.filesystem.trees import remove_tree
 from bundles.format.identity import DESCRIPTION
 from bundles.format.limits import Limits
+from foundation.problems import ProblemCode
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]
 ReadTree = Callable[[Path], dict[str, tuple[bytes, int]]]
@@ -222,6 +223,7 @@ def test_a_wrong_checksum_is_refused_before_anything_is_parsed(tmp_path: Path) -
         unpack(archive, tmp_path / "out", sha256="0" * 64)
     found = hashlib.sha256(page).hexdigest()
     assert str(caught.value) == f"{archive}: sha256 is {found}, the signed index says {'0' * 64}"
+    assert caught.value.code is ProblemCode.CHECKSUM_MISMATCH
 
 
 def test_a_web_page_is_not_a_bundle(tmp_path: Path) -> None:

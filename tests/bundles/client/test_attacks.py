@@ -18,6 +18,7 @@ from tuf.api.metadata import Metadata, MetaFile, TargetFile
 from bundles.errors import ExpiredError, FormatError, RollbackError, SignatureError, TrustError
 from bundles.format.bins import bin_of
 from bundles.format.limits import LARGEST_METADATA
+from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Clock, Forge, Host, Publisher
@@ -60,8 +61,9 @@ def test_a_changed_bundle_is_refused_and_leaves_nothing(
 ) -> None:
     path = bundle_file(publisher.served)
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(SignatureError, match=message):
+    with pytest.raises(SignatureError, match=message) as raised:
         host.fetch()
+    assert raised.value.code is ProblemCode.CHECKSUM_MISMATCH
     assert list(host.downloads.iterdir()) == []
 
 
@@ -69,8 +71,11 @@ def test_a_changed_bundle_is_refused_and_leaves_nothing(
 def test_a_bundle_that_an_unsigned_index_names_is_not_found(publisher: Publisher, host: Host) -> None:
     index = index_file(publisher.served)
     index.write_bytes(index.read_bytes().replace(b"1.0.0", b"6.6.6"))
-    with pytest.raises(SignatureError, match=r"index\.json: sha256 is .*, the signed metadata says"):
+    with pytest.raises(
+        SignatureError, match=r"index\.json: sha256 is .*, the signed metadata says"
+    ) as raised:
         host.refresh()
+    assert raised.value.code is ProblemCode.CHECKSUM_MISMATCH
 
 
 @pytest.mark.attack("installation.unknown-key")

@@ -20,6 +20,7 @@ from bundles.confined.frames import DATA, ERROR, LOG, UNPROTECTED, message
 from bundles.confined.network import Connection, Network
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import OversizeError, SettingsError, TransportError
+from foundation.problems import ProblemCode
 
 Ask = Callable[..., list[bytes]]
 
@@ -114,6 +115,14 @@ def test_there_is_one_way_to_the_network_at_a_time() -> None:
             assert current() is inner
         assert current() is outer
     assert current() is None
+
+
+def test_an_error_keeps_its_code_and_hint(ask: Ask) -> None:
+    with pytest.raises(TransportError) as raised:
+        ask("fail")
+    error = raised.value
+    assert (error.code, error.hint) == (ProblemCode.CHECKSUM_MISMATCH, "repeat the upload")
+    assert (error.where, error.what) == ("a", "b")
 
 
 def test_a_session_that_cannot_be_opened_says_why(network: Network) -> None:

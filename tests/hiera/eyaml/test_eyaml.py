@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiera.errors import HieraError
+from foundation.problems import DependsOn, ProblemCode
+from hiera.errors import DocumentError, HieraError
 from hiera.eyaml.eyaml import Decryptor, encrypt, is_encrypted, key_reader
 from hiera.eyaml.pkcs7 import EnvelopeError, create_key_pair, open_envelope, seal
 from hiera.tree.config.documents import Texts
@@ -157,6 +158,16 @@ def test_the_key_comes_from_the_environment_the_options_or_the_host(monkeypatch:
     assert key_reader(options, read, None)() == b"from environment"
     with pytest.raises(EnvelopeError, match="pkcs7_private_key is not defined"):
         key_reader({}, read, None)()
+
+
+def test_a_missing_key_file_is_an_unreadable_secret() -> None:
+    def read(path: str) -> bytes:
+        raise DocumentError(path, "No such file or directory")
+
+    with pytest.raises(HieraError) as raised:
+        key_reader({}, read, "host.pem")()
+    problem = raised.value.problems[0]
+    assert (problem.code, problem.depends_on) == (ProblemCode.UNREADABLE_SECRET, DependsOn.KEY)
 
 
 LEVELS = """\

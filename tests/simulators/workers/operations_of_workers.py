@@ -11,6 +11,8 @@ from typing import Any
 
 from bundles.confined.frames import DATA, LOG, TRUNCATE, message
 from bundles.deadline import Deadline, aside
+from bundles.errors import TransportError
+from foundation.problems import ProblemCode
 
 
 class Session:
@@ -33,6 +35,10 @@ def open_session(arguments: Any) -> Session:
 
 def echo(_into: Any, text: str) -> tuple[bytes, ...]:
     return (text.encode(),)
+
+
+def fail(_into: Any) -> tuple[bytes, ...]:
+    raise TransportError("a", "b", code=ProblemCode.CHECKSUM_MISMATCH, hint="repeat the upload")
 
 
 def pid(_into: Any) -> tuple[bytes, ...]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from foundation.problems import ProblemCode
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import MutationInNoop, ResourceError
@@ -359,8 +360,11 @@ def test_an_owner_is_repaired_without_a_download(
 
 def test_another_checksum_never_reaches_the_path(make: Make, place: Place, server: FileServer) -> None:
     server.files["/app.tar.gz"] = packed(OLD)
-    with pytest.raises(ResourceError, match=r"app\.tar\.gz: has sha256 [0-9a-f]{64}, wanted " + SHA256):
+    with pytest.raises(
+        ResourceError, match=r"app\.tar\.gz: has sha256 [0-9a-f]{64}, wanted " + SHA256
+    ) as raised:
         apply(make(Archive, place.properties(checksum=SHA256)))
+    assert raised.value.code is ProblemCode.CHECKSUM_MISMATCH
     assert os.listdir(place.archive.parent) == []
 
 
@@ -515,7 +519,7 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
     value: Any = 8675309 if name == "password" else {"X-Token": 8675309}
     sentences = [str(problem) for problem in find_problems(Archive, place.properties(**{name: value}))]
     assert len(sentences) == 1
-    assert "is not text: quote it" in sentences[0]
+    assert "is not text; quote it" in sentences[0]
     assert "8675309" not in sentences[0]
 
 

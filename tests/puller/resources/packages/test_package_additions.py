@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.agreeing import Contradiction
 from puller.resources.base import PropertyError, Resource
@@ -511,8 +512,9 @@ def test_another_content_than_the_checksum_says_is_never_given_to_the_package_ma
     served = package(
         machine, source="http://x/tool.deb", checksum="0" * 64, context={"fetch": lambda url: b"tool 1 all"}
     )
-    with pytest.raises(ResourceError, match=r"source http://x/tool\.deb has sha256"):
+    with pytest.raises(ResourceError, match=r"source http://x/tool\.deb has sha256") as raised:
         served.look()
+    assert raised.value.code is ProblemCode.CHECKSUM_MISMATCH
     assert machine.changed == []
 
 
