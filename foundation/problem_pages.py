@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,18 +27,33 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fix: str
     manifest: str = ""
     """A manifest in which lint finds the problem."""
+    files: dict[str, str] = {}
+    """Further files of the example, by path."""
+    commands: str = ""
+    """Commands, one a line. The last one fails with the problem."""
     error: str = ""
     """The class of errors that has the code by default."""
 
     def text(self) -> str:
         """Return the entry for a terminal."""
-        example = f"\n\nExample:\n\n{_indented(self.manifest)}" if self.manifest else ""
+        example = "".join(f"\n\n{title}\n\n{_indented(text)}" for title, text, _ in self._parts())
         return f"{self.meaning}\n\nCauses: {self.causes}\nFix: {self.fix}{example}"
 
     def markdown(self, code: str) -> str:
         """Return the entry for ``docs/problems.md``."""
-        example = f"\n```yaml\n{self.manifest.rstrip()}\n```\n" if self.manifest else ""
+        example = "".join(
+            f"\n{title}\n\n```{language}\n{text.rstrip()}\n```\n" for title, text, language in self._parts()
+        )
         return f"## {code}\n\n{self.meaning}\n\n* Causes: {self.causes}\n* Fix: {self.fix}\n{example}"
+
+    def _parts(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the title, the text and the language of each part of the example."""
+        if self.manifest:
+            yield "Example of a `manifest.yaml`:", self.manifest, "yaml"
+        for path, text in self.files.items():
+            yield f"with `{path}`:" if self.manifest else f"Example with `{path}`:", text, ""
+        if self.commands:
+            yield "Command:" if self.files else "Example:", self.commands, "console"
 
 
 def load_entries() -> dict[ProblemCode, Entry]:
