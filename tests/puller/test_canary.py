@@ -370,6 +370,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "file MACHINE/data --format json",
         "archive http://u:C:archiveuser@WEB/x",
     ),
+    "help": NO_INPUT,
     "schema manifest": NO_INPUT,
     "schema report": NO_INPUT,
     "schema request": NO_INPUT,
