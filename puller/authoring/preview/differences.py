@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.formatting import text_of_all
+from foundation.problems import Problem
 from hiera.values.secrets import MASK
 from puller.authoring.preview.refreshes import Refreshed, refreshed, skipped
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
@@ -43,9 +45,14 @@ class Kind(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The sentences with which a host refuses the whole bundle."""
+    """The problems for which a host refuses the whole bundle."""
 
-    why: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def why(self) -> str:
+        """The problems as text."""
+        return text_of_all(self.problems)
 
 
 Outcome = Resolution | Refusal
@@ -63,6 +70,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Of properties, then of the files that it writes. Only files of other resources than ``file`` have a path."""
     refresh: str = ""
     """``restarts``, ``reloads`` or ``runs``."""
+    problems: tuple[Problem, ...] = ()
+    """The problems for which it fails, or no longer does."""
     because: tuple[str, ...] = ()
     """The resources whose changes refresh it, or whose failures leave it out."""
 
@@ -84,13 +93,14 @@ class Comparison(msgspec.Struct, frozen=True):
 def compare(old: Outcome, new: Outcome) -> Comparison:
     """All changes that lead from ``old`` to ``new``, in the order of the new resources."""
     if isinstance(new, Refusal):
-        refused = Change(reference=THE_BUNDLE, kind=Kind.FAILS, why=new.why)
+        refused = Change(reference=THE_BUNDLE, kind=Kind.FAILS, why=new.why, problems=new.problems)
         if isinstance(old, Refusal):
             return Comparison((), (refused,), is_refused=True)
         return Comparison((refused,), is_refused=True)
     if isinstance(old, Refusal):
         failing = tuple(_fails(found) for found in new.resources if found.failure)
-        return Comparison((Change(reference=THE_BUNDLE, kind=Kind.RECOVERS, why=old.why), *failing))
+        recovered = Change(reference=THE_BUNDLE, kind=Kind.RECOVERS, why=old.why, problems=old.problems)
+        return Comparison((recovered, *failing))
     return _compare(old, new)
 
 
@@ -273,7 +283,7 @@ def _diff(
 
 def _fails(found: ResolvedResource) -> Change:
     kind = Kind.LATE if found.is_late else Kind.FAILS
-    return Change(reference=found.reference, kind=kind, why=found.failure)
+    return Change(reference=found.reference, kind=kind, why=found.failure, problems=found.failures)
 
 
 def _matters(old: ResolvedResource) -> bool:

@@ -54,7 +54,7 @@ class OneByOne:
         try:
             return resolve(self.source, self.given.inputs(facts), key=self.given.key, before=self.before)
         except (ManifestError, ConfigurationError, HieraError) as error:
-            return Refusal(str(error))
+            return Refusal(error.problems)
 
 
 def empty_documents(data_files: Iterable[Path]) -> Iterator[str]:

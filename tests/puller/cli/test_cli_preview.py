@@ -117,6 +117,11 @@ def test_a_bundle_that_is_refused_fails_with_its_words(
     assert again == 4, "nothing could be compared"
     assert "fails as before" in output
     assert "nothing changes" not in output, "nobody knows"
+    words = ("preview", str(new), "--from", str(old), "--facts", str(fleet), "--format", "json")
+    (change,) = json.loads(execute(*words)[1])["groups"][0]["changes"]
+    (problem,) = change["problems"]
+    assert problem["code"] == "unknown-type"
+    assert problem["location"]["line"] == 2
 
 
 @pytest.mark.parametrize("form", ["text", "json", "markdown"])

@@ -25,7 +25,12 @@ def _plain(preview: Preview) -> dict[str, Any]:
         ],
         "unchanged": preview.unchanged,
         "still_failing": [
-            {"machines": found.machines, "reference": found.change.reference, "why": found.change.why}
+            {
+                "machines": found.machines,
+                "reference": found.change.reference,
+                "why": found.change.why,
+                "problems": msgspec.to_builtins(found.change.problems),
+            }
             for found in preview.still_failing
         ],
         "missing_facts": preview.missing,

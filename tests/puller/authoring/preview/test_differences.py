@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from foundation.problems import Problem, ProblemCode
+from foundation.problems import Location, Problem, ProblemCode
 from hiera.values.secrets import Secret
 from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
@@ -140,7 +140,9 @@ def test_failures_are_new_or_gone_or_there_as_before() -> None:
 
 
 def test_a_bundle_that_is_refused_fails_as_a_whole() -> None:
-    good, bad = Resolution((file("/a"),), {}), Refusal("a:1: no")
+    place = Location(file="a", line=1)
+    refused = Refusal((Problem(code=ProblemCode.INVALID_MANIFEST, message="no", location=place),))
+    good, bad = Resolution((file("/a"),), {}), refused
     assert compare(good, bad).fails
     assert compare(bad, bad).fails, "nothing could be compared"
     assert not compare(bad, good).fails

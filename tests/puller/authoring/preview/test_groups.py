@@ -1,5 +1,6 @@
 """Machines grouped by what changes on them."""
 
+from foundation.problems import Problem, ProblemCode
 from puller.authoring.preview.differences import Outcome, Refusal
 from puller.authoring.preview.formats.markdown import LIMIT
 from puller.authoring.preview.formats.markdown import text as markdown
@@ -7,6 +8,8 @@ from puller.authoring.preview.formats.text import text
 from puller.authoring.preview.groups import Preview, Resolver, preview
 from puller.authoring.preview.machines import Machine
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
+
+NO = Refusal((Problem(code=ProblemCode.INVALID_MANIFEST, message="no"),))
 
 
 def holding(text: str) -> Resolution:
@@ -71,6 +74,6 @@ def test_neither_a_terminal_nor_a_comment_is_steered_by_what_is_shown() -> None:
 
 
 def test_a_bundle_that_is_refused_everywhere_is_no_success() -> None:
-    found = preview(lambda _: Refusal("no"), lambda _: Refusal("no"), [Machine("a", {})])
+    found = preview(lambda _: NO, lambda _: NO, [Machine("a", {})])
     assert found.fails
     assert "1 of 1 machine (a): the bundle fails as before: no" in text(found)
