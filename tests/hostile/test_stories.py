@@ -222,7 +222,8 @@ class Story(RuleBasedStateMachine):
         self.is_settled = False
 
     def configure(self, bundles: list[str]) -> None:
-        for bundle in {*self.configured} - {*bundles}:  # nobody manages its objects then
+        # Nothing manages the objects of a removed bundle. When it returns, its next version undoes an open trial.
+        for bundle in {*self.configured} ^ {*bundles}:
             for (name, _), version in self.published.items():
                 if name == bundle:
                     self.model.forget(version.covered)
