@@ -31,10 +31,9 @@ class Authority:
         self._directory, self._has_key_usage = directory, has_key_usage
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self._chain = (issuer or self)._signed(
-            self._name, "authority", self._key.public_key(), is_authority=True
-        )
-        self.bundle = self._write("authority.pem", self._chain)
+        own = (issuer or self)._signed(self._name, "authority", self._key.public_key(), is_authority=True)
+        self._chain = own if issuer else b""  # servers do not send a root
+        self.bundle = self._write("authority.pem", own)
 
     def server(self, valid: timedelta = timedelta(days=1), demand_client: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
