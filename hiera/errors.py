@@ -129,11 +129,6 @@ class HieraError(Exception):
         self._is_placed = True
         return self
 
-    @property
-    def is_placed(self) -> bool:
-        """Whether the message names its file."""
-        return self._is_placed
-
 
 class DocumentError(HieraError):
     """A document that cannot be read, or whose shape is not what its place wants."""

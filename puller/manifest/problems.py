@@ -8,9 +8,8 @@ from typing import Unpack
 
 import msgspec
 
-from foundation.formatting import prefixed
 from foundation.masking import mask_urls
-from foundation.problems import NOWHERE, KeyPath, Location, Problem, ProblemCode, problems_of
+from foundation.problems import NOWHERE, KeyPath, Location, Problem, ProblemCode
 from hiera.text import yaml_text
 from puller.errors import Fields, ManifestError
 
@@ -66,14 +65,6 @@ class Problems(msgspec.Struct):
         """Return a problem at the place of a path in this text, without secrets."""
         masked = problem.map_texts(self.mask)
         return msgspec.structs.replace(masked, location=self.location(path), entry=entry_of(path))
-
-    def add_error(
-        self, path: KeyPath, error: Exception, prefix: str = "", subject: str = "", **fields: Unpack[Fields]
-    ) -> None:
-        """Note the problems of an error with the value at ``path``. ``prefix`` stands before their messages."""
-        for problem in problems_of(error):
-            inner = msgspec.structs.replace(prefixed(problem, prefix), subject=subject, **fields)
-            self._noted.append(self.placed(inner, path))
 
     def note(self, problem: Problem) -> None:
         """Note a problem that is placed already."""

@@ -12,7 +12,7 @@ import msgspec
 
 from hiera.values.secrets import Secret
 from puller.resources.base import Properties, PropertyError, ResourceType
-from puller.values.convert import explain, item_type, key_type, members, parse_value
+from puller.values.convert import explain, fits, item_type, key_type, members, parse_value
 from puller.values.suggestions import Path
 
 
@@ -51,7 +51,7 @@ def as_texts(resource_type: ResourceType, raw: dict[str, Any], given: Mapping[st
 def _as_text(kind: Any, value: Any, written: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         is_text = isinstance(written, str) and not {str, Secret}.isdisjoint(members(kind))
-        return str(value) if is_text and not _fits(kind, value) else value
+        return str(value) if is_text and not fits(kind, value) else value
     if isinstance(value, list) and isinstance(written, list):
         of = item_type(kind, list)
         return [_as_text(of, *pair) for pair in zip(value, written, strict=True)]
@@ -69,7 +69,7 @@ def decode_known(resource_type: ResourceType, raw: Mapping[str, Any], unknown: C
     known = {
         key: value
         for key, value in raw.items()
-        if key not in unknown or (key in fields and _fits(fields[key].type, value))
+        if key not in unknown or (key in fields and fits(fields[key].type, value))
     }
     # A required property that is open would keep all others from being read; its failure is noted already.
     missing = (key for key, field in fields.items() if field.required and key not in known)
@@ -83,7 +83,7 @@ def _decode_common(raw: Mapping[str, Any]) -> Properties:
     common = {
         field.name: msgspec.convert(raw[field.encode_name], field.type, dec_hook=parse_value)
         for field in msgspec.structs.fields(Properties)
-        if field.encode_name in raw and _fits(field.type, raw[field.encode_name])
+        if field.encode_name in raw and fits(field.type, raw[field.encode_name])
     }
     return Properties(**{**common, "name": str(raw.get("name"))})
 
@@ -96,11 +96,3 @@ def value_at(value: Any, path: Path) -> Any:
         except (LookupError, TypeError):
             return None
     return value
-
-
-def _fits(kind: Any, value: object) -> bool:
-    try:
-        msgspec.convert(value, kind, dec_hook=parse_value)
-    except msgspec.ValidationError:
-        return False
-    return True

@@ -93,15 +93,12 @@ def _explain_value(kind: Any, value: object, path: Path, place: str) -> Iterator
     if not inner:
         choices = "" if place else _choices(kind)
         message = f"is {_shown(value)}, wanted {choices}" if choices else _sentence(reason, value, place)
-        hint = QUOTE if isinstance(value, int | float) and _fits(kind, _as_written(value)) else ""
+        hint = QUOTE if isinstance(value, int | float) and fits(kind, _shown(value)) else ""
         yield Mismatch(path, str(path[0]), message, hint=hint, shows_value=Secret not in members(kind))
 
 
-def _as_written(value: float) -> str:
-    return _shown(value)
-
-
-def _fits(kind: Any, value: object) -> bool:
+def fits(kind: Any, value: object) -> bool:
+    """Return whether a value is valid for a type."""
     try:
         msgspec.convert(value, kind, dec_hook=parse_value)
     except msgspec.ValidationError:
