@@ -1,4 +1,4 @@
-"""The mark ``attack`` and what the marked tests came to; a plugin that ``conftest.py`` registers.
+"""The mark ``attack`` and what the marked tests came to; a plugin.
 
 * ``@pytest.mark.attack("rollback.index", ...)`` says which cases of ``attacks.yaml`` a test proves; a case that is not
   in there is an error, whichever tests are run.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import puller
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 ROOT = Path(__file__).parents[1]
 INSTALLED = Path(puller.__file__).parents[1]

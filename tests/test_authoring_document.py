@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 PAGE = (Path(__file__).parents[1] / "docs/authoring.md").read_text()
 CONSOLES = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from puller.resources.registry import type_names
-from tests.conftest import Host, Publisher
+from tests.support.stories import Host, Publisher
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "coming-from.md").read_text()

@@ -12,7 +12,7 @@ from bundles.archive.pack import build_bundle
 from puller.manifest.libraries import used_libraries
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
-from tests.conftest import Outcome, execute_here
+from tests.support.stories import Outcome, execute_here
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/composing.md").read_text()

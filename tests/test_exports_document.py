@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from puller.values.exports import LONGEST_TEXT, MOST, MOST_ITEMS, TYPES
-from tests.conftest import Host
+from tests.support.stories import Host
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Publisher, WebServer
+    from tests.support.stories import Execute, Publisher, WebServer
 
 PAGE = (Path(__file__).parents[1] / "docs/exports.md").read_text()
 COMMANDS = re.findall(r"^\$ puller (.*)$", PAGE, re.MULTILINE)

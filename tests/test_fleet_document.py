@@ -16,7 +16,7 @@ from puller.fleet.receiving.server import LONGEST, MOST_CONNECTIONS
 from puller.reporting.sent_report import SentReport
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 PAGE = Path(__file__).parents[1] / "docs/fleet.md"
 TEXT = PAGE.read_text()

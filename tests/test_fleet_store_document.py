@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
-import runpy
 import shlex
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from puller.fleet.conditions import Condition
+from tests.simulators import fleet as simulated
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/fleet-store.md").read_text()
 COMMANDS = re.findall(r"^\$ puller (.*)$", PAGE, re.MULTILINE)
 QUESTIONS = re.findall(r"`puller (fleet status[^`]*)`", PAGE)
-simulated: Any = SimpleNamespace(**runpy.run_path(str(ROOT / "tests/simulators/fleet.py")))
 
 
 @pytest.fixture(autouse=True)

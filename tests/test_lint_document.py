@@ -14,7 +14,7 @@ from puller.authoring.lint.rules import RULES, may_be_switched_off
 if TYPE_CHECKING:
     import pytest
 
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/lint.md").read_text()

@@ -13,7 +13,7 @@ import pytest
 from bundles.publisher.web_server import serving
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/mirroring.md").read_text()

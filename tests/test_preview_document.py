@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from puller.exit_status import ExitStatus
-from tests.conftest import execute_here
+from tests.support.stories import execute_here
 
 PAGE = (Path(__file__).parents[1] / "docs/preview.md").read_text()
 TEMPLATE = "workers = {{ data.workers }}\n"

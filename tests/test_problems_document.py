@@ -16,7 +16,7 @@ from puller.manifest.manifest import Inputs
 from puller.manifest.source import MANIFEST, ManifestSource
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 ROOT = Path(__file__).parents[1]
 ENTRIES = load_entries()

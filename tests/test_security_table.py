@@ -5,17 +5,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hiera.text.yaml_text import load
+from tests import security_table
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs/security.md"
-security_table: Any = SimpleNamespace(**run_path(str(TESTS / "security_table.py")))  # tests are not a package
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +21,7 @@ def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """The tests of each case as they are marked now, whether they are run or not; collected anew unless all were."""
     config = request.config
     if [Path(argument).resolve() for argument in config.args] == [TESTS] and not config.option.ignore:
-        plugin: Any = config.pluginmanager.get_plugin("attack_results")
+        plugin: Any = config.pluginmanager.get_plugin("tests.attack_results")
         return security_table.merge([plugin.results(config)])
     file = tmp_path_factory.mktemp("attacks") / "collected.json"
     done = run_pytest(TESTS.parent, "--collect-only", f"--attack-results={file}")
@@ -62,9 +60,9 @@ def test_no_case_is_there_twice() -> None:
 
 def test_a_case_that_nothing_proves_is_a_problem() -> None:
     case, *rest = (case.id for case in security_table.all_cases())
-    others = {each: {"test": "passed"} for each in rest}
+    others: dict[str, security_table.Outcomes] = {each: {"test": "passed"} for each in rest}
     assert next(security_table.problems(others)).startswith(f"{case}: no test passed that proves it")
-    proved = others | {case: {"test": "passed"}}
+    proved: dict[str, security_table.Outcomes] = others | {case: {"test": "passed"}}
     assert list(security_table.problems(proved)) == []
     assert list(security_table.problems(proved | {case: {"test": "passed", "other": "failed"}})) == [
         f"{case}: other: failed"

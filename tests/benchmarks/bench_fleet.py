@@ -15,11 +15,9 @@ import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
-simulated: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "simulators/fleet.py")))
+from tests.simulators import fleet as simulated
 
 
 def main() -> None:

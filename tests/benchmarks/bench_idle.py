@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bundles.publisher.new_site import make_site
 from bundles.publisher.publication import publish_bundle
 from tests.simulators.authority import Authority
-from tests.system.conftest import Nginx
+from tests.support.nginx import Nginx
 
 LOG = "log_format bytes '$request_length $bytes_sent'; access_log {work}/access.log bytes;"
 

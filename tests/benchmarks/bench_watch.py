@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import random
-import runpy
 import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from bundles.format.release import Release, Rollout
@@ -27,8 +25,8 @@ from puller.fleet.store.reading import Reader
 from puller.fleet.store.writing import put
 from puller.fleet.watching.judging import judge
 from puller.fleet.watching.outcomes import outcomes_of
+from tests.simulators import fleet as simulated
 
-simulated: Any = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "simulators/fleet.py")))
 STEP, EVERY = timedelta(minutes=15), timedelta(minutes=30)
 FAILED = {"failed": {"service#web": "it does not come up"}}
 

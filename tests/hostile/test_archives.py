@@ -9,12 +9,10 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,10 +24,8 @@ from bundles.errors import UnpackError
 from bundles.filesystem.trees import remove_tree
 from bundles.format import paths
 from bundles.format.limits import Limits
-
-TABLES = Path(__file__).with_name("tables.py")
-tables: Any = SimpleNamespace(**run_path(str(TABLES)))  # tests are not a package to import from
-writer: Any = SimpleNamespace(**run_path(str(TABLES.parents[1] / "simulators/archivewriter.py")))
+from tests.hostile import tables
+from tests.simulators import archivewriter as writer
 
 GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x02\xff"
 END = bytes(1024)
@@ -38,7 +34,7 @@ LIMITS = Limits(archive=100_000, size=1_000_000, description=10_000, ratio=20, r
 
 # As in a bundle: everything belongs to root, and nobody has a name.
 ROOT = {"owner": b"0000000\0", "group": b"0000000\0", "user_name": b"", "group_name": b""}
-Member = partial(writer.Member, **ROOT)
+Member: Callable[..., writer.Member] = partial(writer.Member, **ROOT)
 
 
 def pax(*records: bytes, kind: bytes = b"x") -> Any:

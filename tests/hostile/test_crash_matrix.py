@@ -39,22 +39,21 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from bundles.store.store import Store
 from puller.delivery.document import unpack
 from puller.exit_status import ExitStatus
+from tests.simulators import archivewriter as writer
+from tests.simulators import faultpoints as simulator
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher, WebServer
     from tests.simulators.faultpoints import Call, Ended, Fault, Launcher
+    from tests.support.stories import Host, Publisher, WebServer
 
 SIMULATORS = Path(__file__).parents[1] / "simulators"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATORS / "faultpoints.py")))
 
 pytestmark = pytest.mark.crash
 
@@ -368,7 +367,6 @@ def prepare(stage: Stage, web: WebServer) -> None:
 
 
 def publish(publisher: Publisher, web: WebServer, version: str) -> None:
-    writer: Any = SimpleNamespace(**run_path(str(SIMULATORS / "archivewriter.py")))
     archives = {
         each: writer.gzip(writer.tar(writer.Member("bin/app", f"app {each}\n".encode()))) for each in WORDS
     }

@@ -13,8 +13,6 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,16 +24,14 @@ from puller.errors import ResourceError
 from puller.resources.archives.kinds import Kind
 from puller.resources.archives.limits import Limits
 from puller.resources.archives.listing import listed
+from tests.hostile import tables
+from tests.simulators import archivewriter as writer
+from tests.simulators.extraction import extract
 
-writer: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "simulators/archivewriter.py")))
 Member, Packed = writer.Member, writer.Packed
 tar, gzip, zipped, zipped64, pax = writer.tar, writer.gzip, writer.zipped, writer.zipped64, writer.pax
 symlink, hard_link, directory = writer.symlink, writer.hard_link, writer.directory
 
-extract: Any = run_path(str(Path(__file__).parents[1] / "simulators/extraction.py"))["extract"]
-
-TABLES = Path(__file__).with_name("tables.py")
-tables: Any = SimpleNamespace(**run_path(str(TABLES)))
 
 LIMITS = Limits(archive=100_000, size=1_000_000, entries=50, directory=10_000, ratio=20, ratio_from=100_000)
 END = bytes(1024)

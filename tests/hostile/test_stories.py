@@ -51,7 +51,7 @@ from tests.hostile.story_model import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Outcome, Publisher
+    from tests.support.stories import Execute, Host, Outcome, Publisher
 
 CALLS = (
     "replace",

@@ -29,7 +29,7 @@ from puller.cli.commands import cli
 from puller.engine.requests import REQUEST
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher, WebServer
+    from tests.support.stories import Execute, Host, Publisher, WebServer
 
 SONG = re.compile(r"c4n4ry-[a-z]+-\w+", re.IGNORECASE)
 """Also when a template has changed its case."""

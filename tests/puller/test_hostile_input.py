@@ -20,7 +20,7 @@ from puller.engine.requests import parse_request
 from puller.errors import UsageError
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host
+    from tests.support.stories import Execute, Host
 
 MANIFEST = "data: {}\nresources: []\n"
 HIERA = """\

@@ -6,14 +6,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import layout
+
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 HEAVY = {"asyncio", "cryptography", "jinja2", "requests", "securesystemslib", "tuf", "urllib3"}
 """Modules that take a tenth of an idle run or more to import."""
@@ -77,7 +77,6 @@ def test_lookup_of_a_key_imports_no_heavy_module(tmp_path: Path) -> None:
 
 
 ROOT = Path(__file__).parents[2]
-layout: Any = SimpleNamespace(**run_path(str(ROOT / "tests/layout.py")))
 
 
 @pytest.fixture(scope="module")

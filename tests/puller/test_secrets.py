@@ -17,8 +17,8 @@ from puller.resources.registry import find_type
 from puller.templates.rendering import render_text
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher, WebServer
     from tests.puller.conftest import Load
+    from tests.support.stories import Execute, Host, Publisher, WebServer
 
 SECRET = "hunter2"
 

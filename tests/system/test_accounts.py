@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed
+    from tests.support.machines import Completed
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 

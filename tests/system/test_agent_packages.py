@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Machine
+    from tests.support.machines import Machine
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
@@ -60,7 +60,7 @@ class Built(NamedTuple):
 
 
 def build(repository: Path, tree: Path, output: Path, codename: str, *words: str, **variables: str) -> None:
-    from tests.system.conftest import run_checked
+    from tests.support.machines import run_checked
 
     options: tuple[str | Path, ...] = ("--release", codename, "--tree", tree, "--output", output)
     run_checked(sys.executable, repository / "packaging/build", *words, *options, env=os.environ | variables)
@@ -68,7 +68,7 @@ def build(repository: Path, tree: Path, output: Path, codename: str, *words: str
 
 def make_release(directory: Path, codename: str) -> None:
     """A bare tree, one to build in, and what is built there."""
-    from tests.system.conftest import run_checked, sources
+    from tests.support.machines import run_checked, sources
 
     bare, tree = directory / "bare", directory / "tree"
     directory.mkdir(mode=0o755)
@@ -96,7 +96,7 @@ def make_release(directory: Path, codename: str) -> None:
 
 def packed_again(package: Path, output: Path, number: str, **appended: str) -> Path:
     """The same package as another version; ``appended`` are lines for modules of the agent, by their names."""
-    from tests.system.conftest import run_checked
+    from tests.support.machines import run_checked
 
     made = output / package.name.replace(f"_{version()}-", f"_{number}-")
     with tempfile.TemporaryDirectory() as scratch:
@@ -116,7 +116,7 @@ def packed_again(package: Path, output: Path, number: str, **appended: str) -> P
 
 def next_version(directory: Path) -> Path:
     """A clone with a commit of the next version."""
-    from tests.system.conftest import run_checked
+    from tests.support.machines import run_checked
 
     clone = directory / "clone"
     run_checked("git", "clone", "--quiet", "--no-hardlinks", ROOT, clone)
@@ -129,7 +129,7 @@ def next_version(directory: Path) -> Path:
 
 def run_in(root: Path, *command: str) -> str:
     """What a command prints in a tree that is not booted."""
-    from tests.system.conftest import run_checked
+    from tests.support.machines import run_checked
 
     inside = (
         "systemd-nspawn",
@@ -163,7 +163,7 @@ class Releases:
         self._known: dict[str, Built] = {}
 
     def __getitem__(self, codename: str) -> Built:
-        from tests.system.conftest import shared
+        from tests.support.machines import shared
 
         if codename not in self._known:
             directory = Path(tempfile.gettempdir(), f"puller-packages-{codename}-{self._run}")
@@ -283,7 +283,7 @@ class Host:
 
 @pytest.mark.booted
 def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge(releases: Releases) -> None:
-    from tests.system.conftest import copied, powered_on
+    from tests.support.machines import copied, powered_on
 
     built = releases["bookworm"]
     with copied(built.bare) as root, powered_on(root) as machine:
@@ -359,7 +359,7 @@ def test_the_package_of_debian_13_keeps_a_bare_machine_and_its_bundle_upgrades_i
     releases: Releases, tmp_path: Path
 ) -> None:
     """By the unit: to a later version, to one that does not start, and back."""
-    from tests.system.conftest import copied, powered_on
+    from tests.support.machines import copied, powered_on
 
     built = releases["trixie"]
     first = built.package(built.first, ".deb")
@@ -453,7 +453,7 @@ class Chroot:
 def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
     releases: Releases, tmp_path: Path
 ) -> None:
-    from tests.system.conftest import copied
+    from tests.support.machines import copied
 
     built = releases["bookworm"]
     first, following = (built.package(where, ".deb") for where in (built.first, built.next))
@@ -538,7 +538,7 @@ def assert_demo_runs(root: Path, command: str = "puller") -> None:
 
 def test_the_rpm_and_the_directory_run_and_go(releases: Releases) -> None:
     """In the Debian tree, which has the same Python: what the rpm requires is named as in the Red Hat family."""
-    from tests.system.conftest import copied
+    from tests.support.machines import copied
 
     built = releases["bookworm"]
     with copied(built.tree) as root:
@@ -548,7 +548,7 @@ def test_the_rpm_and_the_directory_run_and_go(releases: Releases) -> None:
 
 def assert_directory_runs(root: Path, built: Built) -> None:
     """From where it lies, and by a link; with modules of somebody else."""
-    from tests.system.conftest import run_checked
+    from tests.support.machines import run_checked
 
     run_checked("tar", "-xzf", built.package(built.first, ".tar.gz"), "-C", root / "opt")
     directory = f"/opt/puller-{version()}"
@@ -611,7 +611,7 @@ def assert_rpm_upgrades(root: Path, built: Built) -> None:
 def test_every_locked_dependency_can_be_had_for_each_python_without_compiling(
     python: str, tmp_path: Path
 ) -> None:
-    from tests.system.conftest import run_checked
+    from tests.support.machines import run_checked
 
     run_checked(
         sys.executable, "-m", "pip", "--quiet", "download", "--require-hashes", "--only-binary=:all:",

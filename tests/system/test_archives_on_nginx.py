@@ -135,7 +135,7 @@ def apply(directory: Path, url: str, **more: Any) -> list[str]:
 
 def asked(site: str, tmp_path: Path) -> list[str]:
     """What the server was asked for, without the question whether it is up."""
-    from tests.system.conftest import logged
+    from tests.support.nginx import logged
 
     return logged(int(site.rpartition(":")[2]), tmp_path / "nginx/access.log")[1:]
 

@@ -27,7 +27,7 @@ from tests.simulators.authority import Authority
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.system.conftest import Machine
+    from tests.support.machines import Machine
 
 UNIT = """\
 [Service]
@@ -83,7 +83,7 @@ def publish(directory: Path, disk: Path) -> None:
 def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     debian: Machine, tmp_path: Path
 ) -> None:
-    from tests.system.conftest import wait_until
+    from tests.support.machines import wait_until
 
     def is_active() -> bool:
         return debian.run("systemctl", "is-active", "greeter", check=False).stdout.strip() == "active"
@@ -160,7 +160,7 @@ def asked(timeout: float = 20.0, **kind: Any) -> HealthResult:
 
 @pytest.mark.nginx
 def test_nginx_with_tls(tmp_path: Path) -> None:
-    from tests.system.conftest import NGINX, Nginx
+    from tests.support.nginx import NGINX, Nginx
 
     authority = Authority(tmp_path)
     identity = authority.identity("127.0.0.1", timedelta(days=20))

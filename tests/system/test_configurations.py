@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -57,7 +57,7 @@ class Configured:
 @pytest.fixture
 def configured(debian_tree: Path, copied: Copied) -> Iterator[Configured]:
     """On this machine's network, where packages come from."""
-    from tests.system.conftest import powered_on
+    from tests.support.machines import powered_on
 
     with copied(debian_tree) as disk:
         keep_the_clock(disk)
@@ -82,7 +82,7 @@ def isolated(debian_tree: Path, copied: Copied, debian_with: Made, run_checked: 
 
     @contextlib.contextmanager
     def boot(*packages: str, codename: str = "bookworm") -> Iterator[Configured]:
-        from tests.system.conftest import powered_on
+        from tests.support.machines import powered_on
 
         is_12 = codename == "bookworm"
         with of_12(*packages) if is_12 else debian_with(*packages, codename=codename) as disk:
@@ -104,7 +104,7 @@ def keep_the_clock(disk: Path) -> None:
 
 
 def free() -> int:
-    from tests.system.conftest import free_port
+    from tests.support.nginx import free_port
 
     return free_port()
 

@@ -10,7 +10,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 

@@ -21,7 +21,8 @@ import yaml
 from bundles.format.release import place
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine, Nginx
+    from tests.support.machines import Completed, Machine
+    from tests.support.nginx import Nginx
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -129,7 +130,7 @@ def publisher(tmp_path: Path, nginx: Nginx, execute: Execute) -> Publisher:
 
 @pytest.fixture
 def hosts(debian_tree: Path, copied: Copied, publisher: Publisher, nginx: Nginx) -> Iterator[dict[str, Host]]:
-    from tests.system.conftest import powered_on
+    from tests.support.machines import powered_on
 
     with contextlib.ExitStack() as stack:
         found: dict[str, Host] = {}

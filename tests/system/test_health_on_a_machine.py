@@ -17,7 +17,7 @@ from bundles.publisher.new_site import make_site
 from bundles.publisher.publication import publish_bundle
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -82,7 +82,7 @@ def enforced(machine: Machine) -> tuple[str, str]:
 
 def cut_power_during_a_run(machine: Machine, waited: Path) -> None:
     waited.unlink(missing_ok=True)
-    from tests.system.conftest import wait_until
+    from tests.support.machines import wait_until
 
     inside = [
         "nsenter",
@@ -102,7 +102,7 @@ def cut_power_during_a_run(machine: Machine, waited: Path) -> None:
 def test_a_machine_finds_its_rollback_from_a_broken_service_and_from_power_cuts(
     debian_disk: Path, tmp_path: Path
 ) -> None:
-    from tests.system.conftest import powered_on
+    from tests.support.machines import powered_on
 
     stick = Stick(tmp_path, debian_disk)
     with powered_on(debian_disk) as machine:

@@ -11,8 +11,9 @@ import pytest
 from puller.reporting.fields import MessageId
 
 if TYPE_CHECKING:
-    from tests.conftest import Publisher
-    from tests.system.conftest import Machine, Nginx
+    from tests.support.machines import Machine
+    from tests.support.nginx import Nginx
+    from tests.support.stories import Publisher
 
 pytestmark = [pytest.mark.booted, pytest.mark.root, pytest.mark.nginx]
 

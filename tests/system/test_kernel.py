@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -34,7 +34,7 @@ MOUNTS = {
 @pytest.fixture
 def machine(debian_disk: Path) -> Iterator[Machine]:
     """One whose network is its own, so that the parameters of that can be set."""
-    from tests.system.conftest import powered_on
+    from tests.support.machines import powered_on
 
     with powered_on(debian_disk, "--private-network") as found:
         yield found
@@ -131,7 +131,7 @@ def test_what_is_in_use_stays_and_what_cannot_be_mounted_leaves_nothing(machine:
 def test_a_hardened_machine_has_its_mounts_and_parameters_after_the_next_boot(
     debian_disk: Path,
 ) -> None:
-    from tests.system.conftest import powered_on
+    from tests.support.machines import powered_on
 
     keys = {
         "net.ipv4.conf.all.accept_redirects": "0",

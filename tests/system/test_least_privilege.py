@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bundles.publisher.site import Site
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -189,7 +189,7 @@ def as_alice(machine: Machine, *command: str, check: bool = True) -> Completed:
 def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     debian: Machine, tmp_path: Path
 ) -> None:
-    from tests.system.conftest import wait_until
+    from tests.support.machines import wait_until
 
     publisher = Publisher(tmp_path, debian.root)
     target = "default.target"

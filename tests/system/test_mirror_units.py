@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Machine
+    from tests.support.machines import Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 

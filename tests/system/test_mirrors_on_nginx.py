@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
-    from tests.system.conftest import Nginx
+    from tests.support.nginx import Nginx
+    from tests.support.stories import Host, Publisher
 
 pytestmark = pytest.mark.nginx
 

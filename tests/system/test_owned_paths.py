@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Machine
+    from tests.support.machines import Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 

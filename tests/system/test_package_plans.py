@@ -11,8 +11,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -25,6 +23,9 @@ from puller.resources.packages.manager import Plan, Record, Request, Wanted
 from puller.resources.packages.properties import Options
 from puller.system.commands import Command, Completed, run
 from puller.system.local import LocalSystem
+from tests.support import machines
+from tests.system import test_packages_apt as apt
+from tests.system import test_packages_dnf as dnf
 
 if TYPE_CHECKING:
     from tests.system.test_packages_apt import Repository
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
-apt: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("test_packages_apt.py"))))
-dnf: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("test_packages_dnf.py"))))
-conftest: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("conftest.py"))))
 
 Packages = dict[str, set[Record]]
 """The packages of a machine, by their canonical names."""
@@ -166,8 +164,8 @@ class Debian(LocalSystem):
 def of_release(request: pytest.FixtureRequest) -> Iterator[Debian]:
     directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
     try:
-        with conftest.sources(request.param) as lists:
-            conftest.run_checked(
+        with machines.sources(request.param) as lists:
+            machines.run_checked(
                 "mmdebstrap", "--quiet", "--variant=apt", request.param, directory / "root", *lists
             )
         (directory / "root/etc/dpkg/dpkg.cfg.d/99test").write_text("force-unsafe-io\n")
@@ -175,7 +173,7 @@ def of_release(request: pytest.FixtureRequest) -> Iterator[Debian]:
         machine.make_repository()
         yield machine
     finally:
-        conftest.remove_tree(directory)
+        machines.remove_tree(directory)
 
 
 @pytest.fixture
@@ -328,7 +326,7 @@ IN_TREE = (
 def dnf_5(work: Path, root: Path) -> Fedora:
     """Return a machine with the dnf 5 of a tree."""
 
-    class Fedora5(dnf.Fedora):  # type: ignore[misc]  # tests are not a package to import from
+    class Fedora5(dnf.Fedora):
         def run(self, command: Command) -> Completed:
             tool, *rest = command.arguments
             config = f"--config={work}/dnf.conf"
@@ -346,10 +344,10 @@ def dnf_5(work: Path, root: Path) -> Fedora:
 
 def make_unstable(tree: Path) -> None:
     """Make a Debian unstable with dnf 5, from the mirror of this machine."""
-    with conftest.sources("sid") as lists:
+    with machines.sources("sid") as lists:
         text = "".join(path.read_text() for path in lists)
     url = next(word for word in text.split() if word.startswith("http") and word.endswith("/debian"))
-    conftest.run_checked(
+    machines.run_checked(
         "mmdebstrap", "--quiet", "--variant=apt", "--aptopt=Acquire::Check-Valid-Until false",
         "--include=dnf5,rpm", "sid", tree, url,
     )  # fmt: skip
@@ -359,7 +357,7 @@ def make_unstable(tree: Path) -> None:
 def distribution(generation: int) -> Iterator[Distribution]:
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="puller-dnf-"))
-        stack.callback(conftest.remove_tree, directory)
+        stack.callback(machines.remove_tree, directory)
         work = directory / "work"
         work.mkdir()
         if generation == 5:

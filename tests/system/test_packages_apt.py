@@ -12,17 +12,16 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from puller.resources.packages.apt import parse_database, parse_policies
+from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed
+    from tests.support.machines import Completed
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
@@ -37,9 +36,6 @@ with open("/var/lib/dpkg/lock-frontend", "w") as lock:
     time.sleep({seconds})
 """
 
-
-SIMULATOR = Path(__file__).parents[1] / "simulators/packages.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 WITH_PROC = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
 """Run a command in a tree with ``/proc``, which is mounted for this command alone."""

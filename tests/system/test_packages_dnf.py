@@ -10,8 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +25,7 @@ from puller.system.commands import Command, Completed, run
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
+from tests.simulators import packages as simulator
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
@@ -67,10 +66,6 @@ baseurl=file://{work}/repository
 gpgcheck=0
 metadata_expire=1h
 """
-
-
-SIMULATOR = Path(__file__).parents[1] / "simulators/packages.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 
 class Fedora(LocalSystem):

@@ -24,7 +24,7 @@ from bundles.publisher.push.plan import Plan
 from bundles.publisher.push.push import Push
 from bundles.publisher.renewal import refresh_site
 from bundles.publisher.site import Site
-from tests.system.conftest import free_port
+from tests.support.nginx import free_port
 
 pytestmark = pytest.mark.nginx
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -120,7 +120,7 @@ def bare_debian(
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[str, Path]]:
     """The disk of a bare Debian with a web server, a clone in /root/puller, and its release's name."""
-    from tests.system.conftest import remove_tree, run_checked, sources
+    from tests.support.machines import remove_tree, run_checked, sources
 
     directory = Path(tempfile.mkdtemp(prefix="puller-bare-"))  # on disk: some hundred megabytes
     directory.chmod(0o755)  # it becomes the tree's parent
@@ -173,7 +173,7 @@ class Story:
 
     def serve(self) -> None:
         """nginx, with the block of the README."""
-        from tests.system.conftest import readme_server
+        from tests.support.nginx import readme_server
 
         self.type_in("mkdir -p /srv/www/puller/releases && rm /etc/nginx/sites-enabled/*")
         block = readme_server(self.web, Path("/srv/www/puller"))
@@ -262,7 +262,7 @@ def pack_application(version: str, answer: int) -> bytes:
 def test_an_application_is_kept_through_its_releases_and_leads_back_by_itself(
     bare_debian: tuple[str, Path],
 ) -> None:
-    from tests.system.conftest import powered_on
+    from tests.support.machines import powered_on
 
     codename, root = bare_debian
     with powered_on(root) as machine:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed
+    from tests.support.machines import Completed
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 

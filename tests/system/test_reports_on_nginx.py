@@ -8,25 +8,23 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import requests
 
 from puller.delivery.document import pack, unpack
 from tests.puller.delivery.test_document import sent
-from tests.system.conftest import free_port
+from tests.simulators import authority
+from tests.support.nginx import free_port
 from tests.system.test_push import wait_for
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 pytestmark = pytest.mark.nginx
 
 ROOT = Path(__file__).parents[2]
-authority: Any = SimpleNamespace(**run_path(str(ROOT / "tests/simulators/authority.py")))
 NAME = "web01.example.com"
 RUN = "20261123T080000.000000Z"
 NGINX = """

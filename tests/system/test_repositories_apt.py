@@ -12,20 +12,19 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from tests.system import test_packages_apt as apt
+
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed
+    from tests.support.machines import Completed
     from tests.system.test_packages_apt import Machine, Repository
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
-apt: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("test_packages_apt.py"))))
 SIGNED = "srv/signed"
 
 

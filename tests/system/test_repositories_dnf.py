@@ -10,8 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +23,8 @@ from puller.reporting.report import Event
 from puller.resources.packages.dnf import Dnf
 from puller.resources.packages.layouts import DnfLayout
 from puller.system.protocol import System
+from tests.system import test_packages_dnf as dnf
+from tests.system import test_repositories_apt as apt
 
 if TYPE_CHECKING:
     from tests.system.test_packages_dnf import Fedora
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
-dnf: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("test_packages_dnf.py"))))
-apt: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("test_repositories_apt.py"))))
 Apply = Callable[..., dict[str, Event]]
 
 

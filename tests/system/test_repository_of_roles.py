@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -90,7 +90,7 @@ def booted(debian_tree: Path, copied: Copied, repository: Repository) -> Any:
 
     @contextlib.contextmanager
     def boot(role: str, bundles: list[str], data: dict[str, Any]) -> Iterator[Kept]:
-        from tests.system.conftest import powered_on
+        from tests.support.machines import powered_on
 
         with copied(debian_tree) as disk:
             name = f"{role}01.example.com"
@@ -115,7 +115,7 @@ def booted(debian_tree: Path, copied: Copied, repository: Repository) -> Any:
 
 
 def ports(count: int) -> list[int]:
-    from tests.system.conftest import free_port
+    from tests.support.nginx import free_port
 
     return [free_port() for _ in range(count)]
 

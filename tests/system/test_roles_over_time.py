@@ -17,7 +17,7 @@ from bundles.publisher.new_site import make_site
 from bundles.publisher.publication import publish_bundle
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Outcome, Publisher
-    from tests.system.conftest import Nginx
+    from tests.support.nginx import Nginx
+    from tests.support.stories import Host, Outcome, Publisher
 
 pytestmark = pytest.mark.nginx
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from tests.simulators import systemd as simulator
+
 if TYPE_CHECKING:
-    from tests.system.conftest import Completed, Machine
+    from tests.support.machines import Completed, Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
@@ -23,10 +23,6 @@ COMPARED = (
     "Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload", "WantedBy", "TriggeredBy",
     "SourcePath", "NRestarts",
 )  # fmt: skip
-
-
-SIMULATOR = Path(__file__).parents[1] / "simulators/systemd.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 
 def write_units(machine: Machine, files: dict[str, str]) -> None:

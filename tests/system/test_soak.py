@@ -23,8 +23,8 @@ from bundles.format.release import place
 from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Outcome, Publisher
-    from tests.system.conftest import Nginx
+    from tests.support.nginx import Nginx
+    from tests.support.stories import Host, Outcome, Publisher
 
 pytestmark = pytest.mark.nginx
 
@@ -56,7 +56,7 @@ def silence() -> Iterator[int]:
 @pytest.fixture
 def publisher(tmp_path: Path, nginx: Nginx) -> Publisher:
     """What is published is served at once: a thousand copies of a growing site would take most of the time."""
-    from tests.conftest import Publisher
+    from tests.support.stories import Publisher
 
     class LivePublisher(Publisher):
         def deploy(self) -> None:
@@ -68,7 +68,7 @@ def publisher(tmp_path: Path, nginx: Nginx) -> Publisher:
 @pytest.fixture
 def execute() -> Callable[..., tuple[int, str]]:
     """In this process, so that leaks are seen."""
-    from tests.conftest import execute_here
+    from tests.support.stories import execute_here
 
     return execute_here
 

@@ -16,8 +16,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Publisher
-    from tests.system.conftest import Machine, Nginx
+    from tests.support.machines import Machine
+    from tests.support.nginx import Nginx
+    from tests.support.stories import Publisher
 
 pytestmark = [pytest.mark.booted, pytest.mark.root, pytest.mark.nginx]
 

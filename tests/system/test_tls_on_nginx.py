@@ -17,8 +17,8 @@ import pytest
 from tests.simulators.authority import Authority
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
-    from tests.system.conftest import Nginx
+    from tests.support.nginx import Nginx
+    from tests.support.stories import Host, Publisher
 
 pytestmark = [pytest.mark.packages, pytest.mark.root, pytest.mark.nginx]
 

@@ -17,7 +17,7 @@ import pytest
 from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Machine
+    from tests.support.machines import Machine
 
 UNITS = Path(__file__).parents[2] / "systemd"
 README = UNITS.with_name("README.md")

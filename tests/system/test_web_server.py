@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.system.conftest import Nginx
+    from tests.support.nginx import Nginx
 
 pytestmark = pytest.mark.nginx
 

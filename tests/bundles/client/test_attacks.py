@@ -21,7 +21,7 @@ from bundles.format.limits import LARGEST_METADATA
 from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Forge, Host, Publisher
+    from tests.support.sites import Clock, Forge, Host, Publisher
 
 BIN = bin_of("web/index.json")
 ROLES = ("root", "targets", "snapshot", "timestamp")

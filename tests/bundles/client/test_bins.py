@@ -20,7 +20,8 @@ from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Forge, Host, Publisher, Server
+    from tests.support.http_server import Server
+    from tests.support.sites import Clock, Forge, Host, Publisher
 
 BIN, OTHER = bin_of("web/index.json"), bin_of("db/index.json")
 

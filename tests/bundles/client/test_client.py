@@ -33,7 +33,8 @@ from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server
+    from tests.support.http_server import Answer, Server
+    from tests.support.sites import Clock, Host, Publisher
 
 BIN = bin_of("web/index.json")
 QUICK = TransportSettings(read_timeout=0.3, total_timeout=2, retries=0)

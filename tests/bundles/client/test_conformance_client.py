@@ -34,7 +34,7 @@ from tuf.api.metadata import (
 )
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Server
+    from tests.support.http_server import Server
 
 COMMAND = Path(__file__).parents[2] / "conformance_client.py"
 TOP = ("targets", "snapshot", "timestamp")

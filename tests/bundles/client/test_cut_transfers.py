@@ -18,7 +18,8 @@ from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings, Validators
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Answer, Host, Publisher, Server
+    from tests.support.http_server import Answer, Server
+    from tests.support.sites import Host, Publisher
 
 QUICK = TransportSettings(read_timeout=1, total_timeout=20, retries=0)
 AGAIN = TransportSettings(read_timeout=1, total_timeout=20, retries=1)

@@ -32,7 +32,8 @@ from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import MOST_RETRIES_OF_SEVERAL, TransportSettings
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server
+    from tests.support.http_server import Answer, Server
+    from tests.support.sites import Clock, Host, Publisher
 
 BIN = bin_of("web/index.json")
 

@@ -22,7 +22,8 @@ from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server
+    from tests.support.http_server import Answer, Server
+    from tests.support.sites import Clock, Host, Publisher
 
 QUICK = TransportSettings(connect_timeout=1, read_timeout=0.3, total_timeout=3, retries=0)
 HALF = 150_000

@@ -22,7 +22,9 @@ from bundles.transport.settings import TransportSettings
 from hiera.values.secrets import Secret
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Answer, Authority, Clock, Host, Publisher, Server
+    from tests.simulators.authority import Authority
+    from tests.support.http_server import Answer, Server
+    from tests.support.sites import Clock, Host, Publisher
 
 BIN = bin_of("web/index.json")
 QUICK = TransportSettings(connect_timeout=1, read_timeout=0.3, total_timeout=1, retries=0)

@@ -19,7 +19,7 @@ from bundles.publisher.renewal import refresh_site
 from bundles.publisher.roles import RoleKeys
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher
+    from tests.support.sites import Clock, Host, Publisher
 
 PEOPLE = ("alice", "bob", "carol")
 

@@ -19,7 +19,7 @@ from bundles.publisher.site import Site
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Publisher, Survives
+    from tests.support.sites import Publisher, Survives
 
 
 def files(site: Site) -> dict[str, bytes]:

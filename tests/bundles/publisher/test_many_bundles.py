@@ -24,7 +24,7 @@ from bundles.publisher.verification import verify_site
 from bundles.publisher.versions import AUTO
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher, Survives
+    from tests.support.sites import Clock, Host, Publisher, Survives
 
 NAMES = ("app", "db", "web")
 TENTH = RolloutRequest(percent=10)

@@ -21,7 +21,7 @@ from bundles.publisher.statements import RolloutRequest
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher
+    from tests.support.sites import Clock, Host, Publisher
 
 
 def never(key: Path) -> bytes:

@@ -40,8 +40,8 @@ from bundles.publisher.tokens import signer_of
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher, Survives
-    from tests.conftest import Sweep
+    from tests.support.sites import Clock, Host, Publisher, Survives
+    from tests.support.sweeps import Sweep
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 NewHost = Callable[..., "Host"]

@@ -19,7 +19,7 @@ from bundles.publisher.verification import verify_site
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.bundles.conftest import Clock, Host, Publisher
+    from tests.support.sites import Clock, Host, Publisher
 
 
 def never(key: Path) -> bytes:

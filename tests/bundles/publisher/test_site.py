@@ -36,7 +36,7 @@ from bundles.publisher.statements import RolloutRequest
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher, Survives
+    from tests.support.sites import Clock, Host, Publisher, Survives
 
 
 def never(key: Path) -> bytes:

@@ -26,7 +26,8 @@ from bundles.transport.directory import DirectoryMirror
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Publisher, Sweep
+    from tests.support.stories import Publisher
+    from tests.support.sweeps import Sweep
 
 ONE, TWO = b"data: {a: 1}\n", b"data: {a: 2}\n"
 

@@ -9,8 +9,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +21,7 @@ from bundles.format.artifact import Archive, Artifact, Digest
 from bundles.store.assembly import REQUEST, Assembly, is_promising
 from bundles.store.contents import Installed
 from bundles.store.store import Store
-
-steps: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("steps.py"))))
+from tests.bundles.store import steps
 
 
 class Parts:

@@ -5,9 +5,6 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,11 +12,11 @@ from bundles.archive.pack import BuiltBundle
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from tests.bundles.store import steps
 
 MakeBundle = Callable[..., BuiltBundle]
 
 
-steps: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("steps.py"))))
 install, activate = steps.install, steps.activate
 
 

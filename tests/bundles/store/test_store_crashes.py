@@ -9,9 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,15 +17,15 @@ from bundles.archive.pack import BuiltBundle
 from bundles.errors import StoreError
 from bundles.filesystem import atomic, trees
 from bundles.store.store import Store
+from tests.bundles.store import steps
 
 if TYPE_CHECKING:
-    from tests.conftest import Sweep
+    from tests.support.sweeps import Sweep
 
 # A child here only makes system calls and ends; that another test left a thread behind does not matter to it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
-steps: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("steps.py"))))
 install, activate = steps.install, steps.activate
 
 

@@ -30,7 +30,8 @@ from bundles.transport.web import WebMirror
 from hiera.values.secrets import Secret
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Answer, Authority, Server
+    from tests.simulators.authority import Authority
+    from tests.support.http_server import Answer, Server
 
 CANARY = "tr0ub4dor-and-3"
 QUICK = TransportSettings(connect_timeout=5, read_timeout=0.3, total_timeout=1, retries=0)

@@ -4,8 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +16,7 @@ from bundles.transport.settings import TransportSettings
 from bundles.transport.uploads import Uploads, open_uploads
 from bundles.transport.web_uploads import WebUploads
 from hiera.values.secrets import Secret
-
-_SIMULATORS = Path(__file__).parents[2] / "simulators"
-reportserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "reportserver.py")))
-authority: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "authority.py")))
+from tests.simulators import authority, reportserver
 
 Kind = Callable[[Location, TransportSettings], Uploads]
 DATA = b"a document" * 1000

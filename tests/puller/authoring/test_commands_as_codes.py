@@ -13,13 +13,13 @@ import yaml
 
 from puller.engine.engine import Engine
 from puller.resources.packages.package import Package
-from tests.conftest import Host
 from tests.puller.authoring.lint.test_mutations import BUNDLES, MACHINES, ROOT, SEED, mutations
 from tests.puller.authoring.test_messages_as_codes import FILES, Coded
+from tests.support.stories import Host
 
 if TYPE_CHECKING:
     from puller.reporting.report import Event
-    from tests.conftest import Execute, Publisher, Web
+    from tests.support.stories import Execute, Publisher, Web
 
 MUTATIONS = 3  # of each bundle
 CASE = "facts: {os: {family: Debian}}\nexpect: {resources: {'file#/etc/nothing': absent}}\n"

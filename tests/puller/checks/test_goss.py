@@ -17,7 +17,7 @@ from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
 from puller.values.duration import Duration
-from tests.conftest import Host, Publisher
+from tests.support.stories import Host, Publisher
 
 TEXT = Lines("alpha one\nbeta two\n!gamma\n")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Execute, Host, Outcome, Publisher
+from tests.support.stories import Execute, Host, Outcome, Publisher
 
 MANIFEST = """
 resources:

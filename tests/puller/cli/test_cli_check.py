@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Host, Outcome, Publisher
+from tests.support.stories import Host, Outcome, Publisher
 
 CHECKED = """\
 resources:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Execute
 from tests.simulators.fleet import deliver, names, now, sent
+from tests.support.stories import Execute
 
 _HOST = "web1.example.com"
 

@@ -11,7 +11,7 @@ import pytest
 from puller.manifest.notations import find_foreign
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 MANIFEST = """\
 data:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 jsonschema: Any = pytest.importorskip("jsonschema", reason="the schema of SARIF is applied by jsonschema")
 SARIF = Path(__file__).parents[2] / "cases/sarif/sarif-schema-2.1.0.json"

@@ -17,7 +17,7 @@ from puller.reporting.history import save_status
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
 from puller.state.lock import only_run
-from tests.conftest import Execute, Host, Outcome, Publisher
+from tests.support.stories import Execute, Host, Outcome, Publisher
 
 Say = Callable[..., Outcome]
 

@@ -16,7 +16,7 @@ import pytest
 from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Publisher, Web
+    from tests.support.stories import Execute, Publisher, Web
 
 MANIFEST = """\
 data: {port: 80, password: hunter-canary} # @sensitive

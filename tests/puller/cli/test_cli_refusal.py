@@ -13,7 +13,7 @@ import pytest
 from bundles.archive.pack import build_bundle
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 BROKEN = {
     "no YAML": ("a: [", "manifest.yaml:2:1: did not find"),

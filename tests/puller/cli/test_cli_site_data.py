@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Execute, Publisher
+    from tests.support.stories import Execute, Publisher
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from bundles.publisher.web_server import serving
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 ROOT = "site/public/metadata/1.root.json"
 

@@ -17,7 +17,7 @@ from bundles.publisher.site import Site
 from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 LITTLE = ("--versions", "1", "--after", "30d")
 

@@ -14,7 +14,7 @@ from bundles.publisher.push.plan import Plan
 from puller.cli.publisher.push import _Progress
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 
 @pytest.fixture(autouse=True)

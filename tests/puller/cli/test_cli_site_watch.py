@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,11 +20,11 @@ from bundles.publisher.settings import SiteSettings
 from bundles.publisher.site import Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest
 from bundles.publisher.watch_rule import WatchRule
+from tests.simulators import fleet as simulated
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
-simulated: Any = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "simulators/fleet.py")))
 HOSTS = simulated.names(60)
 OVER = timedelta(hours=10)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Execute, Host, Publisher
+from tests.support.stories import Execute, Host, Publisher
 
 COMMAND = str(Path(sys.executable).with_name("puller"))
 

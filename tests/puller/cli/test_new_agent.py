@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hiera.text import yaml_text
-from tests.conftest import Execute
+from tests.support.stories import Execute
 
 NAMES = (
     "puller_1.10-1+deb12_amd64.deb",

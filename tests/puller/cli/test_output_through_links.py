@@ -12,7 +12,7 @@ import pytest
 from puller.fleet.store.database import Store
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Publisher
+    from tests.support.stories import Execute, Publisher
 
 pytestmark = pytest.mark.root
 MALLORY = 65534

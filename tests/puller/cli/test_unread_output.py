@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Host, Publisher
+from tests.support.stories import Host, Publisher
 
 PULLER = (sys.executable, "-m", "puller")
 

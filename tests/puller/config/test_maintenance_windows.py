@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from puller.config.configuration import Configuration, load_configuration, sample
 from puller.config.maintenance_windows import ClockTime, Days, Window, Zone, is_open, next_opening, why_closed
 from puller.errors import ConfigurationError
-from tests.conftest import Execute
+from tests.support.stories import Execute
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

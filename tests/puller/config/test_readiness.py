@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host
+    from tests.support.stories import Host
 
 pytestmark = pytest.mark.root
 

@@ -18,7 +18,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 TREE = {
     "hiera.yaml": "version: 5\nhierarchy: [{name: role, path: role.yaml}, {name: common, path: common.yaml}]\n",

@@ -35,7 +35,7 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.recording import Uses
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 HIERARCHY = """\
 version: 5

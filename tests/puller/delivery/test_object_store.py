@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 from puller.delivery.document import unpack
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Outcome
+    from tests.support.stories import Host, Outcome
 
 # boto3 warns of what botocore itself calls, and moto leaves sockets to the collector.
 pytestmark = [pytest.mark.filterwarnings("ignore")]

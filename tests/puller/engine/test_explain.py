@@ -14,7 +14,7 @@ from hiera.eyaml.eyaml import encrypt
 from hiera.eyaml.pkcs7 import create_key_pair
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher, WebServer
+    from tests.support.stories import Execute, Host, Publisher, WebServer
 
 CANARY = "hunter2-canary"
 

@@ -9,9 +9,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +19,11 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.system.signals import StopRequests
+from tests.simulators import fileserver
 
 if TYPE_CHECKING:
     from tests.simulators.fileserver import FileServer
 
-SIMULATOR = Path(__file__).parents[2] / "simulators/fileserver.py"
-fileserver: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
 Outcomes = dict[str, tuple[str, list[str]]]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from puller.fleet.store.database import Store
     from puller.reporting.sent_report import SentReport
     from puller.values.exports import Export
-    from tests.conftest import Execute, Publisher
+    from tests.support.stories import Execute, Publisher
 
 EXPORTS = {
     "address": {"value": "{{ facts.x }}", "type": "ip"},

@@ -16,7 +16,7 @@ from tests.puller.fleet.conftest import ago
 from tests.simulators import fleet
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 DEBIAN = {"os": {"name": "Debian", "family": "Debian", "release": {"major": "12"}}}
 ROCKY = {"os": {"name": "Rocky", "family": "RedHat", "release": {"major": "9"}}}

@@ -15,8 +15,8 @@ from puller.reporting.history import save_status
 from puller.reporting.monitoring import Records, judge
 from puller.reporting.report import BundleReport, Event, Health, Report, State, Summary
 from puller.state.directories import Directories
-from tests.conftest import Host, Publisher, WebServer
 from tests.puller.problems import failure
+from tests.support.stories import Host, Publisher, WebServer
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 OLDEST = timedelta(hours=2)

@@ -13,7 +13,7 @@ from puller.manifest.problems import Problems
 from puller.reporting.report import Event, State
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 NO_TEXTS = ("code", "depends_on")
 FAILING = """

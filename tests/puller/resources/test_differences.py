@@ -12,8 +12,6 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -42,6 +40,10 @@ from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import Attributes, System
 from puller.values.difference import Difference, lines
+from tests.puller.resources.kernel import test_kernel_module, test_sysctl
+from tests.puller.resources.packages import test_repository
+from tests.simulators import accounts, fileserver, mounts, packages, systemd
+from tests.support.git_remotes import Remote
 
 TESTS = Path(__file__).parents[2]
 ROWS: dict[str, dict[str, Any]] = yaml.safe_load((TESTS / "cases/differences.yaml").read_text())
@@ -58,11 +60,6 @@ CASES = [
 Entry = dict[str, Any]
 Machine = Callable[[bool], System]
 """The system of a dry run, or of a real run."""
-
-
-def helper(path: str) -> Any:
-    """A module of the tests, which are not a package."""
-    return SimpleNamespace(**run_path(str(TESTS / path)))
 
 
 def own_properties(type_name: str) -> set[str]:
@@ -92,9 +89,8 @@ def with_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "homes").mkdir()
     monkeypatch.setattr(user_state, "HOMES", str(tmp_path / "homes"))
     monkeypatch.setattr(databases, "DIRECTORY", str(tmp_path / "etc"))
-    simulator = helper("simulators/accounts.py")
-    machine = simulator.Accounts(tmp_path / "etc")
-    return lambda noop: simulator.LookingOnly(machine) if noop else machine
+    machine = accounts.Accounts(tmp_path / "etc")
+    return lambda noop: accounts.LookingOnly(machine) if noop else machine
 
 
 def with_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
@@ -110,51 +106,46 @@ def with_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "bin/modprobe").chmod(0o755)
     monkeypatch.setattr(module_files, "ROOT", str(tmp_path))
     monkeypatch.setattr("puller.resources.kernel.modprobe.SEARCH_PATH", str(tmp_path / "bin"))
-    kernel = helper("puller/resources/kernel/test_kernel_module.py").Kernel(tmp_path)
+    kernel = test_kernel_module.Kernel(tmp_path)
     return lambda noop: NoopSystem() if noop else kernel
 
 
 def with_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    simulator = helper("simulators/mounts.py")
     for name in ("mnt", "proc", "systemd"):
         (tmp_path / name).mkdir()
     (tmp_path / "fstab").write_text("")
-    (tmp_path / "mountinfo").write_text(simulator.FIRST)
+    (tmp_path / "mountinfo").write_text(mounts.FIRST)
     monkeypatch.setattr(fstab, "FSTAB", str(tmp_path / "fstab"))
     monkeypatch.setattr(mount_table, "MOUNTINFO", str(tmp_path / "mountinfo"))
     monkeypatch.setattr(mounting, "SYSTEMD", str(tmp_path / "systemd"))
     monkeypatch.setattr(processes, "PROC", str(tmp_path / "proc"))
-    machine = simulator.MountingSystem(tmp_path)
+    machine = mounts.MountingSystem(tmp_path)
     return lambda noop: NoopSystem() if noop else machine
 
 
 def with_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     del tmp_path, monkeypatch
-    simulator = helper("simulators/packages.py")
-    machine = simulator.Debian(repository={"tool": ["1.0", "2.0"]})
-    return lambda noop: simulator.LookingOnly(machine) if noop else machine
+    machine = packages.Debian(repository={"tool": ["1.0", "2.0"]})
+    return lambda noop: packages.LookingOnly(machine) if noop else machine
 
 
 def with_repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    module = helper("puller/resources/packages/test_repository.py")
     for name in ("sources.list.d", "preferences.d"):
         (tmp_path / "apt" / name).mkdir(parents=True)
     monkeypatch.setattr(AptLayout, "root", str(tmp_path / "apt"))
-    (tmp_path / "web.asc").write_text(module.KEY)
-    machine = module.Machine()
-    return lambda noop: module.LookingOnly(machine) if noop else machine
+    (tmp_path / "web.asc").write_text(test_repository.KEY)
+    machine = test_repository.Machine()
+    return lambda noop: test_repository.LookingOnly(machine) if noop else machine
 
 
 def with_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     del tmp_path
-    simulator = helper("simulators/systemd.py")
-    machine = simulator.SimulatedSystemd()
+    machine = systemd.SimulatedSystemd()
     monkeypatch.setattr("puller.system.stability.time.sleep", machine.sleep)
-    return lambda noop: simulator.LookingOnly(machine) if noop else machine
+    return lambda noop: systemd.LookingOnly(machine) if noop else machine
 
 
 def with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    module = helper("puller/resources/kernel/test_sysctl.py")
     (tmp_path / "sysctl.d").mkdir()
     (tmp_path / "proc/vm").mkdir(parents=True)
     (tmp_path / "proc/vm/swappiness").write_text("60\n")
@@ -162,7 +153,7 @@ def with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     directories = (str(tmp_path / "sysctl.d"), str(tmp_path / "lib"))
     monkeypatch.setattr(sysctl_files, "DIRECTORIES", directories)
     monkeypatch.setattr(sysctl_files, "OLD", str(tmp_path / "sysctl.conf"))
-    kernel = module.Kernel(tmp_path / "proc")
+    kernel = test_sysctl.Kernel(tmp_path / "proc")
     return lambda noop: NoopSystem() if noop else kernel
 
 
@@ -197,7 +188,7 @@ def archives() -> dict[str, bytes]:
 
 @pytest.fixture
 def server(archives: dict[str, bytes]) -> Iterator[str]:
-    with helper("simulators/fileserver.py").serving() as server:
+    with fileserver.serving() as server:
         for number, data in archives.items():
             server.files[f"/{number}.tgz"] = data
         yield str(server.url)
@@ -232,8 +223,7 @@ def words(
 
 
 def make_remotes(tmp_path: Path) -> dict[str, str]:
-    conftest = helper("puller/resources/checkouts/conftest.py")
-    first = conftest.Remote(tmp_path / "remotes")
+    first = Remote(tmp_path / "remotes")
     commits = [first.commit(tag, tag=tag) for tag in ("v1", "v2")]
     second = f"{tmp_path}/second.git"
     subprocess.run(["git", "clone", "--quiet", "--bare", str(first.bare), second], check=True)

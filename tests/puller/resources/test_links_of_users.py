@@ -27,7 +27,8 @@ from puller.system.protocol import Attributes
 from puller.system.safe_paths import open_safely, resolve
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Sweep
+    from tests.support.stories import Host
+    from tests.support.sweeps import Sweep
 
 pytestmark = pytest.mark.root
 

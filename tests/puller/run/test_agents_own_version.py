@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from puller.version import __version__
-from tests.conftest import STORY
+from tests.support.stories import STORY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 
 def test_a_bundle_for_a_newer_agent_is_rejected_before_anything_is_changed(

@@ -7,20 +7,17 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.simulators import fileserver as simulator
+
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher
     from tests.simulators.fileserver import FileServer
+    from tests.support.stories import Execute, Host, Publisher
 
 Manifest = Callable[..., str]
-
-simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "simulators/fileserver.py")))
 
 
 def packed(version: str) -> bytes:

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 
 def file(name: str, content: str, **more: Any) -> dict[str, Any]:

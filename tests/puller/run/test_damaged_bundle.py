@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher, WebServer
+    from tests.support.stories import Execute, Host, Publisher, WebServer
 
 GARBLED = b"workers = 9\n"
 

@@ -12,16 +12,14 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.simulators import moodyserver as moody
+
 if TYPE_CHECKING:
     from tests.simulators.moodyserver import MoodyServer
-
-moody: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "simulators/moodyserver.py")))
 
 
 def archive(seed: int) -> bytes:

@@ -13,7 +13,7 @@ from puller.reporting.sent_report import SentReport
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 EXPORTS = """\
 data: {port: 80, list: [a, b]}

@@ -6,17 +6,15 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
-    from tests.simulators.moodyserver import MoodyServer
+from tests.simulators import moodyserver as moody
 
-moody: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "simulators/moodyserver.py")))
+if TYPE_CHECKING:
+    from tests.simulators.moodyserver import MoodyServer
+    from tests.support.stories import Host, Publisher
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.conftest import Host, Publisher, WebServer
+from tests.support.stories import Host, Publisher, WebServer
 
 BOTH = [{"name": "web"}, {"name": "base"}]
 ONE = [{"name": "web"}]

@@ -16,7 +16,7 @@ import pytest
 from bundles.store.store import Store
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
-from tests.conftest import Host, Outcome, Publisher
+from tests.support.stories import Host, Outcome, Publisher
 
 # A check whose outcome is in a file of the machine, so that a bundle, or anybody else, breaks what it looks at.
 CHECKED = """\

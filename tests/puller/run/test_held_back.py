@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from bundles.format.release import place
 from bundles.publisher.records import OFFERED
 from bundles.publisher.statements import RolloutRequest
-from tests.conftest import Execute, Host, Publisher, WebServer
+from tests.support.stories import Execute, Host, Publisher, WebServer
 
 
 def closed_window() -> dict[str, object]:

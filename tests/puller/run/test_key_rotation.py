@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 
 def test_runs_go_on_while_the_keys_of_all_roles_are_replaced(settled: Host, publisher: Publisher) -> None:

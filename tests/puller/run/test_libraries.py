@@ -10,7 +10,7 @@ from puller.manifest.libraries import used_libraries
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 MANIFEST = """
 libraries: {common: ../libraries/common}

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 BREAKS = """\
 resources:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 
 def file(name: str, content: str = "1", **more: Any) -> dict[str, Any]:

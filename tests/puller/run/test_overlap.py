@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 # A command that ends at once and leaves a process behind, in the background or in a session of its own.
 LEAVES = {

@@ -17,7 +17,7 @@ from bundles.format.compressed_file import file_path
 from bundles.store.store import Store
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.support.stories import Host, Publisher, WebServer
 
 NOISE = {f"noise/{number:02}": random.Random(number).randbytes(20_000) for number in range(20)}
 OTHER = random.Random(99).randbytes(20_000)

@@ -20,7 +20,8 @@ from bundles.transport.directory import DirectoryMirror
 from puller.run.arrival import Arrival
 
 if TYPE_CHECKING:
-    from tests.conftest import Publisher, Sweep
+    from tests.support.stories import Publisher
+    from tests.support.sweeps import Sweep
 
 # The child only makes system calls and ends; that another test left a thread behind does not matter to it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

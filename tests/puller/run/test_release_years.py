@@ -21,7 +21,7 @@ from bundles.publisher.verification import verify_site
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.support.stories import Host, Publisher, WebServer
 
 TEXT = b"".join(b"line %d of what people write\n" % number for number in range(60_000))
 """Some blocks of an archive, so that several are compressed at once."""

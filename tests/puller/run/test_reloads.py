@@ -24,8 +24,8 @@ from puller.system.signals import StopRequests
 from puller.values.difference import Difference, changed
 from puller.values.reference import Reference
 from puller.values.refresh import Refresh, reload_of, subscriber_of
-from tests.conftest import Host, Publisher
 from tests.puller.run.left.test_way_back import story
+from tests.support.stories import Host, Publisher
 
 LOG: list[str] = []
 

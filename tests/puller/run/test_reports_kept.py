@@ -11,7 +11,7 @@ import pytest
 from puller.reporting.retention import identity
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 Explain = Callable[[str], str]
 

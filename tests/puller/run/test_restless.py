@@ -12,7 +12,7 @@ from puller.reporting.history import load_report
 from puller.reporting.report import Report
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 RESTLESS = """\
 resources:

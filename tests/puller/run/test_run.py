@@ -19,7 +19,7 @@ from bundles.publisher.new_site import make_site
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.support.stories import Host, Publisher, WebServer
 
     Break = Callable[[WebServer, Publisher], object]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.support.stories import Host, Publisher, WebServer
 
     Break = Callable[[WebServer], object]
 

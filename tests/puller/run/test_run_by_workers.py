@@ -4,21 +4,17 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bundles.confined.network import Network
 from puller.exit_status import ExitStatus
+from tests.simulators import fileserver, reportserver
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
-_SIMULATORS = Path(__file__).parents[2] / "simulators"
-fileserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "fileserver.py")))
-reportserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "reportserver.py")))
 
 pytestmark = pytest.mark.usefixtures("workers", "operations")
 

@@ -12,7 +12,7 @@ from bundles.publisher.statements import RolloutRequest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 Follow = Callable[[], None]
 BEFORE = RolloutRequest(percent=0)

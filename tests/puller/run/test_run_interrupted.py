@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.support.stories import Host, Publisher, WebServer
 
 # Between the file that changes and what subscribes to it: a command that lasts until it is told to end.
 SLOW = """\

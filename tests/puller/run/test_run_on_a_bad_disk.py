@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Outcome, Publisher
+    from tests.support.stories import Host, Outcome, Publisher
 
 pytestmark = pytest.mark.root
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from puller.values.reference import Reference
-    from tests.conftest import Host, Outcome, Publisher
+    from tests.support.stories import Host, Outcome, Publisher
 
 MIB = 1024 * 1024
 

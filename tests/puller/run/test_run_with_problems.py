@@ -20,7 +20,7 @@ import pytest
 from bundles.publisher.new_site import make_site
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 
 # --- what the operator provides ------------------------------------------------------------------------------

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,13 +22,11 @@ from bundles.publisher.statements import RolloutRequest
 from puller.delivery.document import unpack
 from puller.delivery.spool import Spool
 from puller.reporting.sent_report import SentReport
+from tests.simulators import authority, reportserver
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Outcome, Publisher, WebServer
+    from tests.support.stories import Host, Outcome, Publisher, WebServer
 
-_SIMULATORS = Path(__file__).parents[2] / "simulators"
-reportserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "reportserver.py")))
-authority: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "authority.py")))
 
 NAME = "web01.example.com"
 BREAKS = """\

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Outcome
+    from tests.support.stories import Host, Outcome
 
 # Of the calls of a whole run: evenly spread, and closer together where it applies and reports.
 MOMENTS = [n / 14 for n in range(1, 14)] + [0.8 + n / 40 for n in range(8)]

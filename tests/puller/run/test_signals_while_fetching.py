@@ -21,21 +21,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from puller.system.signals import StopRequests
+from tests.simulators import authority
+from tests.simulators import moodyserver as moody
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Outcome, Publisher
     from tests.simulators.moodyserver import MoodyServer
+    from tests.support.stories import Host, Outcome, Publisher
 
-SIMULATORS = Path(__file__).parents[2] / "simulators"
-moody: Any = SimpleNamespace(**run_path(str(SIMULATORS / "moodyserver.py")))
-authority: Any = SimpleNamespace(**run_path(str(SIMULATORS / "authority.py")))
 
 NOISE = {"files/noise": random.Random(1).randbytes(700_000)}
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130}

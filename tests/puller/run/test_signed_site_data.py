@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import Host, Outcome, Publisher, Sweep, WebServer
+    from tests.support.stories import Host, Outcome, Publisher, WebServer
+    from tests.support.sweeps import Sweep
 
 MANIFEST = """\
 data: {exports: {web: {}}}

@@ -21,7 +21,7 @@ from puller.templates.jinja import JinjaEngine
 if TYPE_CHECKING:
     from types import CodeType
 
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 COMPILER = "a compiler"
 

@@ -5,10 +5,7 @@ import os
 import random
 import re
 import threading
-from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,11 +13,11 @@ from puller.reporting.fetching import Record, load_fetching
 from puller.reporting.history import save_status
 from puller.state.directories import Directories
 from puller.state.state_file import write_state
+from tests.simulators import moodyserver as moody
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
-moody: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "simulators/moodyserver.py")))
 
 NOISE = random.Random(2).randbytes(11_000_000)
 FETCHED = r"web 1\.1\.0: fetched 11\.0 MB in \d+\.\d s, \d+\.\d [kMG]B/s\n"

@@ -34,7 +34,7 @@ from puller.run.trials import Trials
 from puller.state.directories import Directories
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.support.stories import Host, Publisher, WebServer
 
 VICTIM = b"a file of somebody else\n"
 

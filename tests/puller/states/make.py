@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from puller.version import __version__
-from tests.conftest import STORY_FILES, Host, Outcome, Publisher, execute_here
+from tests.support.stories import STORY_FILES, Host, Outcome, Publisher, execute_here
 
 CASES = Path(__file__).parents[2] / "cases/states"
 PLACEHOLDER = b"@HOST@"

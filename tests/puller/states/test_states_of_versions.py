@@ -17,7 +17,7 @@ from puller.version import __version__
 from tests.puller.states.make import CASES, pack, unpack
 
 if TYPE_CHECKING:
-    from tests.conftest import Host
+    from tests.support.stories import Host
 
 STATES = sorted(CASES.glob("*.tar.gz"))
 OF_THIS_VERSION = STATES[-1]

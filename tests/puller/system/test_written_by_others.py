@@ -12,7 +12,7 @@ import pytest
 from puller.system.trusted import trusted
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 pytestmark = pytest.mark.root
 

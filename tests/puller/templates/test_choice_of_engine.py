@@ -16,7 +16,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 TEXTS = {
     "page.jet": "jet [[ data.port ]]",

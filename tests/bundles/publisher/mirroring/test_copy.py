@@ -25,7 +25,7 @@ from bundles.publisher.roles import RoleKeys
 from bundles.transport.mirror import open_mirrors
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher
+    from tests.support.sites import Clock, Host, Publisher
 
 Follow = Callable[..., Copied]
 

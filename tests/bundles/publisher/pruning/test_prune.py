@@ -22,7 +22,7 @@ from bundles.publisher.site import SETTINGS
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher
+    from tests.support.sites import Clock, Host, Publisher
 
 LITTLE = PruningRule(versions=2, after=timedelta(days=1))
 SETTLED = {"days": 9}

@@ -17,7 +17,7 @@ from bundles.publisher.verification import verify_site
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.bundles.conftest import Clock, Publisher
+    from tests.support.sites import Clock, Publisher
 
 ONE = PruningRule(versions=1, after=timedelta(minutes=1))
 

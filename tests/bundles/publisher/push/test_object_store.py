@@ -21,7 +21,7 @@ from tests.bundles.publisher.push.conftest import Silent
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.bundles.conftest import Publisher
+    from tests.support.sites import Publisher
 
 # boto3 warns of what botocore itself calls, and moto leaves sockets to the collector.
 pytestmark = [pytest.mark.filterwarnings("ignore")]

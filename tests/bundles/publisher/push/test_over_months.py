@@ -28,7 +28,7 @@ from tests.bundles.publisher.push.conftest import Silent
 from tests.bundles.publisher.push.test_push import Dying, Killed
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher
+    from tests.support.sites import Clock, Host, Publisher
 
 _BUNDLES = ("app", "web")
 

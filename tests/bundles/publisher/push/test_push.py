@@ -27,7 +27,7 @@ from bundles.publisher.site import Site
 from tests.bundles.publisher.push.conftest import Silent
 
 if TYPE_CHECKING:
-    from tests.bundles.conftest import Clock, Host, Publisher
+    from tests.support.sites import Clock, Host, Publisher
 
 
 class Killed(BaseException):

@@ -12,7 +12,7 @@ import pytest
 from bundles.archive.pack import build_bundle
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 IDS = 'owner: root, group: root, mode: "0644"'
 FILE = f"resources:\n  - file: [{{/etc/app.conf: {{PROPERTIES, {IDS}}}}}]\n"

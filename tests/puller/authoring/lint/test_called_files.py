@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 ROOT = Path(__file__).parents[4]
 IDS = 'owner: root, group: root, mode: "0644"'

@@ -29,7 +29,7 @@ from puller.fleet.receiving.server import LARGEST_BODY, ReportServer, receiving
 from tests.puller.delivery.test_document import sent
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host
+    from tests.support.stories import Execute, Host
 
 REPORT = sent([])
 DATA = pack(REPORT)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +23,7 @@ from puller.reporting.report import Event, State
 from puller.resources.accounts import busy, databases, tools, user_state
 from puller.system import mounts
 from tests.puller.test_imports import HEAVY, imported_by
+from tests.simulators import accounts as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.accounts import Accounts
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[4]
-simulator: Any = SimpleNamespace(
-    **run_path(str(ROOT / "tests/simulators/accounts.py"))
-)  # no package to import from
 
 HASH = "$6$salt$" + "a" * 86
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINENO5BBHYBbDqOgk1cPiqa+N259bg97G1XeVSYa0YiN a"

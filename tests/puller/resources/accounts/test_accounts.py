@@ -10,8 +10,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +20,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
 from puller.resources.accounts import databases, user_state
+from tests.simulators import accounts as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.accounts import Accounts
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[4]
-simulator: Any = SimpleNamespace(
-    **run_path(str(ROOT / "tests/simulators/accounts.py"))
-)  # no package to import from
 CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load((ROOT / "tests/cases/accounts.yaml").read_text())
 TABLE = [
     pytest.param(kind, case, id=f"{kind}, {case['case']}") for kind, cases in CASES.items() for case in cases

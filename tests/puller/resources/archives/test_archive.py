@@ -13,8 +13,6 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +30,7 @@ from puller.resources.archives import receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import PropertyError, Resource
 from puller.system.local import LocalSystem
+from tests.simulators import fileserver as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.fileserver import FileServer
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 Make = Callable[..., Resource[Any, Any]]
 Converge = Callable[[Resource[Any, Any]], list[str]]
 
-simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/fileserver.py")))
 
 CONTENTS = {"bin/app": "#!/bin/sh\necho new\n", "README": "read me\n"}
 OLD = {"bin/app": "#!/bin/sh\necho old\n"}

@@ -8,8 +8,6 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,11 +19,11 @@ from puller.errors import ResourceError
 from puller.resources.archives.download import download
 from puller.resources.archives.fetching import Request
 from puller.resources.archives.kinds import Kind
+from tests.simulators import fileserver as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.fileserver import FileServer
 
-simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/fileserver.py")))
 
 BIG = b"\x1f\x8b" + os.urandom(300_000)
 SHA256 = hashlib.sha256(BIG).hexdigest()

@@ -12,7 +12,6 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from runpy import run_path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,11 +25,11 @@ from puller.resources.archives.archive import Archive
 from puller.resources.archives.kinds import Kind
 from puller.resources.base import Context
 from puller.system.local import LocalSystem
+from tests.simulators.extraction import extract
 
 if TYPE_CHECKING:
-    from tests.conftest import Sweep
+    from tests.support.sweeps import Sweep
 
-extract: Any = run_path(str(Path(__file__).parents[3] / "simulators/extraction.py"))["extract"]
 
 OLD = {"bin/app": "old", "lib/a": "old", "same": "same"}
 NEW = {"bin/app": "new", "lib/a": "new", "same": "same", "doc/deep/down": "new"}

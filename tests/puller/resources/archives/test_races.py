@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +16,12 @@ import pytest
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.archives.archive import Archive
 from puller.resources.base import Resource
+from tests.simulators import fileserver as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.fileserver import FileServer
 
 Make = Callable[..., Resource[Any, Any]]
-
-simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/fileserver.py")))
 
 
 def packed(text: str) -> bytes:

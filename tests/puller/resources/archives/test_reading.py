@@ -8,7 +8,6 @@ import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 import pytest
@@ -20,8 +19,7 @@ from puller.resources.archives.kinds import Kind, find_kind
 from puller.resources.archives.limits import Budget, Limits
 from puller.resources.archives.reading import read_members
 from puller.resources.archives.source import ArchiveSource
-
-extract: Any = run_path(str(Path(__file__).parents[3] / "simulators/extraction.py"))["extract"]
+from tests.simulators.extraction import extract
 
 Tree = dict[str, bytes]
 

@@ -10,8 +10,6 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +23,7 @@ from puller.resources.archives.archive import Archive
 from puller.resources.base import Resource
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
+from tests.simulators import fileserver as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.fileserver import FileServer
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 Make = Callable[..., Resource[Any, Any]]
 Tree = dict[str, str]
 
-simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/fileserver.py")))
 
 VERSIONS: dict[str, Tree] = {
     "1.0": {"bin/app": "1.0", "lib/app-1.0.jar": "1.0", "conf.d/old/x": "1.0", "same": "same"},

@@ -10,7 +10,8 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 from puller.system import commands
-from tests.puller.resources.checkouts.conftest import Place, Remote, git, give
+from tests.puller.resources.checkouts.conftest import Place
+from tests.support.git_remotes import Remote, git, give
 
 
 def picture(directory: Path) -> dict[Path, tuple[int, ...]]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
-from tests.puller.resources.checkouts.conftest import Place, Remote, give
+from tests.puller.resources.checkouts.conftest import Place
 from tests.puller.resources.checkouts.test_over_the_network import SECRET, Backend, url_of, web
+from tests.support.git_remotes import Remote, give
 
 __all__ = ["web"]  # a fixture
 

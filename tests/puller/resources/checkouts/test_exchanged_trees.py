@@ -12,7 +12,8 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.checkouts.left import LeftCheckout
 from puller.resources.checkouts.steps import staging_of
-from tests.puller.resources.checkouts.conftest import Place, Remote, give
+from tests.puller.resources.checkouts.conftest import Place
+from tests.support.git_remotes import Remote, give
 
 pytestmark = [pytest.mark.root, pytest.mark.attack("checkout.exchange")]
 NOBODY = 65534

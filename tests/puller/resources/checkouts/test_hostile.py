@@ -12,7 +12,8 @@ from puller.resources.checkouts.remote import Remote as Url
 from puller.resources.checkouts.repository import Repository
 from puller.system.commands import Command, Completed, base_environment
 from puller.system.local import LocalSystem
-from tests.puller.resources.checkouts.conftest import Place, Remote, git, give
+from tests.puller.resources.checkouts.conftest import Place
+from tests.support.git_remotes import Remote, git, give
 
 NOBODY = 65534
 BASE = base_environment()

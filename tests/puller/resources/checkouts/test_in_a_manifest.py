@@ -14,7 +14,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
-from tests.puller.resources.checkouts.conftest import Remote
+from tests.support.git_remotes import Remote
 
 
 def apply(directory: Path, *resources: dict[str, Any], noop: bool = False) -> list[str]:

@@ -8,7 +8,8 @@ import pytest
 from puller.errors import ResourceError
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
-from tests.puller.resources.checkouts.conftest import Place, Remote, git
+from tests.puller.resources.checkouts.conftest import Place
+from tests.support.git_remotes import Remote, git
 
 
 class Died(BaseException):

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from puller.errors import ResourceError
-from tests.puller.resources.checkouts.conftest import ENVIRONMENT, Place, Remote, git
+from tests.puller.resources.checkouts.conftest import Place
+from tests.support.git_remotes import ENVIRONMENT, Remote, git
 
 SECRET = "s3cret-t0ken"
 HEADER = base64.b64encode(f"joe:{SECRET}".encode()).decode()

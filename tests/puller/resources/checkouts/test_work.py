@@ -11,7 +11,8 @@ from puller.resources.checkouts.left import LeftCheckout
 from puller.resources.checkouts.repository import Repository
 from puller.resources.checkouts.work import WorkKind, find_work
 from puller.system.local import LocalSystem
-from tests.puller.resources.checkouts.conftest import Place, Remote, git
+from tests.puller.resources.checkouts.conftest import Place
+from tests.support.git_remotes import Remote, git
 
 Make = Callable[[Place, Remote], None]
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,12 +23,11 @@ from puller.resources.kernel.mount_table import MountTable
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
+from tests.simulators import mounts as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.mounts import MountingSystem
 
-SIMULATOR = Path(__file__).parents[3] / "simulators/mounts.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 BESIDE = "# by hand\nproc /proc proc defaults 0 0\n"
 

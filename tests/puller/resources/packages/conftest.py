@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +13,7 @@ from puller.resources.base import Resource
 from puller.resources.packages.job import Job
 from puller.resources.packages.package import Package
 from puller.system.protocol import System
+from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.packages import Machine
@@ -23,12 +21,6 @@ if TYPE_CHECKING:
 NewJob = Callable[..., Job]
 Make = Callable[..., Resource[Any, Any]]
 MakePackage = Callable[..., Package]
-
-
-@pytest.fixture(scope="session")
-def simulator() -> Any:
-    """The module ``tests/simulators/packages.py``, loaded by path as tests are not a package."""
-    return SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/packages.py")))
 
 
 @pytest.fixture
@@ -49,7 +41,7 @@ def job(log: list[str]) -> NewJob:
 
 
 @pytest.fixture
-def package(make: Make, simulator: Any) -> MakePackage:
+def package(make: Make) -> MakePackage:
     """``package(machine, "tool", ensure=…)``; ``others`` are declared beside it, ``shared`` is the run's."""
 
     def build(

@@ -12,10 +12,9 @@ from puller.resources.packages.apt import Apt, Policy, parse_database, parse_pol
 from puller.resources.packages.job import Job
 from puller.resources.packages.manager import Installed, Record, Wanted
 from puller.system.commands import Completed
+from tests.simulators import packages
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from tests.simulators.packages import Debian
 
 NewJob = Callable[..., Job]
@@ -28,9 +27,9 @@ INSTALL = [
 
 
 @pytest.fixture
-def debian(simulator: ModuleType) -> Debian:
+def debian() -> Debian:
     """``tool`` is offered in two versions."""
-    machine: Debian = simulator.Debian(repository={"tool": ["1.0-1", "2.0-1"], "other": ["3.0"]})
+    machine: Debian = packages.Debian(repository={"tool": ["1.0-1", "2.0-1"], "other": ["3.0"]})
     return machine
 
 

@@ -12,17 +12,16 @@ from puller.resources.packages.dnf import Dnf, parse_locks, parse_records, parse
 from puller.resources.packages.job import Job
 from puller.resources.packages.manager import Installed, Record, Wanted
 from puller.system.commands import Completed
+from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from tests.simulators.packages import Fedora
 
 NewJob = Callable[..., Job]
 
 
 @pytest.fixture
-def fedora(simulator: ModuleType) -> Fedora:
+def fedora() -> Fedora:
     """``tool`` is offered in two versions, and with another epoch."""
     versions = ["1.0-1.el9", "2.0-1.el9", "1:1.5-1.el9"]
     machine: Fedora = simulator.Fedora(repository=[simulator.Rpm("tool", version) for version in versions])
@@ -45,18 +44,14 @@ def test_a_version_is_named_with_its_epoch(fedora: Fedora, job: NewJob) -> None:
         assert fedora.versions("tool") == [version]
 
 
-def test_a_package_is_removed_with_all_its_versions(
-    fedora: Fedora, job: NewJob, simulator: ModuleType
-) -> None:
+def test_a_package_is_removed_with_all_its_versions(fedora: Fedora, job: NewJob) -> None:
     fedora.packages = [simulator.Rpm("tool", "1.0-1.el9"), simulator.Rpm("tool", "2.0-1.el9")]
     Dnf().remove(job(fedora), ["tool"])
     assert fedora.changed == [["dnf", "remove", "-y", "--", "tool"]]
     assert fedora.versions("tool") == []
 
 
-def test_a_dnf_that_does_not_know_the_end_of_options_is_asked_without(
-    fedora: Fedora, job: NewJob, simulator: ModuleType
-) -> None:
+def test_a_dnf_that_does_not_know_the_end_of_options_is_asked_without(fedora: Fedora, job: NewJob) -> None:
     """dnf 5 before 5.4.3. Once refused, ``--`` is not tried again in the run."""
     fedora.generation = 5
     fedora.packages = [simulator.Rpm("tool", "2.0-1.el9")]
@@ -103,9 +98,7 @@ def test_noop_downloads_nothing(fedora: Fedora, job: NewJob) -> None:
         Dnf().candidate(job(fedora, "tool", noop=True), "tool")
 
 
-def test_a_name_that_rpm_also_reads_as_name_and_version_is_no_package(
-    fedora: Fedora, job: NewJob, simulator: ModuleType
-) -> None:
+def test_a_name_that_rpm_also_reads_as_name_and_version_is_no_package(fedora: Fedora, job: NewJob) -> None:
     fedora.packages = [simulator.Rpm("tool", "1.0-1.el9")]
     dnf = Dnf()
     assert dnf.installed(job(fedora, "tool", "tool-1.0"), "tool-1.0") == ()
@@ -159,7 +152,7 @@ def test_the_table_of_updates_is_read() -> None:
     ]
 
 
-def test_nothing_newer_is_no_candidate(fedora: Fedora, job: NewJob, simulator: ModuleType) -> None:
+def test_nothing_newer_is_no_candidate(fedora: Fedora, job: NewJob) -> None:
     fedora.packages = [simulator.Rpm("tool", "1:1.5-1.el9")]
     assert Dnf().candidate(job(fedora, "tool"), "tool") is None
 

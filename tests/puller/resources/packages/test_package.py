@@ -9,8 +9,6 @@ import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +18,7 @@ import yaml
 from puller.errors import MutationInNoop, ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.packages.package import Package
+from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.packages import Debian, Fedora
@@ -30,8 +29,6 @@ Converge = Callable[[Resource[Any, Any]], list[str]]
 CASES = Path(__file__).parents[3] / "cases" / "packages"
 
 
-SIMULATOR = Path(__file__).parents[3] / "simulators/packages.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 Deb, Rpm = simulator.Deb, simulator.Rpm
 OFFERED = ["1.0-1", "1.1-1", "2.0-1"]
 

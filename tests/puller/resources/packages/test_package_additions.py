@@ -10,8 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +20,7 @@ from puller.resources.agreeing import Contradiction
 from puller.resources.base import PropertyError, Resource
 from puller.resources.packages.package import Package
 from puller.resources.packages.properties import PackageProperties
+from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.packages import Debian, Fedora
@@ -30,8 +29,6 @@ Make = Callable[..., Resource[Any, Any]]
 MakePackage = Callable[..., Package]
 Converge = Callable[[Resource[Any, Any]], list[str]]
 
-SIMULATOR = Path(__file__).parents[3] / "simulators/packages.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 Deb, Rpm = simulator.Deb, simulator.Rpm
 OFFERED = ["1.0-1", "1.1-1", "2.0-1"]
 

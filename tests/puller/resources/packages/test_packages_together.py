@@ -15,6 +15,7 @@ import pytest
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
+from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.packages import Debian, Fedora, Machine
@@ -32,7 +33,7 @@ DEPENDENCY_ABSENT = "resources: [{package: [app, {liba: {ensure: absent}}]}]"
 
 
 @pytest.fixture
-def debian(simulator: Any) -> Debian:
+def debian() -> Debian:
     """``aaa`` and ``bbb`` exclude each other, and ``app`` depends on ``liba``."""
     names = ("aaa", "bbb", "app", "liba", "other", "g++")
     machine: Debian = simulator.Debian(
@@ -44,7 +45,7 @@ def debian(simulator: Any) -> Debian:
 
 
 @pytest.fixture
-def run(load: Callable[..., Any], tmp_path: Path, simulator: Any) -> Run:
+def run(load: Callable[..., Any], tmp_path: Path) -> Run:
     """``run(machine, text, noop=…)`` gives the events by name; each URL has the content ``remote``."""
 
     def apply(machine: Machine, text: str, *, noop: bool = False, remote: bytes = b"") -> dict[str, Event]:
@@ -151,7 +152,7 @@ def test_dependents_that_go_with_a_package_are_foretold(run: Run, debian: Debian
 
 
 def test_a_leftover_that_a_declared_package_needs_stays(
-    load: Callable[..., Any], debian: Debian, simulator: Any, tmp_path: Path
+    load: Callable[..., Any], debian: Debian, tmp_path: Path
 ) -> None:
     facts = {"os": {"family": "Debian"}}
     leftover = load("resources: [{package: [{liba: {ensure: absent}}]}]", facts=facts).declarations[0]
@@ -179,9 +180,7 @@ def test_a_leftover_that_a_declared_package_needs_stays(
 
 
 @pytest.mark.parametrize("status", ["not-installed", "config-files"])
-def test_a_hold_of_a_missing_package_is_respected(
-    run: Run, debian: Debian, simulator: Any, status: str
-) -> None:
+def test_a_hold_of_a_missing_package_is_respected(run: Run, debian: Debian, status: str) -> None:
     debian.packages["other"] = simulator.Deb("1.0", status, "hold")
     text = "resources: [{package: [other]}]"
     for noop in (True, False):
@@ -285,7 +284,7 @@ def test_lists_that_cannot_be_fetched_are_part_of_the_failure(run: Run, debian: 
 
 
 @pytest.fixture
-def fedora(simulator: Any) -> Fedora:
+def fedora() -> Fedora:
     """``app`` depends on ``liba``, and ``new`` replaces ``old``."""
     rpm = simulator.Rpm
     machine: Fedora = simulator.Fedora(

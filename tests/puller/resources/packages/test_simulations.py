@@ -14,6 +14,7 @@ from puller.resources.packages import apt_simulation, dnf_simulation
 from puller.resources.packages.apt import Apt
 from puller.resources.packages.dnf import Dnf
 from puller.resources.packages.manager import Manager, Plan, Record, Wanted
+from tests.simulators import packages as simulator
 
 FILE = Path(__file__).parents[3] / "cases/packages/simulations.yaml"
 CASES: list[dict[str, Any]] = yaml.load(FILE.read_text(), yaml.CSafeLoader)
@@ -157,7 +158,7 @@ def test_sections_that_are_no_packages_are_left_out() -> None:
 
 
 def test_a_change_without_a_plan_is_not_made(
-    simulator: Any, job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debian = simulator.Debian(repository={"tool": ["1.0"]})
     fedora = simulator.Fedora(repository=[simulator.Rpm("tool", "1.0-1")])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,15 +13,13 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.state.state_file import StateFile
+from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.packages import Debian
 
 Apply = Callable[..., dict[str, Event]]
 
-
-SIMULATOR = Path(__file__).parents[3] / "simulators/packages.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 PACKAGES = """
     resources:

@@ -11,8 +11,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,15 +31,12 @@ from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
 from puller.system.local import LocalSystem
 from puller.system.protocol import System
+from tests.simulators import systemd as simulator
 
 if TYPE_CHECKING:
     from tests.simulators.systemd import SimulatedSystemd, SimulatedUnit
 
 Make = Callable[..., Resource[Any, Any]]
-
-
-SIMULATOR = Path(__file__).parents[3] / "simulators/systemd.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 
 @pytest.fixture
@@ -824,7 +819,7 @@ def test_a_damaged_record_of_masks_is_set_aside_and_says_that_nothing_is_ours(
 
 
 def test_of_a_mask_that_failed_nothing_is_remembered(machine: SimulatedSystemd, service: Make) -> None:
-    machine._mask = lambda unit, where: simulator.done("", 1, "no space")  # type: ignore[method-assign]  # this once
+    machine._mask = lambda unit, where: simulator.done("", 1, "no space")  # type: ignore[method-assign, assignment]  # this once
     with pytest.raises(ResourceError, match=r"systemctl mask plain\.service: exit code 1; it said: no space"):
         apply(service("plain", **MASKED))
     del machine._mask

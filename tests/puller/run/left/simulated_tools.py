@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from puller.resources.accounts import busy, databases, user_state
 from puller.system.local import LocalSystem
+from tests.simulators import accounts, mounts, packages
 
 if TYPE_CHECKING:
     import pytest
 
     from puller.system.commands import Command, Completed
 
-_SIMULATORS = Path(__file__).parents[3] / "simulators"
 _OF_ACCOUNTS = {
     "useradd",
     "usermod",
@@ -34,18 +32,13 @@ _OF_MOUNTS = {"mount", "umount"}
 _CHANGING = re.compile(r"^[0-9]+ | 0:[0-9]+", re.MULTILINE)
 
 
-def _load(name: str) -> Any:
-    return SimpleNamespace(**run_path(str(_SIMULATORS / f"{name}.py")))
-
-
 class Tools:
     """The three simulators of one host."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         directory.mkdir()
-        packages, mounts = _load("packages"), _load("mounts")
         self.debian = packages.Debian(repository={"tool": ["1.0"]})
-        self.accounts = _load("accounts").Accounts(directory / "etc")
+        self.accounts = accounts.Accounts(directory / "etc")
         self.mounts = mounts.MountingSystem(directory)
         self.mounts.fstab.write_text("# by hand\n")
         self.mounts.mountinfo.write_text(mounts.FIRST)

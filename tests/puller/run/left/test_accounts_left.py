@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from puller.resources.accounts import busy, databases, user_state
 from puller.system.local import LocalSystem
-from tests.conftest import Host, Publisher
 from tests.puller.run.left.test_way_back import story
+from tests.simulators import accounts as simulator
+from tests.support.stories import Host, Publisher
 
 if TYPE_CHECKING:
     from tests.simulators.accounts import Accounts
 
 pytestmark = pytest.mark.root
-
-SIMULATOR = Path(__file__).parents[3] / "simulators/accounts.py"
-simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 
 @pytest.fixture

@@ -2,17 +2,13 @@
 
 import hashlib
 import re
-from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tests.conftest import Host, Publisher, WebServer
 from tests.puller.run.left.test_way_back import copies, story, tree
+from tests.simulators import archivewriter as writer
+from tests.support.stories import Host, Publisher, WebServer
 
-writer: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/archivewriter.py")))
 DATA = writer.gzip(
     writer.tar(writer.Member("app/bin/run", b"run\n"), writer.Member("app/share/doc", b"a page\n"))
 )

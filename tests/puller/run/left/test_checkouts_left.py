@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Host, Publisher
-from tests.puller.resources.checkouts.conftest import Remote, git
 from tests.puller.run.left.test_way_back import copies, story
+from tests.support.git_remotes import Remote, git
+from tests.support.stories import Host, Publisher
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from puller.resources.services import cron
 from puller.system.protocol import Attributes
-from tests.conftest import Host, Publisher
 from tests.puller.run.left.test_way_back import copies, story
+from tests.support.stories import Host, Publisher
 
 FOREIGN = "@daily root true\n"
 

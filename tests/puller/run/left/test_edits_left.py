@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from puller.system.local import LocalSystem
-from tests.conftest import Host, Publisher
+from tests.support.stories import Host, Publisher
 
 BEFORE = "[main]\nlevel = 1\n; end\nold=1\n"
 MACHINE = "{{ facts.machine }}"

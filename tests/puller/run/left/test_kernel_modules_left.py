@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from puller.resources.kernel import module_files
-from tests.conftest import Host, Publisher
 from tests.puller.run.left.test_way_back import copies, story
+from tests.support.stories import Host, Publisher
 
 
 @pytest.fixture

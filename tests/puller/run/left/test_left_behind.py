@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Host, Publisher
+from tests.support.stories import Host, Publisher
 
 FILES = """\
 removed: REMOVED

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Host, Publisher
 from tests.puller.run.left.test_way_back import copies, story
+from tests.support.stories import Host, Publisher
 
 
 def link(name: str = "current", **properties: object) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from puller.resources.packages.layouts import AptLayout
-from tests.conftest import Host, Publisher
+from tests.support.stories import Host, Publisher
 
 pytestmark = pytest.mark.root  # the files of repositories are root's
 

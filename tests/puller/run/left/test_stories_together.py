@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 STORIES = settings.default.max_examples // 5 if settings.default else 4
 BUNDLES = ("a", "b", "c")

@@ -6,8 +6,6 @@ import json
 import os
 import stat
 from pathlib import Path
-from runpy import run_path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,11 +14,11 @@ from puller.resources.kernel import module_files
 from puller.resources.services import cron
 from puller.system.protocol import Attributes
 from tests.puller.run.left.simulated_tools import Tools
+from tests.simulators import archivewriter as writer
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.support.stories import Host, Publisher, WebServer
 
-writer: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/archivewriter.py")))
 MACHINE = "{{ facts.machine }}"
 OWNED = {"owner": os.geteuid(), "group": os.getegid()}
 FAILS = {"exec": [{"fails": {"command": "false"}}]}

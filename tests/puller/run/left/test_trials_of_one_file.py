@@ -17,7 +17,7 @@ from puller.run.left.trial_copies import Began, Edited, TrialCopies
 from puller.run.left.trial_edits import Texts, remove_from_others, texts_of
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 MACHINE = "{{ facts.machine }}"
 FAILS = {"exec": [{"fails": {"command": "false"}}]}

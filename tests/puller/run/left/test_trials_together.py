@@ -16,7 +16,7 @@ from puller.run.trials import Trials
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Host, Publisher
+    from tests.support.stories import Host, Publisher
 
 FAILS = {"exec": [{"fails": {"command": "false"}}]}
 """Keeps a bundle on trial."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Host, Publisher
+from tests.support.stories import Host, Publisher
 
 TOP = """\
 removed: absent

@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ import pytest
 from puller.system import kernel_files
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
-from tests.conftest import Host, Publisher
+from tests.simulators.mounts import FIRST, MountingSystem
+from tests.support.stories import Host, Publisher
 
 TOP = """\
 resources:
@@ -192,8 +192,7 @@ def test_a_parameter_of_the_kernel_gets_its_value_back(
 @pytest.fixture
 def mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A simulated machine of mounts, with something mounted at ``mnt/old``."""
-    simulator = run_path(str(Path(__file__).parents[3] / "simulators/mounts.py"))
-    system = simulator["MountingSystem"](tmp_path)
+    system = MountingSystem(tmp_path)
     for constant, path in (("fstab.FSTAB", system.fstab), ("mount_table.MOUNTINFO", system.mountinfo)):
         monkeypatch.setattr(f"puller.resources.kernel.{constant}", str(path))
     monkeypatch.setattr("puller.resources.kernel.processes.PROC", str(tmp_path / "mnt"))
@@ -206,7 +205,7 @@ def mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setattr(LocalSystem, "execute", execute)
     (tmp_path / "mnt/old").mkdir(parents=True)
     system.fstab.write_text(f"tmpfs {tmp_path}/mnt/old tmpfs size=1m 0 0 # by hand\n")
-    system.mountinfo.write_text(simulator["FIRST"])
+    system.mountinfo.write_text(FIRST)
     system.add(50, "tmpfs", f"{tmp_path}/mnt/old", "tmpfs", ("size=1m",))
     return system
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute
+    from tests.support.stories import Execute
 
 IDS = 'owner: root, group: root, mode: "0644"'
 FILES = f'  - file: [{{"/etc/{{{{ v.name }}}}": {{template: v.j2, {IDS}}}, for: v in data.hosts}}]\n'

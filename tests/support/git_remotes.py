@@ -1,0 +1,67 @@
+"""Bare git repositories on this machine, and the trees in which their commits are made."""
+
+import os
+import subprocess
+from pathlib import Path
+
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    **{
+        f"GIT_{who}_{what}": "test@example.com"
+        for who in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    },
+}
+
+
+def git(directory: Path, *arguments: str) -> str:
+    """What somebody does by hand; as the owner of the directory."""
+    owner, is_root = directory.stat(), os.geteuid() == 0
+    ended = subprocess.run(
+        ["git", *arguments],
+        cwd=directory,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        user=owner.st_uid if is_root else None,
+        group=owner.st_gid if is_root else None,
+        extra_groups=[] if is_root else None,
+    )
+    return ended.stdout.strip()
+
+
+def give(directory: Path, owner: int = 65534) -> None:
+    """Give a tree away."""
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, owner, owner, follow_symlinks=False)
+
+
+class Remote:
+    """A bare repository, and the tree in which its commits are made."""
+
+    def __init__(self, directory: Path) -> None:
+        self.work, self.bare = directory / "work", directory / "remote.git"
+        for path in (self.work, self.bare):
+            path.mkdir(parents=True)
+        git(self.work, "init", "--quiet", "--initial-branch=main")
+        git(self.bare, "init", "--quiet", "--bare", "--initial-branch=main")
+        git(self.work, "remote", "add", "origin", str(self.bare))
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.bare}"
+
+    def commit(self, text: str, *, branch: str = "main", tag: str = "", name: str = "file") -> str:
+        """A commit of a file with this text, pushed; gives its id. An annotated tag, if one is named."""
+        (self.work / name).write_text(text)
+        git(self.work, "add", "--all")
+        git(self.work, "commit", "--quiet", "--message", text)
+        if tag:
+            git(self.work, "tag", "--force", "--annotate", "--message", tag, tag)
+        git(self.work, "push", "--quiet", "--force", "--tags", "origin", f"HEAD:refs/heads/{branch}")
+        return git(self.work, "rev-parse", "HEAD")

@@ -1,0 +1,255 @@
+"""A Debian tree with Puller in it, and systemd-nspawn to boot it.
+
+* Every wait has a limit, and its failure message contains the output of the other side.
+* Everything that starts here ends with the test, also if the test fails or pytest is killed.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+HOSTNAME = "web01.example.com"
+
+
+PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,ca-certificates"
+
+
+PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}  # of Debian 12 and 13
+
+
+Completed = subprocess.CompletedProcess[str]
+
+
+def run_checked(*command: str | Path, timeout: float = 900, **options: Any) -> Completed:
+    """Run to the end; a non-zero status raises with everything that was printed."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+        **options,
+    )
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout[-8000:]}")
+    return done
+
+
+def wait_until(
+    condition: Callable[[], object], what: str, timeout: float, say: Callable[[], str] = str
+) -> None:
+    """Poll until ``condition`` holds; after ``timeout`` seconds fail with ``what``, and what ``say`` says."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {what}\n{say()}")
+        time.sleep(0.1)
+
+
+def add_dependencies(wheels: Path, codename: str) -> None:
+    """All that the built wheel depends on, for the Python of this release of Debian."""
+    run_checked(
+        sys.executable, "-m", "pip", "--quiet", "download", "--only-binary=:all:",
+        "--python-version", PYTHONS[codename], "--dest", wheels, *wheels.glob("puller-*.whl"), timeout=600,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A directory that one worker makes while the others wait, and that goes with the last that uses it.
+
+    Who comes and who goes does so alone, by the lock ``turn``; who uses it holds a part of the lock ``use``.
+    """
+    with (
+        (locks / f"{directory.name}.turn").open("w") as turn,
+        (locks / f"{directory.name}.use").open("w") as use,
+    ):
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not directory.exists():
+            unfinished = directory.with_suffix(".unfinished")
+            make(unfinished)
+            unfinished.rename(directory)
+        fcntl.flock(use, fcntl.LOCK_SH)
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        yield directory
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        with contextlib.suppress(BlockingIOError):  # somebody else uses it
+            fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_tree(directory)
+
+
+def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm") -> None:
+    packages = ",".join((PACKAGES, *more))
+    with sources(codename) as lists:
+        run_checked(
+            "mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", codename, tree, *lists
+        )
+    shutil.copytree(wheels, tree / "wheels")
+    shutil.copytree("/etc/apt/apt.conf.d", tree / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+    inside = ("chroot", tree, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+    run_checked(*inside, "python3", "-m", "venv", "/opt/puller")
+    run_checked(
+        *inside, "/opt/puller/bin/pip", "install", "--quiet", "--no-index", "--find-links=/wheels", "puller"
+    )
+    (tree / "usr/local/bin/puller").symlink_to("/opt/puller/bin/puller")
+    shutil.rmtree(tree / "wheels")
+    (tree / "etc/hostname").write_text(f"{HOSTNAME}\n")
+    (tree / "etc/hosts").write_text(f"127.0.0.1 localhost {HOSTNAME}\n")
+    (tree / "etc/machine-id").write_text("")  # so that the first boot makes one
+
+
+@contextlib.contextmanager
+def sources(codename: str) -> Iterator[list[Path]]:
+    """This machine's own package sources (it may reach only a mirror), turned to a release of Debian; or none."""
+    own = platform.freedesktop_os_release().get("VERSION_CODENAME")
+    paths = map(Path, ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"))
+    with tempfile.TemporaryDirectory(prefix="puller-sources-") as directory:
+        turned = []
+        for path in (path for path in paths if own in PYTHONS and path.exists()):
+            turned.append(Path(directory, path.name))
+            turned[-1].write_text(path.read_text().replace(own or "", codename))
+        yield turned
+
+
+def remove_tree(directory: Path) -> None:
+    """Delete a tree, but never through something that is still mounted below it."""
+    with open("/proc/self/mountinfo") as mounts:
+        below = [line.split()[4] for line in mounts if line.split()[4].startswith(f"{directory}/")]
+    for point in reversed(below):
+        run_checked("umount", "--lazy", point)
+    shutil.rmtree(directory)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A booted Debian: ``init`` is its first process, as we count them; ``root`` is where its disk lies."""
+
+    root: Path
+    init: int
+    log: Path
+
+    def run(self, *command: str, timeout: float = 300, check: bool = True) -> Completed:
+        """Run inside, in all of its namespaces and with its own environment."""
+        inside = ("nsenter", "--target", str(self.init), "--all", "--root", "--wd=/")
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+        }
+        done = subprocess.run(
+            [*inside, *command],
+            env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+            check=False,
+        )  # fmt: skip
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def journal(self, unit: str) -> list[dict[str, Any]]:
+        """The unit's entries, oldest first, as journalctl's JSON gives them."""
+        self.run("journalctl", "--sync")
+        lines = self.run("journalctl", "--output=json", "--all", "--unit", unit).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    def show(self, unit: str, *properties: str) -> dict[str, str]:
+        """Properties of a unit, as `systemctl show` names them."""
+        names = ",".join(properties)
+        lines = self.run("systemctl", "show", "--property", names, unit).stdout.splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def cut_power(self) -> None:
+        """As a power cut does: nothing gets to finish."""
+        os.kill(self.init, signal.SIGKILL)
+
+    def say(self) -> str:
+        """What a failure needs: units that failed, the end of the journal, the console."""
+        failed = self.run("systemctl", "--failed", "--no-pager", check=False).stdout
+        journal = self.run("journalctl", "--no-pager", "--lines=60", check=False).stdout
+        return f"{failed}\n{journal}\n{self.log.read_text(errors='replace')}"
+
+
+@contextlib.contextmanager
+def copied(tree: Path) -> Iterator[Path]:
+    """A copy on disk, and not in memory where other tests have their files: some hundred megabytes."""
+    directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
+    directory.chmod(0o755)  # it becomes the parent of what everybody in there may read
+    root = directory / "root"
+    try:
+        run_checked("cp", "--archive", "--reflink=auto", tree, root)
+        yield root
+    finally:
+        remove_tree(directory)
+
+
+@contextlib.contextmanager
+def powered_on(root: Path, *options: str) -> Iterator[Machine]:
+    """Boot what is on a disk, and wait until it is up; ``options`` are those of systemd-nspawn."""
+    log = root.with_name("console.log")
+    with boot(root, log, *options) as init:
+        machine = Machine(root, init, log)
+        wait_until(lambda: is_up(machine), "the machine has booted", 300, machine.say)
+        yield machine
+
+
+def is_up(machine: Machine) -> bool:
+    return machine.run("systemctl", "is-system-running", check=False).stdout.strip() in (
+        "running",
+        "degraded",
+    )
+
+
+@contextlib.contextmanager
+def boot(root: Path, log: Path, *options: str) -> Iterator[int]:
+    """Boot a tree, give the process id of its init; power it off afterwards, if need be by force."""
+    command = [
+        # Should pytest be killed, the container goes with it.
+        "setpriv", "--pdeathsig", "KILL",
+        "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe",
+        f"--directory={root}", *options,
+    ]  # fmt: skip
+    with log.open("wb") as output:
+        container = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_until(lambda: find_init(container.pid), "the container has an init", 120, log.read_text)
+        init = find_init(container.pid)
+        assert init
+        yield init
+        with contextlib.suppress(ProcessLookupError):  # a test has cut the power
+            os.kill(init, signal.SIGRTMIN + 4)  # systemd's "power off"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            container.wait(15)
+    finally:
+        if (init := find_init(container.pid)) is not None:
+            os.kill(init, signal.SIGKILL)  # the kernel ends everything else in its process namespace
+        with contextlib.suppress(ProcessLookupError):
+            container.kill()
+        container.wait(60)
+
+
+def find_init(container: int) -> int | None:
+    """The child of systemd-nspawn that is process 1 in a namespace of its own."""
+    with contextlib.suppress(FileNotFoundError):
+        for child in Path(f"/proc/{container}/task/{container}/children").read_text().split():
+            status = Path(f"/proc/{child}/status").read_text()
+            if re.search(r"^Name:\tsystemd$", status, re.M) and re.search(r"^NSpid:.*\t1$", status, re.M):
+                return int(child)
+    return None

@@ -1,0 +1,101 @@
+"""nginx on loopback, configured with the server block of the README."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.support.machines import REPOSITORY, wait_until
+from tests.support.stories import listening
+
+NGINX = """
+{user}
+daemon off;
+worker_processes 1;
+pid {work}/pid;
+error_log {work}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log {work}/access.log;
+    client_body_temp_path {work}/body;
+    proxy_temp_path {work}/proxy;
+    fastcgi_temp_path {work}/fastcgi;
+    uwsgi_temp_path {work}/uwsgi;
+    scgi_temp_path {work}/scgi;
+    {server}
+}}
+"""
+
+
+def readme_server(port: int, root: Path) -> str:
+    """The server block of the README, on another address and for another directory."""
+    found = re.search(
+        r"^```nginx\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert found, "README.md has no nginx block"
+    block, listens = re.subn(r"\blisten [^;]+;", f"listen 127.0.0.1:{port};", found[1])
+    block, roots = re.subn(r"\broot [^;]+;", f"root {root};", block)
+    assert (listens, roots) == (1, 1), found[1]
+    return block
+
+
+class Nginx:
+    """nginx on loopback: ``url`` stays the same while it is stopped and started again."""
+
+    def __init__(self, root: Path, work: Path) -> None:
+        self.root, self.work = root, work
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        # pytest's directories are private, and nginx started by root would serve as another user.
+        user = "user root;" if os.geteuid() == 0 else ""
+        configuration = NGINX.format(user=user, work=work, server=readme_server(self.port, root))
+        (work / "nginx.conf").write_text(configuration)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+        assert program, "nginx is not installed (Debian: apt-get install nginx-light)"
+        log = self.work / "error.log"
+        command = [program, "-p", str(self.work), "-e", str(log), "-c", str(self.work / "nginx.conf")]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        wait_until(self.answers, "nginx answers", 60, log.read_text)
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.terminate()
+            self.process.wait(60)
+            self.process = None
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def requests(self) -> list[str]:
+        """What was asked for, oldest first: method and path of each request."""
+        return re.findall(r'"([A-Z]+ \S+) [^"]+"', "\n".join(self.log()))
+
+    def log(self) -> list[str]:
+        """The lines of the access log."""
+        return logged(self.port if self.process else None, self.work / "access.log")
+
+
+def logged(port: int | None, log: Path) -> list[str]:
+    """The lines of an access log, with all that was answered; ``port`` is that of a running nginx.
+
+    An answer is sent before it is logged; but when nginx, which has one worker here, answers the next, it has been.
+    """
+    if port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"GET /.logged HTTP/1.0\r\n\r\n")
+            while connection.recv(4096):
+                pass
+    return [line for line in log.read_text().splitlines() if "/.logged" not in line]
+
+
+def free_port() -> int:
+    """One that stays free while nginx is stopped: below those that the system gives to clients."""
+    with listening(lambda port: socket.create_server(("127.0.0.1", port))) as server:
+        port: int = server.getsockname()[1]
+        return port

@@ -1,0 +1,151 @@
+"""A plugin that selects the tests of a run and reports the tests that it leaves out.
+
+* A plain run covers each behaviour once and needs only Python. It leaves out tests with a mark of `LEFT_OUT`:
+  matrices and slow cases (``everything``), and tests that need nginx, a booted Debian, other tools, or clones of the
+  repository. As an ordinary user it also leaves out tests that need root. Installed tools make no difference, so that
+  the same tests run everywhere.
+* The mark ``representatives(count)`` keeps that many variants of a parametrised test in a plain run, evenly spread.
+  The other variants count as marked with ``everything``.
+* Generated cases have few examples in a plain run.
+* ``--left-out`` runs exactly the tests that a plain run leaves out, and the generated cases with many examples.
+  ``--everything`` runs both. With ``-m`` the expression alone decides.
+* ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs what every test needs.
+* ``--thorough`` takes hours. It runs long stories and crash matrices completely. Other runs try a part of them.
+
+The workers of pytest-xdist send their counts to the process that started them.
+"""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# In the order in which a test with several marks is counted; each is a marker in pyproject.toml. The numbers are
+# seconds: limits for tests that take longer than the one of pyproject.toml allows, at least three times what they take.
+LEFT_OUT = {
+    "clones": 3600,
+    "booted": 1800,
+    "packages": 1800,
+    "nginx": 1800,
+    "strace": 600,
+    "crash": 1800,
+    "facter": 300,
+    "eyaml": 300,
+    "softhsm": 300,
+    "promtool": 300,
+    "postgresql": 600,
+    "chromium": 600,
+    "shells": 300,
+    "everything": 600,
+}
+
+# Other processes of the machine make the duration of an example meaningless. Tests of hostile input ask for multiples
+# of these numbers.
+settings.register_profile(
+    "plain", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("plain"), max_examples=100)
+settings.load_profile("plain")
+
+left_out = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--left-out", action="store_true", help="run only the tests that a plain run leaves out")
+    parser.addoption("--everything", action="store_true", help="run all tests, with many generated cases")
+    parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run")
+    parser.addoption("--thorough", action="store_true", help="run long stories and crash matrices completely")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[left_out] = Counter()
+    if (config.option.left_out or config.option.everything) and not config.option.hypothesis_profile:
+        settings.load_profile("thorough")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    others = find_others(items)
+    reasons = {item: find_mark(item) or ("everything" if item in others else None) for item in items}
+    for item, mark in reasons.items():
+        if mark in LEFT_OUT and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LEFT_OUT[mark]))
+    if config.option.markexpr:
+        return
+    selected = [item for item in items if is_selected(item, reasons[item], config.option)]
+    deselected = set(items) - set(selected)
+    if not config.option.left_out:
+        config.stash[left_out].update(reasons[item] or "" for item in deselected)
+    config.hook.pytest_deselected(items=[item for item in items if item in deselected])
+    items[:] = selected
+
+
+def is_selected(item: pytest.Item, mark: str | None, options: Any) -> bool:
+    if options.everything:
+        return mark != "root"
+    if options.left_out:
+        return bool(mark) or bool(item.get_closest_marker("hypothesis"))
+    return not mark
+
+
+def find_mark(item: pytest.Item) -> str | None:
+    """Return the first mark for which a plain run leaves this test out."""
+    marks = ("root", *LEFT_OUT) if os.geteuid() != 0 else (*LEFT_OUT,)
+    names = {mark.name for mark in item.iter_markers()}
+    return next((mark for mark in marks if mark in names), None)
+
+
+def find_others(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the variants that do not represent their test."""
+    variants: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("representatives"):
+            variants[item.nodeid.partition("[")[0]].append(item)
+    return {item for group in variants.values() for item in group} - {
+        item for group in variants.values() for item in spread(group)
+    }
+
+
+def spread(variants: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Return the representatives of one test, evenly spread, the first and the last included."""
+    mark = variants[0].get_closest_marker("representatives")
+    assert mark
+    count = min(mark.args[0], len(variants))
+    for number in range(count):
+        yield variants[number * (len(variants) - 1) // max(1, count - 1)]
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    """Keep the counts of a worker that ended; all workers leave out the same tests."""
+    if sent := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[left_out] = Counter(sent)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in told_lines(terminalreporter):
+        terminalreporter.write_line(line)
+    if counts := config.stash[left_out]:
+        each = ", ".join(f"{count} {mark}" for mark, count in counts.most_common())
+        how = "pytest --left-out; .ci/run does that too, and installs the tools"
+        terminalreporter.write_line(f"Left out: {counts.total()} tests, {each} (run them with: {how})")
+
+
+def told_lines(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
+    """Return the lines that tests printed with the fixture ``tell``."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                yield from (str(line) for name, line in report.user_properties if name == "told")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        counts = config.stash[left_out]
+        config.workeroutput["left_out"] = dict(counts)
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if config.option.no_skips and reporter and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,322 @@
+"""A publisher, a web server and a host: the parts of a story.
+
+The publisher signs real bundles, the web server serves them on loopback, and the host runs ``puller`` in this process.
+System tests replace the web server by nginx, and the command by the installed one.
+"""
+
+import contextlib
+import errno
+import io
+import json
+import os
+import random
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+import pytest
+import yaml
+
+from bundles.publisher.channels import Channels
+from bundles.publisher.keys import make_key
+from bundles.publisher.new_site import make_site
+from bundles.publisher.publication import publish_bundle
+from bundles.publisher.renewal import refresh_site
+from bundles.publisher.roles import RoleKeys
+from bundles.publisher.site import Site
+from bundles.publisher.statements import AT_ONCE, RolloutRequest
+from bundles.publisher.web_server import SiteHandler, SiteServer
+from puller.cli import main
+from puller.reporting.history import load_all_events
+from puller.state.directories import Directories
+
+# What most stories publish: a directory, a file that VERSION changes, one that it does not, and what follows the first.
+STORY = """\
+resources:
+  - file:
+      - defaults: {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+      - "{{ facts.machine }}": {ensure: directory, mode: "0755"}
+      - "{{ facts.machine }}/motd":
+          content: |
+            Hello from VERSION
+      - "{{ facts.machine }}/app.conf": {source: files/app.conf}
+  - exec:
+      - reload:
+          command: sh -c 'echo VERSION >> {{ facts.machine }}/reloads'
+          refreshonly: true
+          subscribe: ["file#{{ facts.machine }}/motd"]
+"""
+
+
+STORY_FILES = {"files/app.conf": b"workers = 2\n"}
+
+
+class Outcome(NamedTuple):
+    """How a command ended, and all that it printed."""
+
+    status: int
+    output: str
+
+
+Execute = Callable[..., tuple[int, str]]
+
+
+Server = TypeVar("Server")
+
+
+def execute_here(*arguments: str) -> tuple[int, str]:
+    """Run ``puller`` in this process, which takes a tenth of the time of a new one."""
+    said = io.StringIO()
+    with (
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, said.getvalue()
+
+
+class Publisher:
+    """Publishes bundles in channel stable, and deploys to ``served``, which tests tamper with."""
+
+    story = STORY
+    story_files = STORY_FILES
+
+    def __init__(self, directory: Path, served: Path, like: Path | None = None) -> None:
+        """With a site of its own, or a copy of the one in the directory ``like``, keys included."""
+        if like is None:
+            self.site = make_site(directory / "site", None)
+        else:
+            self.site = Site(shutil.copytree(like, directory / "site"))
+        self.served = served
+        self._sources = directory / "sources"
+
+    def publish(
+        self,
+        version: str,
+        manifest: str = STORY,
+        *,
+        name: str = "web",
+        files: Mapping[str, bytes] = STORY_FILES,
+        request: RolloutRequest = AT_ONCE,
+    ) -> None:
+        """Publish a bundle, with its version for VERSION in the manifest, and deploy it."""
+        source = self._sources / f"{name}-{version}"
+        for path, data in {"manifest.yaml": manifest.replace("VERSION", version).encode(), **files}.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes(data)
+        publish_bundle(self.site, source, _no_passphrase, name=name, version=version, request=request)
+        self.deploy()
+
+    def rotate(self, role: str) -> None:
+        """Replace the key of a role, and deploy it."""
+        RoleKeys(self.site, _no_passphrase).rotate(role, lambda: make_key(None))
+        self.deploy()
+
+    def say(self, statement: Callable[[Channels], object]) -> None:
+        """Say something about what is published already, and deploy it."""
+        statement(Channels(self.site, _no_passphrase))
+        self.deploy()
+
+    def refresh(self) -> None:
+        """Sign anew what is due, and deploy it."""
+        refresh_site(self.site, _no_passphrase)
+        self.deploy()
+
+    def deploy(self) -> None:
+        """As ``rsync --delete`` would: what a test did to ``served`` is undone."""
+        for entry in self.served.iterdir():
+            shutil.rmtree(entry)
+        shutil.copytree(self.site.public, self.served, dirs_exist_ok=True)
+
+    @contextlib.contextmanager
+    def at_another_time(self, **difference: float) -> Iterator[None]:
+        """While the block runs, this publisher's clock differs from the hosts': ``days=-30``."""
+        usual = self.site
+        self.site = Site(usual.directory, lambda: datetime.now(UTC) + timedelta(**difference))
+        try:
+            yield
+        finally:
+            self.site = usual
+
+    def newest(self, pattern: str) -> Path:
+        """The file of this kind that was published last, where it is served."""
+        public = self.site.public
+        found = max(public.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+        return self.served / found.relative_to(public)
+
+
+def _no_passphrase(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+class Host:
+    """A host that follows one site: ``machine`` is what it manages, everything else is below ``directory``, too."""
+
+    def __init__(self, directory: Path, anchor: Path, url: str, execute: Execute) -> None:
+        self.machine, self.state = directory / "machine", directory / "state"
+        self.settings: dict[str, Any] = {
+            "site": url,
+            "bundles": [{"name": "web"}],
+            "trust_anchor": str(directory / "root.json"),
+            "host_name": "web01.example.com",
+            "host_data": str(directory / "data.yaml"),
+            "host_data_directory": str(directory / "data.d"),
+            "facts_directory": str(directory / "facts.d"),
+            "http": {"retries": 0},
+            "state_directory": str(self.state),
+            "run_directory": str(directory / "run"),
+        }
+        self.configuration = directory / "config.yaml"
+        self._execute = execute
+        (directory / "facts.d").mkdir(parents=True)
+        facts = {"machine": str(self.machine), "uid": os.geteuid(), "gid": os.getegid()}
+        (directory / "facts.d" / "story.json").write_text(json.dumps(facts))
+        shutil.copyfile(anchor, directory / "root.json")
+        self.configure()
+
+    def configure(self, **changes: Any) -> None:
+        """Write the configuration, with some keys changed."""
+        self.settings |= changes
+        self.configuration.write_text(yaml.safe_dump(self.settings, sort_keys=False))
+
+    def puller(self, *words: str) -> Outcome:
+        """A command about this host."""
+        return Outcome(*self._execute(*words, "--config", str(self.configuration)))
+
+    def run(self, *options: str) -> Outcome:
+        """What the timer starts."""
+        return self.puller("run", *options)
+
+    def status(self) -> dict[str, Any]:
+        """What ``puller status`` tells."""
+        status, output = self.puller("status", "--format", "json")
+        assert status == 0, output
+        found: dict[str, Any] = json.loads(output)
+        return found
+
+    @property
+    def enforced(self) -> str | None:
+        """The version of the first bundle that is enforced, as ``puller status`` tells."""
+        version: str | None = self.status()["bundles"][0]["enforced"]
+        return version
+
+    def unpacked(self, bundle: str) -> set[str]:
+        """What the store has of a bundle, by SHA-256."""
+        return {path.name for path in (self.state / "bundles" / bundle).iterdir() if len(path.name) == 64}
+
+    def report(self) -> dict[str, Any]:
+        """The last run's report, with an event for each resource."""
+        report = load_all_events(Directories(self.state, self.state))
+        assert report is not None
+        found: dict[str, Any] = json.loads(msgspec.json.encode(report))
+        return found
+
+    def states(self) -> dict[str, str]:
+        """What became of each resource in the last run, by reference, with names relative to ``machine``."""
+        events = [event for bundle in self.report()["bundles"] for event in bundle["events"]]
+        return {f"{event['type']}#{self._short(event['name'])}": event["state"] for event in events}
+
+    def assert_enforces(self, version: str) -> None:
+        """All of the story's version is on the machine, and ``puller status`` says so."""
+        assert (self.machine / "motd").read_text() == f"Hello from {version}\n"
+        assert (self.machine / "app.conf").read_bytes() == STORY_FILES["files/app.conf"]
+        assert self.enforced == version
+
+    def assert_told(self, message: str, outcome: Outcome) -> None:
+        """The run said it, the report has it, and ``puller status`` tells it; ``message`` is a regular expression."""
+        last = self.status()["last_run"]
+        for text in (outcome.output, "\n".join(problem["text"] for problem in last["problems"])):
+            assert re.search(message, text), f"{message!r} is not in:\n{text}"
+        assert last["exit_status"] == outcome.status == self.report()["exit_status"]
+
+    def _short(self, name: str) -> str:
+        return os.path.relpath(name, self.machine) if name.startswith("/") else name
+
+
+class Web(Protocol):
+    """A web server that is running: ``root`` is served at ``url``."""
+
+    root: Path
+
+    @property
+    def url(self) -> str: ...
+
+
+def listening(make: Callable[[int], Server]) -> Server:
+    """What ``make`` makes of a port that stays free while a server is stopped: no client is given it meanwhile.
+
+    The system gives clients ports from 32768 on, unless it is configured otherwise.
+    """
+    for _ in range(100):
+        try:
+            return make(random.SystemRandom().randrange(20_000, 32_000))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise AssertionError("no port is free")
+
+
+class WebServer:
+    """A web server on loopback that is stopped and started again at one address, and misbehaves when it is told to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.answer: tuple[int, bytes] | None = None
+        """What it says to every request, instead of what it should."""
+        self.stalled = threading.Event()
+        """Set when a request has come that it will never answer."""
+        self.stall_at = ""
+        """A part of the path of those."""
+        self.requests: list[str] = []
+        """The paths that were asked for."""
+        self._server: SiteServer | None = None
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        if self._server:
+            return
+        self._server = self._listen(self._port) if self._port else listening(self._listen)
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def _listen(self, port: int) -> SiteServer:
+        return SiteServer(("127.0.0.1", port), partial(_Handler, self))
+
+    def stop(self) -> None:
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+
+class _Handler(SiteHandler):
+    def __init__(self, web: WebServer, *arguments: Any) -> None:
+        self._web = web
+        super().__init__(*arguments, directory=str(web.root))
+
+    def do_GET(self) -> None:  # noqa: N802  the name is the base class's
+        self._web.requests.append(self.path)
+        if self._web.stall_at and self._web.stall_at in self.path:
+            self._web.stalled.set()
+            self.rfile.read(1)  # until the client goes away
+        elif self._web.answer:
+            status, body = self._web.answer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        else:
+            super().do_GET()

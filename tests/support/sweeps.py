@@ -1,0 +1,5 @@
+"""The type of the fixture ``sweep``, which makes something happen at each step of an action."""
+
+from collections.abc import Callable
+
+Sweep = Callable[[Callable[[int], bool]], int]
