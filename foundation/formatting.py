@@ -1,17 +1,30 @@
-"""The one formatter of problems: values in, text out. No other module words a problem, and none reads the text.
+"""The one formatter of problems and differences. No other module words them, and none reads the text.
 
-The text of a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?); HINT``, and the excerpt below.
+* For people, a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?); HINT``, and the excerpt below.
+* For people, differences are ``owner nobody → root, mode 0600 → 0644, content``. Without UTF-8 the arrow is ``->``. A
+  checksum appears only where there is no diff.
+* The journal gets the text for people, always with the arrow, and the differences as JSON in a field.
+* JSON documents get the fields, and the full text of a problem.
 """
 
 from __future__ import annotations
 
+import _locale
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from foundation.problems import Location, Problem, register_formatter
+from foundation import differences as _differences
+from foundation import problems as _problems
+from foundation.differences import Action, Difference, DifferenceKind
+from foundation.problems import Location, Problem
 from foundation.suggestions import MOST
+
+ARROW, ASCII_ARROW = "→", "->"
+_NO_VALUE = "(none)"
+
+# Problems
 
 
 def text_of(problem: Problem) -> str:
@@ -76,7 +89,8 @@ def _grouped(problems: Sequence[Problem]) -> str:
     text = text_of(problems[0])
     if len(problems) == 1:
         return text
-    return f"{text} (and {len(problems) - 1} more resources)"
+    others = len(problems) - 1
+    return f"{text} (and {others} more {'resource' if others == 1 else 'resources'})"
 
 
 def _format(problem: Problem, *, with_place: bool = True) -> str:
@@ -88,4 +102,83 @@ def _format(problem: Problem, *, with_place: bool = True) -> str:
     return f"{text}\n{problem.excerpt}" if problem.excerpt else text
 
 
-register_formatter(text_of)
+# Differences
+
+_DONE = {Action.RUN: "ran", Action.RESTART: "restarted", Action.RELOAD: "reloaded"}
+
+
+def people(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> str:
+    """Return the differences in one line. ``arrow`` is by default the one that the locale can show."""
+    arrow = arrow or (ARROW if _is_utf8() else ASCII_ARROW)
+    return ", ".join(_one(difference, arrow, is_predicted=is_predicted) for difference in differences)
+
+
+def lines(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> list[str]:
+    """Return the text for people, one line for each difference."""
+    return [people([one], is_predicted=is_predicted, arrow=arrow) for one in differences]
+
+
+def journal(differences: Sequence[Difference]) -> str:
+    """Return the differences as the value of a field of the journal, without their diffs."""
+    plain = [msgspec.structs.replace(one, diff="") for one in differences]
+    return msgspec.json.encode(plain).decode()
+
+
+def json_values(differences: Sequence[Difference]) -> list[dict[str, Any]]:
+    """Return the differences as objects of a JSON document."""
+    values: list[dict[str, Any]] = msgspec.to_builtins(differences)
+    return values
+
+
+def _one(difference: Difference, arrow: str, *, is_predicted: bool) -> str:
+    if difference.action is not None:
+        return _action(difference, difference.action, is_predicted=is_predicted)
+    kind, is_content = difference.kind, difference.property == "content"
+    if difference.path and difference.property == "ensure":
+        if kind is not DifferenceKind.CHANGED:
+            return f"{difference.path} {kind}"
+        name = difference.path
+    else:
+        name = f"{difference.path} {difference.property}".lstrip()
+    if difference.secret:
+        return f"{name} (sensitive)"
+    if kind is DifferenceKind.UNKNOWN:
+        reason = f" ({difference.desired})" if difference.desired else ""
+        return f"{name} {kind}{reason}"
+    if is_content and difference.diff:
+        return name
+    if not difference.current:
+        return f"{name}: {difference.desired or repr('')}"
+    is_value_removed = kind is DifferenceKind.REMOVED and not difference.desired
+    current, desired = (
+        _value(difference.current),
+        _NO_VALUE if is_value_removed else _value(difference.desired),
+    )
+    return f"{name}{':' if is_content else ''} {current} {arrow} {desired}"
+
+
+def _action(difference: Difference, action: Action, *, is_predicted: bool) -> str:
+    verb = f"would {action}" if is_predicted else _DONE[action]
+    if not difference.refresh:
+        return verb
+    if not difference.because:
+        return f"{verb}, because of a change in an earlier run"
+    changed = "would change" if is_predicted else "changed"
+    return f"{verb}, because {' and '.join(difference.because)} {changed}"
+
+
+def _value(value: str) -> str:
+    """Return a value that cannot be confused with the text around it."""
+    is_quoted = len(value) > 1 and value[0] in "'\"" and value[0] == value[-1]
+    is_clear = value != "" and value.isprintable() and value == value.strip()
+    is_clear = is_clear and (is_quoted or not any(mark in value for mark in (", ", ARROW, ASCII_ARROW)))
+    return value if is_clear else repr(value)
+
+
+def _is_utf8() -> bool:
+    # Python itself writes UTF-8 in the locale C, which a terminal of that locale does not show.
+    return _locale.nl_langinfo(_locale.CODESET).upper().replace("-", "") == "UTF8"
+
+
+_problems.register_formatter(text_of)
+_differences.register_formatter(people)

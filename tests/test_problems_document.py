@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import shlex
 from importlib import import_module
 from pathlib import Path
@@ -14,23 +16,57 @@ from foundation.problems import Problem, ProblemCode, problems_of
 from puller.authoring.lint.check import lint_bundle
 from puller.manifest.manifest import Inputs
 from puller.manifest.source import MANIFEST, ManifestSource
+from puller.reporting.report import Event, State
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute
 
 ROOT = Path(__file__).parents[1]
+EXAMPLE = "/srv/example"
+"""The directory that examples use for absolute paths."""
 ENTRIES = load_entries()
 MANIFESTS = {code: entry.manifest for code, entry in ENTRIES.items() if entry.manifest}
 COMMANDS = {code: entry.commands.splitlines() for code, entry in ENTRIES.items() if entry.commands}
 ERRORS = {code: entry.error for code, entry in ENTRIES.items() if entry.error}
 
-WITHOUT_EXAMPLE = {
-    ProblemCode.CHECKSUM_MISMATCH,  # of a download
-    ProblemCode.INTERNAL_ERROR,
-    ProblemCode.SYSTEM_ERROR,
-    ProblemCode.UNPACKABLE_FILE,  # a link or device
+PROOFS = {
+    ProblemCode.AGENT_FALLBACK: "puller/run/test_agents_own_version.py::"
+    "test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_the_work",
+    ProblemCode.ANOTHER_RUN: "puller/state/test_lock.py::"
+    "test_a_second_run_is_refused_at_once_and_told_who_holds_the_lock",
+    ProblemCode.CHANGED_MEANWHILE: "puller/resources/files/test_file.py::"
+    "test_what_somebody_else_put_there_meanwhile_is_not_overwritten",
+    ProblemCode.CHECKSUM_MISMATCH: "puller/resources/test_problem_codes.py::"
+    "test_another_checksum_has_its_code",
+    ProblemCode.INTERNAL_ERROR: "puller/engine/test_engine.py::test_one_bad_resource_never_ends_the_run",
+    ProblemCode.LOOKUP_FAILS: "hiera/tree/test_strategies.py::test_a_strategy_that_does_not_exist_is_refused",
+    ProblemCode.METADATA_EXPIRED: "bundles/client/test_attacks.py::"
+    "test_expired_metadata_of_any_role_is_refused_and_the_clock_is_named",
+    ProblemCode.METADATA_ROLLBACK: "bundles/client/test_attacks.py::test_an_older_timestamp_is_refused",
+    ProblemCode.MISSING_DEPENDENCY: "bundles/publisher/test_roles.py::"
+    "test_what_is_not_installed_is_named_by_its_extra",
+    ProblemCode.NEEDED_BY_ANOTHER: "puller/resources/packages/test_packages_together.py::"
+    "test_a_file_with_a_checksum_is_simulated_too",
+    ProblemCode.NOTHING_TO_ENFORCE: "puller/run/test_run.py::"
+    "test_without_a_bundle_yet_problem_is_told_and_nothing_is_done",
+    ProblemCode.OVERSIZED_FILE: "bundles/transport/test_transport.py::"
+    "test_an_answer_without_end_is_cut_off_at_the_limit",
+    ProblemCode.ROLLBACK_FAILS: "puller/run/test_health_gate.py::"
+    "test_when_rolling_back_helps_nothing_the_exit_status_says_so",
+    ProblemCode.ROLLED_BACK: "puller/run/test_health_gate.py::"
+    "test_a_bundle_that_breaks_a_check_is_given_up_for_the_last_good_one",
+    ProblemCode.RUN_WARNING: "puller/run/test_health_gate.py::"
+    "test_a_run_that_was_killed_is_told_and_tried_again",
+    ProblemCode.STOPPED: "puller/run/test_run_interrupted.py::"
+    "test_nothing_is_applied_of_a_bundle_after_the_one_that_was_stopped",
+    ProblemCode.STORE_FAILURE: "bundles/store/test_assembly.py::"
+    "test_a_disk_that_fails_meanwhile_leaves_nothing",
+    ProblemCode.UNAVAILABLE_TOKEN: "bundles/publisher/test_roles.py::"
+    "test_a_key_in_a_token_is_used_by_its_uri",
+    ProblemCode.UNTRUSTED_PATH: "puller/system/test_written_by_others.py::"
+    "test_a_trust_anchor_is_refused_and_the_last_good_bundle_stays_in_force",
 }
-"""Codes whose example needs more than texts and commands."""
+"""Tests that produce a problem whose example needs more than texts and commands."""
 
 
 def test_every_code_has_an_entry_and_the_page_is_generated() -> None:
@@ -41,7 +77,7 @@ def test_every_code_has_an_entry_and_the_page_is_generated() -> None:
 def write_files(code: ProblemCode, directory: Path) -> None:
     for name, text in ENTRIES[code].files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(text)
+        (directory / name).write_text(text.replace(EXAMPLE, str(directory)))
 
 
 @pytest.mark.parametrize("code", MANIFESTS, ids=str)
@@ -56,7 +92,9 @@ def test_the_example_has_the_problem(code: ProblemCode, tmp_path: Path) -> None:
 def test_the_last_command_fails_with_the_problem(
     code: ProblemCode, tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A failure of a resource counts, too."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/usr/bin:/bin")
     write_files(code, tmp_path)
     reported: list[Problem] = []
 
@@ -67,17 +105,32 @@ def test_the_last_command_fails_with_the_problem(
         reported.extend(problems_of(error))
         return 1
 
+    def note(_: object, event: Event, bundle: str = "") -> None:
+        del bundle
+        if event.state is State.FAILED:
+            reported.extend(event.problems)
+
     monkeypatch.setattr("puller.cli._report", report)
+    monkeypatch.setattr("puller.reporting.log.Log.event", note)
     *before, last = COMMANDS[code]
     for command in before:
         assert execute(*words(command))[0] == 0
     execute(*words(last))
-    assert {problem.code for problem in reported} == {code}
+    assert [problem.code for problem in reported][-1:] == [code]
 
 
-def test_every_code_has_an_example_or_an_error_class() -> None:
-    without = set(ENTRIES) - MANIFESTS.keys() - COMMANDS.keys() - ERRORS.keys()
-    assert without == WITHOUT_EXAMPLE
+def test_every_code_has_an_example_or_a_proof() -> None:
+    assert set(ENTRIES) - MANIFESTS.keys() - COMMANDS.keys() == set(PROOFS)
+
+
+@pytest.mark.parametrize("code", PROOFS, ids=str)
+def test_the_proof_expects_the_code_or_its_class(code: ProblemCode) -> None:
+    path, _, name = PROOFS[code].partition("::")
+    tree = ast.parse((ROOT / "tests" / path).read_text())
+    (function,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    words = {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+    words |= {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    assert words & {code.name, ERRORS.get(code, "").rpartition(".")[2]}
 
 
 @pytest.mark.parametrize("code", ERRORS, ids=str)

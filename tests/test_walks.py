@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from puller.resources.base import Properties, Resource
-from puller.values.difference import Difference, presence
+from foundation.differences import Difference, presence
 
 
 class Marker(Resource[Properties, str]):

@@ -31,6 +31,7 @@ from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, 
 from bundles.format.description import BundleDescription, FileEntry, FileMode
 from bundles.format.limits import LIMITS, Limits
 from bundles.format.paths import MOST_ENTRIES, MemberPath, shown
+from foundation.problems import ProblemCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,17 @@ class DescribedBundle:
         for root in self.roots:
             # The archive would hold what was written of itself so far.
             if output.resolve().is_relative_to(root.resolve()):
-                raise PublishError(str(output), f"lies inside {str(root)!r}, which is to be packed")
+                raise PublishError(
+                    str(output),
+                    f"lies inside {str(root)!r}, which is to be packed",
+                    code=ProblemCode.INVALID_COMMAND,
+                )
         # Nothing is held in memory: the files are read once to describe them, and once more to pack them.
         archive = Counted(gzipped(_tar(self.members, self.description)))
         name, size = f"{self.description.name} {self.description.version}", self.description.size
         with (
             progress.transfer(name, size, doing="packing", done="packed"),
-            _explained(output, "cannot be written"),
+            _explained(output, "cannot be written", ProblemCode.UNWRITABLE_OUTPUT),
             open_parent(output) as (parent, name_of_file),
         ):
             require_replaceable(parent, name_of_file)
@@ -90,7 +95,7 @@ def describe(
     limits: Limits = LIMITS,
 ) -> DescribedBundle:
     """The bundle of ``directory`` and ``libraries``; raises ``PublishError``."""
-    with _explained(directory, "cannot be read"):
+    with _explained(directory, "cannot be read", ProblemCode.UNREADABLE_SOURCE):
         members = _members(directory, libraries)
         description = BundleDescription(name, version, {path: _entry(file) for path, file in members.items()})
         limits.check_files(description)
@@ -120,17 +125,23 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 where = shown(str(root / text) if prefix else text)
                 raise FormatError(
-                    where, f"is {kind_of(status.st_mode)}, wanted a regular file or a directory"
+                    where,
+                    f"is {kind_of(status.st_mode)}, wanted a regular file or a directory",
+                    code=ProblemCode.UNPACKABLE_FILE,
                 )
             if path.text in libraries:
                 raise FormatError(
-                    shown(path.text), f"is in the bundle, and so would be {libraries[path.text]}"
+                    shown(path.text),
+                    f"is in the bundle, and so would be {libraries[path.text]}",
+                    code=ProblemCode.UNPACKABLE_FILE,
                 )
             if stat.S_ISREG(status.st_mode):
                 members[path] = root / text
             # Before any of them is read: a path may have led to a whole machine.
             if len(members) > MOST_ENTRIES:
-                raise FormatError(shown(str(root)), f"more than {MOST_ENTRIES} files")
+                raise FormatError(
+                    shown(str(root)), f"more than {MOST_ENTRIES} files", code=ProblemCode.UNPACKABLE_FILE
+                )
     return members
 
 
@@ -176,7 +187,11 @@ def _contents(path: Path, entry: FileEntry) -> Iterator[bytes]:
             progress.advance(len(piece))
         found = FileEntry(_mode(stream), contents.sha256, contents.size)
     if found != entry:
-        raise PublishError(str(path), f"changed while it was packed, from {entry} to {found}")
+        raise PublishError(
+            str(path),
+            f"changed while it was packed, from {entry} to {found}",
+            code=ProblemCode.CHANGED_MEANWHILE,
+        )
 
 
 def _accepted(archive: Counted, description: BundleDescription, limits: Limits) -> Iterator[bytes]:
@@ -187,11 +202,13 @@ def _accepted(archive: Counted, description: BundleDescription, limits: Limits) 
 
 
 @contextmanager
-def _explained(place: Path, failure: str) -> Iterator[None]:
+def _explained(place: Path, failure: str, code: ProblemCode) -> Iterator[None]:
+    """Name the place in errors. ``failure`` and ``code`` are those of an error of the system."""
     try:
         yield
     except FormatError as error:
-        raise PublishError(f"{place}: {error.where}".removesuffix(": "), error.what) from None
+        where = f"{place}: {error.where}".removesuffix(": ")
+        raise PublishError(where, error.what, code=error.code, hint=error.hint) from None
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        raise PublishError(str(place), f"{failure}: {reason}") from error
+        raise PublishError(str(place), f"{failure}: {reason}", code=code) from error

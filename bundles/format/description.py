@@ -21,6 +21,7 @@ from bundles.errors import FormatError
 from bundles.format import strict_json
 from bundles.format.identity import DESCRIPTION, SHA256, parse_name, parse_version
 from bundles.format.paths import MemberPath, directories_of, folded, shown
+from foundation.problems import ProblemCode
 
 FORMAT = 1
 MANIFEST = "manifest.yaml"
@@ -155,7 +156,9 @@ def _check_kept_name(files: Mapping[MemberPath, FileEntry]) -> None:
         # Folded: where names ignore case, Bundle.JSON would be written over the description.
         if folded(path.parts[0]) == DESCRIPTION:
             raise FormatError(
-                shown(path.text), f"the name {DESCRIPTION!r} is kept for the bundle's description"
+                shown(path.text),
+                f"the name {DESCRIPTION!r} is kept for the bundle's description",
+                code=ProblemCode.UNPACKABLE_FILE,
             )
 
 
@@ -164,7 +167,9 @@ def _check_manifest(files: Mapping[MemberPath, FileEntry]) -> None:
         return
     deeper = next((path.text for path in files if path.parts[-1] == MANIFEST), None)
     found = f"only {shown(deeper)}, which is too deep" if deeper else "which is where a run starts"
-    raise FormatError("files", f"there is no {MANIFEST!r} at the root, {found}")
+    raise FormatError(
+        "files", f"there is no {MANIFEST!r} at the root, {found}", code=ProblemCode.MISSING_FILE
+    )
 
 
 def _decode(data: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.format.paths import shown
+from foundation.problems import ProblemCode
 
 DESCRIPTION = "bundle.json"
 SHA256 = r"[0-9a-f]{64}"
@@ -28,14 +29,20 @@ class Identity(msgspec.Struct, frozen=True):
 def parse_name(text: str) -> str:
     """A bundle's name; raises ``FormatError``."""
     if not re.fullmatch(_NAME, text):
-        raise FormatError("name", f"is {shown(text)}, wanted {_NAME} such as 'web'")
+        raise FormatError(
+            "name", f"is {shown(text)}, wanted {_NAME} such as 'web'", code=ProblemCode.INVALID_NAME
+        )
     return text
 
 
 def parse_version(text: str) -> str:
     """A bundle's version, which is also part of file names and URLs; raises ``FormatError``."""
     if not re.fullmatch(_VERSION, text) or ".." in text:
-        raise FormatError("version", f"is {shown(text)}, wanted {_VERSION} without '..', such as '1.4.0'")
+        raise FormatError(
+            "version",
+            f"is {shown(text)}, wanted {_VERSION} without '..', such as '1.4.0'",
+            code=ProblemCode.INVALID_NAME,
+        )
     return text
 
 

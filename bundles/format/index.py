@@ -23,6 +23,7 @@ from bundles.format.paths import shown
 from bundles.format.release import Release, Rollout
 from bundles.format.site_data import SiteDocument
 from bundles.format.strict_json import excerpt
+from foundation.problems import ProblemCode
 
 FORMAT = 2
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -96,7 +97,7 @@ class Indexes(msgspec.Struct, frozen=True):
         index = self.of.get(release.bundle)
         artifact = index.releases.get(release.version) if index else None
         if artifact is None:
-            raise FormatError("site", f"{release} is not published")
+            raise FormatError("site", f"{release} is not published", code=ProblemCode.NOT_PUBLISHED)
         return artifact
 
     def artifacts(self) -> Iterator[Artifact]:

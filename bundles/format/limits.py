@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bundles.errors import FormatError
+from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:
     from bundles.format.description import BundleDescription
@@ -47,7 +48,7 @@ class Limits(msgspec.Struct, frozen=True):
         """Raises ``FormatError`` for files that are larger than ``archive`` bytes can honestly hold: a bomb."""
         if description.size > self.ratio_from and description.size > archive * self.ratio:
             what = f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
-            raise FormatError("files", what)
+            raise FormatError("files", what, code=ProblemCode.UNPACKABLE_FILE)
 
 
 LIMITS = Limits()

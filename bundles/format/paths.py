@@ -14,6 +14,7 @@ from typing import Self
 import msgspec
 
 from bundles.errors import FormatError
+from foundation.problems import ProblemCode
 
 LONGEST_PATH = 1024
 """Bytes of UTF-8 in a whole path."""
@@ -42,7 +43,7 @@ class MemberPath(msgspec.Struct, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         if problem := _problem(self.text):
-            raise FormatError(shown(self.text), problem)
+            raise FormatError(shown(self.text), problem, code=ProblemCode.UNPACKABLE_FILE)
 
     @classmethod
     def parse(cls, name: str | bytes) -> Self:
@@ -52,7 +53,9 @@ class MemberPath(msgspec.Struct, frozen=True, order=True):
         try:
             return cls(name.decode())
         except UnicodeDecodeError:
-            raise FormatError(shown(name), "the name is not UTF-8") from None
+            raise FormatError(
+                shown(name), "the name is not UTF-8", code=ProblemCode.UNPACKABLE_FILE
+            ) from None
 
     @property
     def parts(self) -> list[str]:
@@ -135,7 +138,9 @@ def _claim(spelled: dict[str, str], name: str, kind: str) -> None:
     if other := spelled.get(key):
         theirs = f"the directory {shown(other[:-1])}" if other.endswith("/") else f"the file {shown(other)}"
         what = f"the {kind} {shown(name)} and {theirs} cannot stand side by side on every file system"
-        raise FormatError(shown(name), what)
+        raise FormatError(shown(name), what, code=ProblemCode.UNPACKABLE_FILE)
     spelled[key] = entry
     if len(spelled) > MOST_ENTRIES:
-        raise FormatError("files", f"more than {MOST_ENTRIES} files and directories")
+        raise FormatError(
+            "files", f"more than {MOST_ENTRIES} files and directories", code=ProblemCode.UNPACKABLE_FILE
+        )

@@ -33,6 +33,7 @@ from bundles.format.tuf import Key, Metadata, Root, VerificationResult
 from bundles.publisher.keys import Signer, shown_id
 from bundles.publisher.published import ROLES
 from bundles.publisher.signing import sign_with
+from foundation.problems import ProblemCode
 
 _FORMAT = 1
 _LARGEST = 2_000_000
@@ -223,7 +224,9 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         document = strict_json.load(read_limited(path, _LARGEST))
     except OSError as error:
-        raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
+        raise PublishError(
+            str(path), f"cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE
+        ) from error
     except ValueError as error:
         raise FormatError(str(path), f"is not the next root of a site: {error}") from None
     version = document.get("format") if isinstance(document, dict) else None

@@ -27,6 +27,7 @@ from bundles.publisher.statements import (
     rolled_back,
     steered,
 )
+from foundation.problems import ProblemCode
 
 Rule = Callable[[Record, Edition], Release | None]
 """From what is said now to what is to be said of one bundle in one channel."""
@@ -139,7 +140,9 @@ class Channels:
                 return release_before(current)
             release = Release.of(current.bundle, parse_version(version))
             if record.find_artifact(release.version) is None:
-                raise PublishError(str(release), _why_missing(record, release.version))
+                raise PublishError(
+                    str(release), _why_missing(record, release.version), code=ProblemCode.NOT_PUBLISHED
+                )
             return rolled_back(current, release, edition.now)
 
         return self._say(bundles, channel, rule)
@@ -175,7 +178,9 @@ def _said(record: Record, channel: str) -> Release:
         return release
     others = sorted(record.index.channels)
     there = f"; it is in {', '.join(others)}" if others else ""
-    raise PublishError(record.index.bundle, f"is not in channel {channel!r}{there}")
+    raise PublishError(
+        record.index.bundle, f"is not in channel {channel!r}{there}", code=ProblemCode.NOT_PUBLISHED
+    )
 
 
 def _why_missing(record: Record, version: str) -> str:

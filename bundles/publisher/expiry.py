@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 
 from bundles.errors import PublishError
+from foundation.problems import ProblemCode
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
@@ -30,7 +31,9 @@ class Lifetimes:
         roles = [field.name for field in fields(cls)]
         for role in texts:
             if role not in roles:
-                raise PublishError(where, f"unknown role {role!r}, wanted {', '.join(roles)}")
+                raise PublishError(
+                    where, f"unknown role {role!r}, wanted {', '.join(roles)}", code=ProblemCode.UNKNOWN_KEY
+                )
         return cls(**{role: parse_duration(text, f"{where}: {role}") for role, text in texts.items()})
 
     def of(self, role: str) -> timedelta:
@@ -43,5 +46,9 @@ def parse_duration(text: str, where: str) -> timedelta:
     """``90m``, ``12h``, ``7d`` or ``4w``; raises `PublishError`."""
     match = _DURATION.fullmatch(str(text))
     if not match:
-        raise PublishError(where, f"is {text!r}, wanted a duration such as '12h', '7d' or '4w'")
+        raise PublishError(
+            where,
+            f"is {text!r}, wanted a duration such as '12h', '7d' or '4w'",
+            code=ProblemCode.INVALID_VALUE,
+        )
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

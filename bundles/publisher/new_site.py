@@ -22,6 +22,7 @@ from bundles.publisher.keys import generate_key
 from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.published import ROLES, Published
 from bundles.publisher.site import SETTINGS, Site, explained, utc_now
+from foundation.problems import ProblemCode
 
 
 def make_site(
@@ -35,10 +36,14 @@ def make_site(
     It appears under its name when it is complete. Raises `PublishError`.
     """
     if directory.name in ("", ".."):
-        raise PublishError(str(directory), "is no name for a new directory, wanted one such as 'site'")
+        raise PublishError(
+            str(directory),
+            "is no name for a new directory, wanted one such as 'site'",
+            code=ProblemCode.INVALID_NAME,
+        )
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):
-            raise PublishError(str(directory), "exists and is not empty")
+            raise PublishError(str(directory), "exists and is not empty", code=ProblemCode.UNWRITABLE_OUTPUT)
         with naming(directory), open_parent(directory, make=True) as (parent, name):
             staging = temporary_name(name)
             os.mkdir(staging, 0o755, dir_fd=parent)

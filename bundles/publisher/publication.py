@@ -31,6 +31,7 @@ from bundles.publisher.records import Record
 from bundles.publisher.site import NewArchive, Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.versions import AUTO, next_version
+from foundation.problems import ProblemCode
 
 _BUILD = ".build-"
 _MOST_TOLD = 50
@@ -234,7 +235,7 @@ class _Round:
             return _archive(source, name, version)
         if version is None:
             what = "a directory has no version of its own, wanted one such as 1.4.0, or auto"
-            raise PublishError(str(source), what)
+            raise PublishError(str(source), what, code=ProblemCode.INVALID_COMMAND)
         name = name or source.resolve().name
         if version == AUTO:
             # Of all that were ever published, in whatever channel.

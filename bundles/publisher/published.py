@@ -21,6 +21,7 @@ from bundles.format import bins
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.metadata import check_metadata
 from bundles.format.tuf import Metadata, Root, Signed, Snapshot, SuccinctRoles, Targets, Timestamp
+from foundation.problems import ProblemCode
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 
@@ -159,6 +160,8 @@ def read_stored(path: Path) -> bytes:
     try:
         return read_limited(path, LARGEST_STORED)
     except OSError as error:
-        raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
+        raise PublishError(
+            str(path), f"cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE
+        ) from error
     except ValueError as error:
         raise FormatError(str(path), str(error)) from None

@@ -33,6 +33,7 @@ from bundles.publisher.keys import (
 )
 from bundles.publisher.published import ROLES
 from bundles.publisher.site import Site
+from foundation.problems import ProblemCode
 
 RETIRED = "retired"
 
@@ -295,10 +296,16 @@ def find_key(root: Root, start: str, role: str | None = None) -> tuple[str, str]
     ]
     of_role = f" of {role}" if role else ""
     if not found:
-        raise PublishError(start, f"no key{of_role} has an id that begins so; see: puller site keys list")
+        raise PublishError(
+            start,
+            f"no key{of_role} has an id that begins so; see: puller site keys list",
+            code=ProblemCode.INVALID_COMMAND,
+        )
     if len(found) > 1:
         ids = ", ".join(f"{name} {shown_id(key_id)}" for name, key_id in found)
-        raise PublishError(start, f"is the start of several key ids{of_role}: {ids}")
+        raise PublishError(
+            start, f"is the start of several key ids{of_role}: {ids}", code=ProblemCode.INVALID_COMMAND
+        )
     return found[0]
 
 

@@ -19,6 +19,7 @@ from bundles.format import strict_yaml
 from bundles.publisher.expiry import Lifetimes, parse_duration
 from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.watch_rule import WatchRule, parse_rule
+from foundation.problems import ProblemCode
 
 _KEYS = ("expiry", "require", "prune", "watch")
 _PRUNE = ("versions", "after", "automatic")
@@ -48,7 +49,7 @@ class SiteSettings:
         try:
             written = strict_yaml.load(data)
         except ValueError as error:
-            raise PublishError(where, str(error)) from None
+            raise PublishError(where, str(error), code=ProblemCode.INVALID_DOCUMENT) from None
         settings = _mapping({} if written is None else written, where, _KEYS)
         expiry = _mapping(settings.get("expiry", {}), f"{where}: expiry")
         required = _mapping(settings.get("require", {}), f"{where}: require", ("tests",))
@@ -72,19 +73,23 @@ def _pruning(written: Mapping[str, Any], where: str) -> PruningRule:
 def _mapping(value: Any, where: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
     keys = f" with the keys {' and '.join(known)}" if known else ""
     if not isinstance(value, dict):
-        raise PublishError(where, f"wanted a mapping{keys}")
+        raise PublishError(where, f"wanted a mapping{keys}", code=ProblemCode.INVALID_VALUE)
     if known and (other := sorted(value.keys() - set(known))):
-        raise PublishError(where, f"unknown key {other[0]!r}, wanted {' or '.join(known)}")
+        raise PublishError(
+            where, f"unknown key {other[0]!r}, wanted {' or '.join(known)}", code=ProblemCode.UNKNOWN_KEY
+        )
     return value
 
 
 def _switch(text: Any, where: str) -> bool:
     if not isinstance(text, str) or text not in _SWITCHES:
-        raise PublishError(where, f"is {text!r}, wanted true or false")
+        raise PublishError(where, f"is {text!r}, wanted true or false", code=ProblemCode.INVALID_VALUE)
     return _SWITCHES[text]
 
 
 def _count(text: Any, where: str) -> int:
     if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-        raise PublishError(where, f"is {text!r}, wanted a number of versions from 1 on")
+        raise PublishError(
+            where, f"is {text!r}, wanted a number of versions from 1 on", code=ProblemCode.INVALID_VALUE
+        )
     return int(text)

@@ -63,6 +63,7 @@ from bundles.publisher.published import ROLES, Published, read_stored
 from bundles.publisher.records import Record
 from bundles.publisher.settings import SiteSettings
 from bundles.publisher.signing import Keyring
+from foundation.problems import ProblemCode
 
 SETTINGS = "site.yaml"
 ANCHOR = "root.json"
@@ -121,7 +122,11 @@ class Site:
         self._unfinished = directory / "unfinished.json"
         self.now = now
         if not self.metadata.is_dir():
-            raise PublishError(str(directory), "is not a site; `puller site init` makes one")
+            raise PublishError(
+                str(directory),
+                "is not a site; `puller site init` makes one",
+                code=ProblemCode.UNREADABLE_SOURCE,
+            )
 
     def bundles(self, published: Published | None = None) -> list[str]:
         """Every bundle of which something was ever published, by name."""
@@ -330,7 +335,11 @@ class Site:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise PublishError(str(self.directory), "is being published to by another process") from None
+                raise PublishError(
+                    str(self.directory),
+                    "is being published to by another process",
+                    code=ProblemCode.ANOTHER_RUN,
+                ) from None
             # Before anything is read: what was cut off is half of one edition and half of another.
             transaction.finish(self._unfinished, self.metadata)
             yield
@@ -356,7 +365,7 @@ def _as_described(stream: BinaryIO, archive: Archive, source: Path) -> Iterator[
     contents = Counted(pieces_of(stream))
     yield from contents
     if contents.sha256 != archive.sha256:
-        raise PublishError(str(source), "changed while it was published")
+        raise PublishError(str(source), "changed while it was published", code=ProblemCode.CHANGED_MEANWHILE)
 
 
 @contextlib.contextmanager
@@ -365,7 +374,9 @@ def explained(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PublishError(str(error.filename or directory), error.strerror or str(error)) from error
+        raise PublishError(
+            str(error.filename or directory), error.strerror or str(error), code=ProblemCode.SYSTEM_ERROR
+        ) from error
 
 
 def statuses(published: Published) -> list[RoleStatus]:

@@ -19,6 +19,7 @@ from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.prune import tidy
 from bundles.publisher.published import Published
 from bundles.publisher.site import Site
+from foundation.problems import ProblemCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,11 @@ def withdraw_data(site: Site, name: str, passphrase: Passphrase) -> None:
         edition = site.edition(passphrase)
         if name not in (names := site.data_names(edition.published)):
             there = f"there is {first_few(names, 20)}" if names else "there is no site data"
-            raise PublishError(str(site.directory), f"publishes no site data {name!r}: {there}")
+            raise PublishError(
+                str(site.directory),
+                f"publishes no site data {name!r}: {there}",
+                code=ProblemCode.NOT_PUBLISHED,
+            )
         edition.change({path: None})
         edition.sign_timestamp()
         site.write(edition)

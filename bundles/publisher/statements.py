@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from bundles.errors import FormatError, PublishError
 from bundles.format.release import STEPS, Release, Rollout, shown_percent
+from foundation.problems import ProblemCode
 
 _SECOND = timedelta(seconds=1)
 _LONGEST_LINE = timedelta(days=3653)
@@ -36,13 +37,21 @@ class RolloutRequest:
     def __post_init__(self) -> None:
         useless = self.start if self.over is None else self.percent
         if useless is not None:
-            raise PublishError("rollout", "wanted a percentage, or a time to grow over and when that starts")
+            raise PublishError(
+                "rollout",
+                "wanted a percentage, or a time to grow over and when that starts",
+                code=ProblemCode.INVALID_COMMAND,
+            )
         if self.wave is not None and self.percent is None and self.over is None:
-            raise PublishError("wave", "is for a rollout: wanted a percentage, or a time to grow over")
+            raise PublishError(
+                "wave",
+                "is for a rollout: wanted a percentage, or a time to grow over",
+                code=ProblemCode.INVALID_COMMAND,
+            )
         try:
             self.begin(None, self.start or datetime(2000, 1, 1, tzinfo=UTC))
         except FormatError as error:
-            raise PublishError(error.where, error.what) from None
+            raise PublishError(error.where, error.what, code=ProblemCode.INVALID_COMMAND) from None
 
     def begin(self, before: Release | None, now: datetime) -> Rollout | None:
         """A new rollout; ``None`` for all hosts."""

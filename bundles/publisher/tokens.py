@@ -17,6 +17,7 @@ from securesystemslib.exceptions import UnsupportedLibraryError
 
 from bundles.errors import TokenError, reason_of
 from bundles.format.tuf import SIGNER_FOR_URI_SCHEME, Key, Signer
+from foundation.problems import ProblemCode
 
 Pin = Callable[[], bytes]
 """Asked for the PIN of a token, when it needs one."""
@@ -72,7 +73,9 @@ def _explained(uri: str, scheme: _Scheme, error: Exception) -> TokenError:
         return error
     if isinstance(error, UnsupportedLibraryError):
         return TokenError(
-            uri, f"needs more than is installed: pip install 'puller[{scheme.extra}]' ({error})"
+            uri,
+            f"needs more than is installed: pip install 'puller[{scheme.extra}]' ({error})",
+            code=ProblemCode.MISSING_DEPENDENCY,
         )
     return TokenError(uri, f"does not give a key: {reason_of(error)} (its form is {scheme.form})")
 

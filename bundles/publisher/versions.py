@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from bundles.errors import FormatError, PublishError
 from bundles.format.identity import parse_version
+from foundation.problems import ProblemCode
 
 AUTO = "auto"
 """In the place of a version: the next one, for a bundle whose files have changed."""
@@ -47,7 +48,9 @@ def next_version(published: Iterable[str]) -> str:
         return parse_version(following)
     except FormatError:
         raise PublishError(
-            newest, "has no next version that is short enough; wanted one by --version"
+            newest,
+            "has no next version that is short enough; wanted one by --version",
+            code=ProblemCode.INVALID_NAME,
         ) from None
 
 

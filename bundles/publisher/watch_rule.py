@@ -13,6 +13,7 @@ from typing import Any
 
 from bundles.errors import PublishError
 from bundles.publisher.expiry import parse_duration
+from foundation.problems import ProblemCode
 
 KEYS = ("failed", "silent", "at_least", "silent_after", "kinds", "may", "grow", "each", "tell", "prometheus")
 _TELL = ("command", "url")
@@ -64,9 +65,13 @@ def parse_rule(written: Any, where: str) -> WatchRule:
     tell = _mapping(fields.get("tell", {}), f"{where}: tell", _TELL)
     prometheus = _mapping(fields.get("prometheus", {}), f"{where}: prometheus", _PROMETHEUS)
     if prometheus and set(prometheus) != set(_PROMETHEUS):
-        raise PublishError(f"{where}: prometheus", "wanted both 'url' and 'query'")
+        raise PublishError(
+            f"{where}: prometheus", "wanted both 'url' and 'query'", code=ProblemCode.INVALID_VALUE
+        )
     if "each" in fields and "grow" not in fields:
-        raise PublishError(f"{where}: each", "is for 'grow', which is not given")
+        raise PublishError(
+            f"{where}: each", "is for 'grow', which is not given", code=ProblemCode.INVALID_VALUE
+        )
     rule = WatchRule()
     return WatchRule(
         _percent(fields["failed"], f"{where}: failed") if "failed" in fields else rule.failed,
@@ -88,39 +93,49 @@ def parse_rule(written: Any, where: str) -> WatchRule:
 
 def _mapping(value: Any, where: str, known: tuple[str, ...]) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise PublishError(where, f"wanted a mapping with the keys {' and '.join(known)}")
+        raise PublishError(
+            where, f"wanted a mapping with the keys {' and '.join(known)}", code=ProblemCode.INVALID_VALUE
+        )
     if other := sorted(value.keys() - set(known)):
-        raise PublishError(where, f"unknown key {other[0]!r}, wanted {' or '.join(known)}")
+        raise PublishError(
+            where, f"unknown key {other[0]!r}, wanted {' or '.join(known)}", code=ProblemCode.UNKNOWN_KEY
+        )
     return value
 
 
 def _percent(text: Any, where: str) -> float:
     if not isinstance(text, str) or not (found := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)%", text)):
-        raise PublishError(where, f"is {text!r}, wanted a part of the hosts such as 2%")
+        raise PublishError(
+            where, f"is {text!r}, wanted a part of the hosts such as 2%", code=ProblemCode.INVALID_VALUE
+        )
     if (percent := float(found[1])) > 100:
-        raise PublishError(where, f"is {text!r}, wanted at most 100%")
+        raise PublishError(where, f"is {text!r}, wanted at most 100%", code=ProblemCode.INVALID_VALUE)
     return percent
 
 
 def _count(text: Any, where: str) -> int:
     if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-        raise PublishError(where, f"is {text!r}, wanted a number of hosts from 1 on")
+        raise PublishError(
+            where, f"is {text!r}, wanted a number of hosts from 1 on", code=ProblemCode.INVALID_VALUE
+        )
     return int(text)
 
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-        raise PublishError(where, "wanted a list of texts")
+        raise PublishError(where, "wanted a list of texts", code=ProblemCode.INVALID_VALUE)
     return tuple(value)
 
 
 def _may(text: Any, where: str) -> May:
     if text not in set(May):
-        raise PublishError(where, f"is {text!r}, wanted {' or '.join(May)}")
+        raise PublishError(where, f"is {text!r}, wanted {' or '.join(May)}", code=ProblemCode.INVALID_VALUE)
     return May(text)
 
 
 def _url(text: Any, where: str) -> str:
     if not isinstance(text, str) or not text.startswith(("http://", "https://")):
-        raise PublishError(where, "wanted a URL that begins with https:// or http://")
+        raise PublishError(
+            where, "wanted a URL that begins with https:// or http://", code=ProblemCode.INVALID_VALUE
+        )
     return text

@@ -7,6 +7,7 @@ written. The difference is a group that has nobody but the user in it, which man
 import os
 from pathlib import Path
 
+from foundation.problems import ProblemCode
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.system.trusted import judge
 
@@ -33,4 +34,4 @@ def require_own(path: Path) -> None:
     except OSError as error:
         raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
     if judged.reason:
-        raise ConfigurationError(f"{path}: is not read: {judged.reason}")
+        raise ConfigurationError(f"{path}: is not read: {judged.reason}", code=ProblemCode.UNTRUSTED_PATH)

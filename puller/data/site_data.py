@@ -18,6 +18,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.site_data import SIGNED, SiteDocument
 from bundles.transport.settings import TransportSettings, Validators
 from foundation.masking import mask_urls
+from foundation.problems import ProblemCode
 from hiera.errors import DocumentError
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.errors import ConfigurationError, file_problem
@@ -130,7 +131,9 @@ class SiteData(msgspec.Struct, frozen=True):
             raise TransportError(location, "the site could not be asked")
         found = self.signed.get(location.removeprefix(SIGNED))
         if found is None:
-            raise ConfigurationError(f"{location}: the site publishes no such data")
+            raise ConfigurationError(
+                f"{location}: the site publishes no such data", code=ProblemCode.NOT_PUBLISHED
+            )
         return Copy(location, _decoded(found.contents, location))
 
     def _source(self, copy: Copy, below: Iterable[DataSource]) -> DataSource:

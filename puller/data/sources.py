@@ -103,7 +103,7 @@ class Surroundings(msgspec.Struct, frozen=True):
                     raise ConfigurationError(f"{path}: is empty; write {{}} if this host has no data")
                 sources.append(self.resolve(text, str(path), origin, sources))
             except HieraError as error:
-                raise ConfigurationError(str(error)) from error
+                raise ConfigurationError(problems=error.problems) from error
         return tuple(sources)
 
 
@@ -152,7 +152,7 @@ def _assigned(pair: str) -> DataSource:
         steps = parse_path(key) if key else ()
         value: Any = yaml_text.load(text, f"--set {key}")
     except HieraError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(problems=error.problems) from error
     if not steps:
         raise UsageError("--set begins with '=', wanted KEY=VALUE or KEY.KEY=VALUE")
     for step in reversed(steps):

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from bundles.errors import BundleError
+from foundation.differences import Difference, unknown, with_causes, with_diff
+from foundation.formatting import people
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.engine.conditions import health_checks_of, is_left_out, why_unmanaged
@@ -31,7 +33,6 @@ from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Resource
 from puller.resources.registry import choose_provider
 from puller.system.protocol import System
-from puller.values.difference import Difference, people, unknown, with_causes, with_diff
 from puller.values.refresh import Refresh
 
 
@@ -115,6 +116,8 @@ class Engine:
         )
         self._masks = Masks()
         self._changes = 0
+        self._planned: Sequence[Difference] = ()
+        """The differences of the resource that has its turn, without secrets. A failure shows them."""
         self._final_look = FinalLook(catalog)
         self.undone: dict[int, int] = {}
         """The resources that another one of this run has undone, by index, each with the other one."""
@@ -211,7 +214,7 @@ class Engine:
         """Turn the event of a resource into a failure."""
         declaration = self._catalog.declarations[index]
         event.state = State.FAILED
-        event.problems = [*event.problems, Problem(code=ProblemCode.CHANGE_FAILED, message=message)]
+        event.problems = [*event.problems, Problem(code=ProblemCode.UNDONE_CHANGE, message=message)]
         if event.item:
             event.item = f"{declaration.where}: {event.item}"
         self._masks.apply(event, declaration)
@@ -227,6 +230,7 @@ class Engine:
 
     def _attend(self, index: int, declaration: Declaration) -> Event:
         started = time.perf_counter()
+        self._planned = ()
         self._settings.attending(declaration)
         try:
             event = self._event_of(index, declaration)
@@ -238,19 +242,27 @@ class Engine:
             event = (
                 _event(declaration, State.SKIPPED, skip_reason=str(error))
                 if is_leftover
-                else _failed(declaration, error)
+                else self._failed(declaration, error)
             )
         except ResourceError as error:
-            event = _failed(declaration, error)
+            event = self._failed(declaration, error)
         except PullerError:
             raise
         except Exception as error:  # noqa: BLE001  promise: one resource's failure, even a bug, never ends the run
-            event = _failed(declaration, error)
+            event = self._failed(declaration, error)
         event.duration = time.perf_counter() - started
         if event.item and event.state is State.FAILED:
             event.item = f"{declaration.where}: {event.item}"
         self._masks.apply(event, declaration)
         return event
+
+    def _failed(self, declaration: Declaration, error: Exception) -> Event:
+        """Return the event of a resource that raised an error, with the differences that were planned."""
+        planned = list(self._planned)
+        problems = failures_of(error, declaration)
+        return _event(
+            declaration, State.FAILED, problems=problems, differences=planned, is_planned=bool(planned)
+        )
 
     def _event_of(self, index: int, declaration: Declaration) -> Event:
         # 1. What gets its event at once. The condition comes first: it may be about just what a value here needs.
@@ -348,10 +360,8 @@ class Engine:
         refresh: Refresh,
         noop: bool,
     ) -> Event:
-        # 3. Look.
-        actual = resource.look()
-        # 4. What differs.
-        differences = _differences(resource, actual, refresh)
+        # 3. Look. 4. What differs.
+        actual, differences = _look(resource, refresh)
         begun = self._transactions.begun.pop(index, None)
         event = _event(declaration, State.STABLE)
         event.provider, event.noop = resource.provider, noop
@@ -362,6 +372,7 @@ class Engine:
             causes = self._progress.causes(index, refresh, noop=noop) if refresh else ()
             shown = with_causes(with_diff(differences, diff), causes)
             event.differences = self._masks.differences(shown, declaration)
+            self._planned = event.differences
             if noop:
                 self._predict(event, resource, differences, actual)
             else:
@@ -442,7 +453,8 @@ class Engine:
         # 8. Look again.
         actual = resource.look()
         if remaining := resource.differences(actual):
-            raise ResourceError(f"still differs after the change: {people(remaining)}")
+            what = f"still differs after the change: {people(remaining)}"
+            raise ResourceError(what, code=ProblemCode.STILL_DIFFERS)
         if self._observer is not None:
             self._observer.after_change(self._catalog.attended(index), resource, actual)
         return actual
@@ -465,8 +477,8 @@ class Engine:
             event.health_checks.append(result)
             if result.status is not Health.OK:
                 event.state = State.FAILED
-                problem = Problem(code=ProblemCode.CHANGE_FAILED, message=str(result), name=result.name)
-                event.problems = [*event.problems, problem]
+                code = ProblemCode.HEALTH_CHECK_FAILED
+                event.problems = [*event.problems, Problem(code=code, message=str(result), name=result.name)]
 
 
 def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
@@ -483,8 +495,15 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
     )
 
 
-def _failed(declaration: Declaration, error: Exception) -> Event:
-    return _event(declaration, State.FAILED, problems=failures_of(error, declaration))
+def _look(resource: Resource[Any, Any], refresh: Refresh) -> tuple[Any, Sequence[Difference]]:
+    """Return the current state and the differences. A ``ResourceError`` without an own code is a failed look."""
+    try:
+        actual = resource.look()
+        return actual, _differences(resource, actual, refresh)
+    except ResourceError as error:
+        if error.code is ProblemCode.CHANGE_FAILED:
+            error.code = ProblemCode.LOOK_FAILED
+        raise
 
 
 def _applied(declaration: Declaration) -> list[str]:

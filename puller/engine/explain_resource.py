@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from foundation.formatting import lines
 from hiera.document.layers import mergeable
 from hiera.errors import HieraError
 from hiera.tree.context import keys
@@ -25,7 +26,6 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.entries import FOR
 from puller.manifest.recording import Recorder, Uses
 from puller.reporting.report import Event, State
-from puller.values.difference import lines
 from puller.values.refresh import Refresh, subscriber_of
 
 

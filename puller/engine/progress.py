@@ -7,12 +7,12 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from foundation.differences import changed as difference
 from foundation.problems import Problem, ProblemCode
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.ways import why_no_way
 from puller.reporting.report import Event, State
-from puller.values.difference import changed as difference
 from puller.values.refresh import Refresh, reload_of
 
 
@@ -111,26 +111,25 @@ class Progress:
 
     def sum_up_children(self, children: Sequence[int], event: Event) -> None:
         """Make the event of a child manifest what those of its resources come to."""
-        events = [found for index in children if (found := self.events[index]) is not None]
-        for found in events:
-            event.children[found.state] = event.children.get(found.state, 0) + 1
+        events = [child for index in children if (child := self.events[index]) is not None]
+        for child in events:
+            event.children[child.state] = event.children.get(child.state, 0) + 1
+        changed = sum(child.changed for child in events)
+        expected = event.children.get(State.WOULD_CHANGE, 0)
+        if changed or expected:
+            event.differences = [difference("resources", "", f"{changed or expected} of {len(events)}")]
         failed = event.children.get(State.FAILED, 0)
-        unmet = sum(bool(found.unmet_requirements) or not found.reached for found in events)
+        unmet = sum(bool(child.unmet_requirements) or not child.reached for child in events)
         if failed or unmet:
             and_skipped = f", and {unmet} that were not reached" if unmet else ""
             event.state = State.FAILED
             message = f"child manifest had {failed} failed resources{and_skipped}"
-            event.problems = [Problem(code=ProblemCode.CHANGE_FAILED, message=message)]
-            return
-        changed = sum(found.changed for found in events)
-        expected = event.children.get(State.WOULD_CHANGE, 0)
-        if changed:
+            event.problems = [Problem(code=ProblemCode.CHILDREN_FAILED, message=message)]
+        elif changed:
             event.state = State.CHANGED
-            event.differences = [difference("resources", "", f"{changed} of {len(events)}")]
         elif expected:
             event.state = State.WOULD_CHANGE
             event.noop_message = f"Would have changed {expected} of {len(events)} resources"
-            event.differences = [difference("resources", "", f"{expected} of {len(events)}")]
 
     # What noop cannot predict
 

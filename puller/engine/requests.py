@@ -3,8 +3,11 @@
 Protocols, keys and messages are those of ``docs/shell.md``, so that its clients work unchanged.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from foundation.formatting import json_values, plain
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.engine.ensure import Wanted
@@ -12,7 +15,6 @@ from puller.errors import UsageError
 from puller.manifest.entries import read_entries
 from puller.manifest.problems import UnplacedProblems
 from puller.reporting.report import Event, Health, State
-from puller.values.difference import json_values
 
 REQUEST = "io.choria.ccm.v1.resource.ensure.request"
 RESPONSE = "io.choria.ccm.v1.resource.ensure.response"
@@ -27,7 +29,7 @@ def parse_request(text: bytes) -> Wanted:
     try:
         request = yaml_text.load(text, "request")
     except HieraError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(problems=error.problems) from error
     if not isinstance(request, dict):
         raise UsageError("request: is not a mapping with protocol, type and properties")
     if request.get("protocol") != REQUEST:
@@ -40,11 +42,12 @@ def parse_request(text: bytes) -> Wanted:
     return _only_resource(str(request["type"]), request["properties"])
 
 
-def response(event: Event | None, error: str) -> dict[str, Any]:
-    """The answer; ``error`` is why there is no event, or what the resource failed with."""
+def response(event: Event | None, problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return the answer. ``problems`` are those of the request, or the failure of the resource."""
     answer: dict[str, Any] = {"protocol": RESPONSE}
-    if error:
-        answer["error"] = error
+    if problems:
+        answer["error"] = ", ".join(map(str, problems))
+        answer["problems"] = [plain(problem) for problem in problems]
     if event is not None:
         answer["state"] = _state(event)
     return answer
@@ -90,6 +93,7 @@ def _state(event: Event) -> dict[str, Any]:
         "differences": json_values(event.differences),
         "diff": event.diff,
         "errors": event.errors,
+        "problems": [plain(problem) for problem in event.problems],
         "unmet_requirements": event.unmet_requirements,
     }
     flags = {

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from bundles.filesystem.atomic import write_file
+from foundation.problems import ProblemCode
 from puller.errors import UsageError, file_problem
 from puller.reporting.report import Event
 from puller.state.stored_json import decode
@@ -76,7 +77,9 @@ class Session:
                 f"{directory}: there is no session here; make one with: puller session new"
             ) from None
         except OSError as error:
-            raise UsageError(file_problem(error, "cannot be read", where=directory)) from error
+            raise UsageError(
+                file_problem(error, "cannot be read", where=directory), code=ProblemCode.UNREADABLE_SOURCE
+            ) from error
         except msgspec.DecodeError as error:
             raise UsageError(f"{directory / _MARK}: is not a session ({error})") from error
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference
 from puller.engine.parts import Parts, is_managed
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress, homes
@@ -24,7 +25,6 @@ from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.ways import has_conditions
 from puller.resources.base import Context, Resource
-from puller.values.difference import Difference
 
 Member = tuple[int, Resource[Any, Any], Any]
 """A resource of a transaction: its index, and what was seen when it was looked at."""

@@ -60,5 +60,7 @@ def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
         for pair in options["fact_pairs"]:
             facts = merged(facts, documents.assignment(pair, "--fact"))
     except (FactError, OSError) as error:
-        raise UsageError(str(error)) from error
+        from foundation.problems import problems_of  # most runs have no error
+
+        raise UsageError(problems=problems_of(error)) from error
     return facts

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from foundation.differences import Difference
 from foundation.problems import Problem
-from puller.values.difference import Difference
 
 
 @dataclass(frozen=True, slots=True)

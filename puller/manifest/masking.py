@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference
 from foundation.formatting import prefixed
 from foundation.masking import mask_urls
 from foundation.problems import Problem
@@ -23,7 +24,6 @@ from hiera.values.secrets import MASK, Secret, has_secret
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration
 from puller.reporting.report import Event, HealthResult
-from puller.values.difference import Difference
 
 SHORTEST = 4
 """Characters; what is shorter stands in too many words that say nothing of it."""

@@ -10,10 +10,10 @@ WARN and above is what somebody should look at; what a run is there for, such as
 import sys
 from typing import TextIO, Unpack
 
+from foundation.formatting import ARROW, journal, people
 from puller.reporting.fields import Fields, MessageId
 from puller.reporting.report import Event, State
 from puller.reporting.sinks import JOURNAL, Level, find_sink
-from puller.values.difference import ARROW, journal, people
 from puller.values.visible import visible
 
 _LEVEL_OF = {
@@ -132,7 +132,7 @@ def sentence(event: Event, *, arrow: str = "") -> str:
     if event.noop_message:
         parts.append(f'noop="{event.noop_message}"')
     if event.differences and event.state is not State.STABLE:
-        is_predicted = event.state is State.WOULD_CHANGE
+        is_predicted = event.is_planned or event.state is State.WOULD_CHANGE
         parts.append(f'differences="{people(event.differences, is_predicted=is_predicted, arrow=arrow)}"')
     if event.notes:
         parts.append(f'notes="{"; ".join(event.notes)}"')

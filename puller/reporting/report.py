@@ -9,9 +9,9 @@ from enum import StrEnum
 
 import msgspec
 
+from foundation.differences import Difference
 from foundation.problems import Problem
 from puller.exit_status import ExitStatus
-from puller.values.difference import Difference
 
 
 class State(StrEnum):
@@ -119,6 +119,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The reasons for a failure."""
     differences: list[Difference] = []
     """The same for a dry run and for the real run."""
+    is_planned: bool = False
+    """The change failed or was refused, so the differences are those that were planned."""
     notes: list[str] = []
     """Sentences about what is no failure and should be known."""
     children: dict[str, int] = {}

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from foundation.differences import Difference
+from foundation.formatting import people
 from puller.reporting.forgetting import kept_in
 from puller.reporting.history import load_report
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.sent_report import RestlessResource
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
-from puller.values.difference import Difference, people
 
 RUNS, MANY, FEW = 5, 3, 2
 """How many runs count; in how many it must change to be restless, and to stay so."""

@@ -66,7 +66,7 @@ class RunProblems(msgspec.Struct):
     def warn(self, warning: str | Problem) -> None:
         """Log and keep a warning, which does not change the exit status."""
         if isinstance(warning, str):
-            warning = Problem(code=ProblemCode.HOST_WARNING, message=warning)
+            warning = Problem(code=ProblemCode.RUN_WARNING, message=warning)
         self.log.warn(str(warning))
         self.problems.append(warning)
 

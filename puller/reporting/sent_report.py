@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference
 from puller.reporting.report import Report
-from puller.values.difference import Difference
 from puller.values.exports import Value
 
 

@@ -8,8 +8,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from foundation.differences import Difference
 from puller.resources.base import Properties, PropertyError, Resource
-from puller.values.difference import Difference
 
 
 class ApplyProperties(Properties, frozen=True):

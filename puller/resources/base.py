@@ -7,7 +7,7 @@ The engine drives all types through one flow (``puller.engine.engine``)::
         resource.change(differences)
         remaining = resource.differences(resource.look())   # anything left is a failure
 
-* A difference is a value (``puller.values.difference``). The dry run, the log, the report and the failure show the same
+* A difference is a value (``foundation.differences``). The dry run, the log, the report and the failure show the same
   values.
 * Looking never changes anything. *Could not look* raises; it is never *is not there*.
 * A type knows nothing of ordering, requirements or reports; the engine knows nothing of files or commands.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, 
 
 import msgspec
 
+from foundation.differences import Difference
 from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
 from hiera.expressions.expressions import Scope
@@ -28,7 +29,6 @@ from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
 from puller.resources.spellings import Spellings
 from puller.system.protocol import System
-from puller.values.difference import Difference
 from puller.values.reference import Reference
 from puller.values.removed import Removed
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Action, Difference, acting
+from foundation.problems import ProblemCode
 from hiera.values.secrets import MASK, Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
@@ -23,7 +25,6 @@ from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID
 from puller.system.shell_words import split_words
-from puller.values.difference import Action, Difference, acting
 from puller.values.duration import Duration
 from puller.values.reference import Reference
 
@@ -251,9 +252,10 @@ class Exec(Resource[ExecProperties, ExecState]):
         """Refuse a success that the next run would not believe in either."""
         properties = self.properties
         if properties.creates is not None and not self._is_created():
-            raise ResourceError(f"ran, but `creates` {properties.creates} is still not there")
+            what = f"ran, but `creates` {properties.creates} is still missing"
+            raise ResourceError(what, code=ProblemCode.STILL_DIFFERS)
         if properties.unless is not None and not self._succeeds("unless", properties.unless):
-            raise ResourceError("ran, but `unless` still fails")
+            raise ResourceError("ran, but `unless` still fails", code=ProblemCode.STILL_DIFFERS)
         if properties.creates is None and properties.unless is None and properties.onlyif is not None:
             with contextlib.suppress(ResourceError):  # it has no answer, and no failure depends on it
                 if self._succeeds("onlyif", properties.onlyif):
@@ -282,7 +284,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         try:
             found = Identity.find(os.geteuid() if user is None else user, group)
         except ResourceError as error:
-            raise _NobodyError(str(error)) from error
+            raise _NobodyError(problems=error.problems) from error
         self._require_staying(found)
         if os.geteuid() == 0:
             return found

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, presence
 from puller.resources.base import Properties, Resource
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.receipts import Receipt, Receipts, own_file
 from puller.resources.tree_paths import printable
-from puller.values.difference import ABSENT, Difference, presence
 
 
 class LeftState(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context, Part
 from puller.resources.claims import Claim, Use
@@ -76,7 +77,7 @@ class OwnedPaths(msgspec.Struct, frozen=True):
     def refuse_around(self, root: str) -> None:
         """Raise ``ResourceError`` if the directory itself is a part of a leftover that contains work."""
         if self.around:
-            raise ResourceError(f"{root} is not purged: {self.around}")
+            raise ResourceError(f"{root} is not purged: {self.around}", code=ProblemCode.CHANGE_REFUSED)
 
 
 def owned_below(root: str, context: Context, reference: str, *, spares_work: bool = True) -> OwnedPaths:
@@ -132,13 +133,17 @@ def refuse_owned_below(path: str, context: Context, reference: str, verb: str) -
     """Raise ``ResourceError`` if another resource owns something below a directory that is to be ``verb``."""
     owned = owned_below(path, context, reference)
     for place, reason in owned.with_work.items():
-        raise ResourceError(f"{path} cannot be {verb}: {path}/{printable(place)} {reason}")
+        raise ResourceError(
+            f"{path} cannot be {verb}: {path}/{printable(place)} {reason}", code=ProblemCode.CHANGE_REFUSED
+        )
     for place in sorted(owned.places | owned.filled):
         owners = owned.owners.get(place, ())
         is_to_go = any(owner.claim.use is Use.ABSENT for owner in owners)
         if not is_to_go and context.system.exists(f"{path}/{place}"):
             name = next((owner.reference for owner in owners), "another resource")
-            raise ResourceError(f"{path} cannot be {verb}: {name} keeps {path}/{place}")
+            raise ResourceError(
+                f"{path} cannot be {verb}: {name} keeps {path}/{place}", code=ProblemCode.CHANGE_REFUSED
+            )
 
 
 class _OwnedPath(NamedTuple):

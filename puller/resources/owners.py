@@ -5,10 +5,11 @@ import os
 import pwd
 import stat
 
+from foundation.differences import Difference, changed
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.system.protocol import UNKNOWN_ID, Attributes
-from puller.values.difference import Difference, changed
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
@@ -91,7 +92,8 @@ def require_trusted_source(path: str) -> None:
 
     if reason := judge(path).reason:
         raise ResourceError(
-            f"source {path} of a set-id file is not trusted: {reason}; put the file into the bundle"
+            f"source {path} of a set-id file is not trusted: {reason}; put the file into the bundle",
+            code=ProblemCode.UNTRUSTED_PATH,
         )
 
 
@@ -135,4 +137,4 @@ def _other_id(kind: str, name: str | int | None, context: Context) -> int:
     if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):
         return UNKNOWN_ID
     who = "user" if kind == "owner" else "group"
-    raise ResourceError(f"{kind} is {name!r}, and there is no such {who}")
+    raise ResourceError(f"{kind} is {name!r}, and there is no such {who}", code=ProblemCode.MISSING_ACCOUNT)

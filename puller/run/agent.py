@@ -107,7 +107,9 @@ class Agent(msgspec.Struct, frozen=True):
         with self._exclusively(), self._place_for_downloads() as downloads, self._cached_templates():
             with self._reported():
                 if self.fell_back:
-                    fallback = Problem(code=ProblemCode.CHANGE_FAILED, message=f"the agent: {self.fell_back}")
+                    fallback = Problem(
+                        code=ProblemCode.AGENT_FALLBACK, message=f"the agent: {self.fell_back}"
+                    )
                     self.problems.error(fallback, ExitStatus.FELL_BACK)
                 # 2. Operator
                 noop, warn = self.settings.noop, self.problems.warn

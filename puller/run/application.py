@@ -15,6 +15,7 @@ import msgspec
 from bundles.errors import BundleError, StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from foundation.problems import Problem, ProblemCode
 from puller.engine.engine import Settings
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
@@ -103,7 +104,8 @@ class Application(msgspec.Struct, frozen=True):
         report.version, report.sha256, report.outcome = bundle.version, bundle.sha256, "applied"
         if events and not any(event.reached for event in events):
             report.outcome = f"not applied: {events[0].skip_reason}"
-            self.means.problems.warn(f"{bundle.name}: {report.outcome}")
+            code = ProblemCode.STOPPED if self.means.stops.reason else ProblemCode.RUN_WARNING
+            self.means.problems.warn(Problem(code=code, message=f"{bundle.name}: {report.outcome}"))
         report.events = _with_earlier(events, before)
         report.summary = Summary.of(report.events, sum(event.duration for event in events))
         self.means.problems.log.notice(

@@ -193,7 +193,7 @@ class Enforcement(msgspec.Struct):
         status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
         self.report.outcome = "nothing to enforce"
         message = f"{self.report.name}: there is no usable bundle on this host"
-        self.means.problems.error(Problem(code=ProblemCode.UNREADABLE_SOURCE, message=message), status)
+        self.means.problems.error(Problem(code=ProblemCode.NOTHING_TO_ENFORCE, message=message), status)
 
     def begin(
         self,

@@ -60,11 +60,15 @@ def roll_back(
     # 1. From what to what
     current = store.current(name)
     if current is None:
-        raise UsageError(f"{name}: nothing is enforced on this host, so there is nothing to roll back from")
+        raise UsageError(
+            f"{name}: nothing is enforced on this host, so there is nothing to roll back from",
+            code=ProblemCode.NOTHING_TO_ENFORCE,
+        )
     target = find_rollback_target(store, quarantine, name, except_for=current.sha256)
     if target is None:
         raise UsageError(
-            f"{name} {current.version}: there is nothing to roll back to: {_why(store, quarantine, name)}"
+            f"{name} {current.version}: there is nothing to roll back to: {_why(store, quarantine, name)}",
+            code=ProblemCode.ROLLBACK_FAILS,
         )
     # 2. Quarantine
     quarantine.add(name, current.version, current.sha256, why)
@@ -105,8 +109,8 @@ class Rollback(msgspec.Struct, frozen=True):
         """Give up a bundle that was applied; gives the one to roll back to, or ``None``: then it stays."""
         back = self.target(except_for=bundle.sha256)
         if back is None:
-            what = "there is no other bundle on this host to roll back to"
-            self.means.problems.warn(f"{bundle}: {failure}; {what}")
+            what = f"{bundle}: {failure}; there is no other bundle on this host to roll back to"
+            self.means.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=what))
             return None
         self.give_up(bundle, failure, msgspec.structs.replace(self.report))
         return back
@@ -117,9 +121,9 @@ class Rollback(msgspec.Struct, frozen=True):
         self.report.given_up = given_up
         self.report.held = f"{bundle} is in quarantine: {reason}"
         self.report.held_because = HeldBecause.QUARANTINE
-        self._error(
-            f"{bundle.version} is given up: {reason}", ExitStatus.HEALTH_FAILED, MessageId.BUNDLE_GIVEN_UP
-        )
+        what = f"{bundle.version} is given up: {reason}"
+        kind = MessageId.BUNDLE_GIVEN_UP
+        self._error(what, ExitStatus.HEALTH_FAILED, kind, code=ProblemCode.ROLLED_BACK)
         failed = told_failures(given_up.events)
         with self.means.problems.remembering():
             self.means.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason, failed)
@@ -139,9 +143,16 @@ class Rollback(msgspec.Struct, frozen=True):
         """Say that the bundle to roll back to cannot be enforced."""
         self._error(f"cannot roll back to {back.version}: {why}", ExitStatus.HEALTH_FAILED_TWICE)
 
-    def _error(self, sentence: str, status: ExitStatus, kind: MessageId = MessageId.PROBLEM) -> None:
+    def _error(
+        self,
+        sentence: str,
+        status: ExitStatus,
+        kind: MessageId = MessageId.PROBLEM,
+        *,
+        code: ProblemCode = ProblemCode.ROLLBACK_FAILS,
+    ) -> None:
         name = self.report.name
-        problem = Problem(code=ProblemCode.CHANGE_FAILED, message=f"{name}: {sentence}")
+        problem = Problem(code=code, message=f"{name}: {sentence}")
         self.means.problems.error(problem, status, kind=kind, bundle=name)
 
 

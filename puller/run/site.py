@@ -83,7 +83,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
             client.discard_left(directories.downloads)
             return cls(client, indexes)
         except SettingsError as error:
-            raise ConfigurationError(str(error)) from error
+            raise ConfigurationError(problems=error.problems) from error
 
     @property
     def notes(self) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 
 # Blanks, tabs, line ends and backslashes are octal there, so that each line splits at blanks.
@@ -18,9 +19,13 @@ def refuse_mounted(path: str, what: str) -> None:
     here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     for point in mount_points():
         if point == here:
-            raise ResourceError(f"{path} is a mount point, which cannot be {what}")
+            raise ResourceError(
+                f"{path} is a mount point, which cannot be {what}", code=ProblemCode.CHANGE_REFUSED
+            )
         if point.startswith(f"{here}/"):
-            raise ResourceError(f"{path} cannot be {what}: {point} is mounted below it")
+            raise ResourceError(
+                f"{path} cannot be {what}: {point} is mounted below it", code=ProblemCode.CHANGE_REFUSED
+            )
 
 
 def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collection[str]) -> None:
@@ -35,9 +40,14 @@ def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collecti
         inside = point.removeprefix(above)
         if inside in replaced or inside in removed:
             what = "replaced" if inside in replaced else "removed"
-            raise ResourceError(f"{point} is a mount point, which cannot be {what}")
+            raise ResourceError(
+                f"{point} is a mount point, which cannot be {what}", code=ProblemCode.CHANGE_REFUSED
+            )
         if below := next((path for path in removed if path.startswith(f"{inside}/")), None):
-            raise ResourceError(f"{above}{below} is below the mount point {point}, so it is not removed")
+            raise ResourceError(
+                f"{above}{below} is below the mount point {point}, so it is not removed",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
 
 
 def mount_points() -> list[str]:

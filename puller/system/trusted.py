@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bundles.filesystem.safe_paths import Walk
+from foundation.problems import ProblemCode
 from puller.errors import ConfigurationError
 
 if TYPE_CHECKING:  # most paths are judged for root and the running user alone
@@ -83,7 +84,7 @@ def trusted(path: Path) -> Path:
         return path
     judged = judge(os.fspath(path))
     if judged.reason:
-        raise ConfigurationError(f"{path}: is not read: {judged.reason}")
+        raise ConfigurationError(f"{path}: is not read: {judged.reason}", code=ProblemCode.UNTRUSTED_PATH)
     return Path(judged.path)
 
 
@@ -105,7 +106,7 @@ def require_trusted_directory(path: Path) -> None:
     if existing != path and judged.found.st_mode & stat.S_ISVTX:
         reason = _distrust_of_owner(judged.path, judged.found)  # such as /tmp, in which nobody can replace it
     if reason:
-        raise ConfigurationError(f"{path}: is not used: {reason}")
+        raise ConfigurationError(f"{path}: is not used: {reason}", code=ProblemCode.UNTRUSTED_PATH)
 
 
 def find_trusted(path: str) -> Path:

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference, DifferenceKind
 from puller.delivery.document import pack
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
 from puller.reporting.retention import identity
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
-from puller.values.difference import Difference, DifferenceKind
 from tests.puller.problems import failure
 
 SYSTEMS = (("Debian", "Debian", "12"), ("Debian", "Debian", "13"), ("RedHat", "Rocky", "9"))

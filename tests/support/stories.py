@@ -237,6 +237,10 @@ class Host:
             assert re.search(message, text), f"{message!r} is not in:\n{text}"
         assert last["exit_status"] == outcome.status == self.report()["exit_status"]
 
+    def problem_codes(self) -> set[str]:
+        """Return the codes of the problems of the last run."""
+        return {problem["code"] for problem in self.report()["problems"]}
+
     def _short(self, name: str) -> str:
         return os.path.relpath(name, self.machine) if name.startswith("/") else name
 

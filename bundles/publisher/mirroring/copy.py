@@ -37,6 +37,7 @@ from bundles.publisher.push.directory import Directory
 from bundles.publisher.push.editions import Edition
 from bundles.publisher.push.plan import plan
 from bundles.transport.mirror import Mirror
+from foundation.problems import ProblemCode
 
 _MARKS_OF_A_SITE = ("site.yaml", "keys")
 
@@ -226,10 +227,14 @@ class _Run:
     def _check_selection(self, indexes: list[Index]) -> None:
         """A name that was spelled wrong would otherwise be a copy without it, and all well."""
         for bundle in set(self._selection.bundles) - {index.bundle for index in indexes}:
-            raise SettingsError(str(self._mirror), f"publishes no bundle {bundle!r}")
+            raise SettingsError(
+                str(self._mirror), f"publishes no bundle {bundle!r}", code=ProblemCode.NOT_PUBLISHED
+            )
         for channel in set(self._selection.channels) - {name for index in indexes for name in index.channels}:
             raise SettingsError(
-                str(self._mirror), f"has no channel {channel!r} of the bundles that are copied"
+                str(self._mirror),
+                f"has no channel {channel!r} of the bundles that are copied",
+                code=ProblemCode.NOT_PUBLISHED,
             )
 
     def _artifacts(self, index: Index) -> Iterator[Artifact]:

@@ -25,6 +25,7 @@ from bundles.errors import SettingsError, StoreError
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.filesystem.output import open_output_directory
 from bundles.filesystem.safe_paths import REAL_DIRECTORY, others_can_exchange, writers
+from foundation.problems import ProblemCode
 
 _FORMAT = 1
 _LARGEST = 256 * 1024 * 1024
@@ -93,7 +94,9 @@ class State:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreError(str(named.parent), "is being copied to by another process") from None
+                raise StoreError(
+                    str(named.parent), "is being copied to by another process", code=ProblemCode.ANOTHER_RUN
+                ) from None
             yield
 
     def anchor(self, given: Anchor | None) -> Anchor:

@@ -13,6 +13,7 @@ import re
 from bundles.errors import PublishError
 from bundles.publisher.push.destination import Destination
 from foundation.masking import mask_location
+from foundation.problems import ProblemCode
 
 _SSH = re.compile(r"(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*)):(?P<path>/.*)")
 _SSH_URL = re.compile(
@@ -23,7 +24,11 @@ _SSH_URL = re.compile(
 def open_destination(location: str) -> Destination:
     """The destination that a location means; connects to nothing yet. Raises `PublishError`."""
     if any(not character.isprintable() for character in location):
-        raise PublishError(mask_location(ascii(location)), "is no destination: it has control characters")
+        raise PublishError(
+            mask_location(ascii(location)),
+            "is no destination: it has control characters",
+            code=ProblemCode.INVALID_COMMAND,
+        )
     if location.startswith("s3://"):
         from bundles.publisher.push.s3 import ObjectStore
 
@@ -35,7 +40,7 @@ def open_destination(location: str) -> Destination:
     if "://" in location and not location.startswith("ssh://"):
         scheme = location.partition("://")[0]
         what = "is no kind of destination, wanted a directory, ssh://, https:// or s3://"
-        raise PublishError(f"{scheme}://", what)
+        raise PublishError(f"{scheme}://", what, code=ProblemCode.INVALID_COMMAND)
     if found := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
         from bundles.publisher.push.ssh import Remote
 

@@ -24,6 +24,7 @@ from bundles.publisher.push.editions import Edition
 from bundles.publisher.push.plan import Plan, plan
 from bundles.publisher.push.record import Record, RecordFile
 from bundles.publisher.site import Site, explained
+from foundation.problems import ProblemCode
 
 _FIRST_ROOT = "metadata/1.root.json"
 _NOT_THERE = -1
@@ -246,7 +247,11 @@ class Push:
 
     def _verify_unchanged(self, before: bytes | None) -> None:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != before:
-            raise PublishError(str(self._destination), "was pushed to by somebody else meanwhile; push again")
+            raise PublishError(
+                str(self._destination),
+                "was pushed to by somebody else meanwhile; push again",
+                code=ProblemCode.CHANGED_MEANWHILE,
+            )
 
     def _verify_pushed(self, timestamp: bytes) -> None:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != timestamp:

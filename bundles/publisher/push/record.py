@@ -24,6 +24,7 @@ import msgspec
 from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.publisher.site import explained
+from foundation.problems import ProblemCode
 
 _DIRECTORY = "pushes"
 _FORMAT = 1
@@ -67,7 +68,9 @@ class RecordFile:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PublishError(self._destination, "is being pushed to by another process") from None
+            raise PublishError(
+                self._destination, "is being pushed to by another process", code=ProblemCode.ANOTHER_RUN
+            ) from None
         else:
             yield
         finally:
@@ -80,7 +83,9 @@ class RecordFile:
         except (FileNotFoundError, ValueError):
             return Record(destination=self._destination)
         except OSError as error:
-            raise PublishError(str(self.path), error.strerror or str(error)) from error
+            raise PublishError(
+                str(self.path), error.strerror or str(error), code=ProblemCode.SYSTEM_ERROR
+            ) from error
         return record if record.format == _FORMAT else Record(destination=self._destination)
 
     def store(self, record: Record) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from bundles.errors import PublishError
 from bundles.publisher.push.contents import TIMESTAMP, Source, kind_of_file
 from bundles.publisher.push.destination import PassingError, Sending, retried
+from foundation.problems import ProblemCode
 
 _CONNECTIONS: Final = 8
 _AT_ONCE: Final = 1000
@@ -41,15 +42,15 @@ class ObjectStore:
         try:
             parts = urlsplit(location)
         except ValueError:
-            raise PublishError("s3://", what) from None
+            raise PublishError("s3://", what, code=ProblemCode.INVALID_COMMAND) from None
         if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-            raise PublishError("s3://", what)
+            raise PublishError("s3://", what, code=ProblemCode.INVALID_COMMAND)
         try:
             import boto3
             from botocore.config import Config
         except ImportError:
             what = "needs boto3, which is not installed here: install puller with the extra s3"
-            raise PublishError(location, what) from None
+            raise PublishError(location, what, code=ProblemCode.MISSING_DEPENDENCY) from None
         config = Config(
             retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=_CONNECTIONS + 2
         )
@@ -93,7 +94,9 @@ class ObjectStore:
                 )
             if failed := answer.get("Errors"):
                 raise PublishError(
-                    f"{self}/{failed[0].get('Key', '')}", f"cannot be removed: {failed[0].get('Code')}"
+                    f"{self}/{failed[0].get('Key', '')}",
+                    f"cannot be removed: {failed[0].get('Code')}",
+                    code=ProblemCode.NETWORK_FAILURE,
                 )
 
     def close(self) -> None:
@@ -168,13 +171,21 @@ class _Explained:
         if isinstance(error, HTTPClientError):
             raise PassingError(self._where, " ".join(str(error).split())) from None
         if isinstance(error, BotoCoreError | Boto3Error):
-            raise PublishError(self._where, " ".join(str(error).split())) from None
+            raise PublishError(
+                self._where, " ".join(str(error).split()), code=ProblemCode.NETWORK_FAILURE
+            ) from None
         if isinstance(error, OSError):
-            raise PublishError(str(error.filename or self._where), error.strerror or str(error)) from None
+            raise PublishError(
+                str(error.filename or self._where),
+                error.strerror or str(error),
+                code=ProblemCode.NETWORK_FAILURE,
+            ) from None
         if isinstance(error, Exception) and not isinstance(error, PublishError):
             # An endpoint that is none, or answers that are not those of a store: boto3 has no class for these.
             what = f"boto3 cannot make sense of the endpoint or its answer ({type(error).__name__}): {error}"
-            raise PublishError(self._where, " ".join(what.split())) from None
+            raise PublishError(
+                self._where, " ".join(what.split()), code=ProblemCode.NETWORK_FAILURE
+            ) from None
 
 
 def _hint(code: str) -> str:

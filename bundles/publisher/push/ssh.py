@@ -22,6 +22,7 @@ from typing import IO, Final
 from bundles.errors import PublishError
 from bundles.publisher.push.contents import Source, kind_of_file
 from bundles.publisher.push.destination import PassingError, Sending, retried
+from foundation.problems import ProblemCode
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _MOST_FILES: Final = 5000
@@ -151,7 +152,9 @@ class Remote:
         try:
             process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         except FileNotFoundError:
-            raise PublishError(str(self), "ssh is not installed here") from None
+            raise PublishError(
+                str(self), "ssh is not installed here", code=ProblemCode.MISSING_DEPENDENCY
+            ) from None
         with process:
             done = _ended(process, data, waiting)
         if done.returncode == _NOT_FOUND and script is _READ:

@@ -27,6 +27,7 @@ from bundles.publisher.site import explained
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings
 from bundles.transport.web_failures import explain
+from foundation.problems import ProblemCode
 
 _T = TypeVar("_T")
 _CONNECTIONS: Final = 8
@@ -45,7 +46,7 @@ class WebDav:
         try:
             self._location = Location.parse(location)
         except SettingsError as error:
-            raise PublishError(error.where, error.what) from None
+            raise PublishError(error.where, error.what, code=ProblemCode.INVALID_COMMAND) from None
         self._own = threading.local()
         self._sessions: list[requests.Session] = []
 

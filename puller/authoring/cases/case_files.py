@@ -96,9 +96,13 @@ def find_cases(directory: Path, shown: str) -> list[CaseFile]:
     files = sorted(path for path in paths if path.suffix.lower() in _YAML and not path.is_dir())
     for path in files:
         if path.suffix != ".yaml":
-            raise ConfigurationError(f"{path}: is no case, wanted the ending .yaml")
+            raise ConfigurationError(
+                f"{path}: is no case, wanted the ending .yaml", code=ProblemCode.UNREADABLE_SOURCE
+            )
         if not path.is_file():
-            raise ConfigurationError(f"{path}: is no case, wanted a regular file")
+            raise ConfigurationError(
+                f"{path}: is no case, wanted a regular file", code=ProblemCode.UNREADABLE_SOURCE
+            )
     return [_case_file(path, tests, Path(shown, TESTS)) for path in files]
 
 

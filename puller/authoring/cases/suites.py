@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from bundles.filesystem.output import write_output
+from foundation.problems import ProblemCode
 from puller.authoring.cases.case_files import TESTS, CaseFile, find_cases
 from puller.authoring.cases.results import Result
 from puller.authoring.cases.running import BundleWithCases, Settings, run_case
@@ -46,7 +47,9 @@ def suite_of(bundle: BundleWithCases, only: Sequence[str] = ()) -> Suite:
     try:
         found = find_cases(bundle.directory, bundle.shown)
     except OSError as error:
-        raise ConfigurationError(file_problem(error, "cannot be read")) from error
+        raise ConfigurationError(
+            file_problem(error, "cannot be read"), code=ProblemCode.UNREADABLE_SOURCE
+        ) from error
     chosen = [file for file in found if not only or any(fnmatchcase(file.name, pattern) for pattern in only)]
     return Suite(bundle, chosen, [file.name for file in found])
 
@@ -161,4 +164,6 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigurationError(file_problem(error, "cannot be written")) from error
+        raise ConfigurationError(
+            file_problem(error, "cannot be written"), code=ProblemCode.UNWRITABLE_OUTPUT
+        ) from error

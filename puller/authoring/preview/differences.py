@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference, added, changed, presence, removed, secret
 from foundation.formatting import text_of_all
 from foundation.problems import Problem
 from hiera.values.secrets import MASK
@@ -20,7 +21,6 @@ from puller.authoring.preview.refreshes import Refreshed, refreshed, skipped
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.manifest.declaration import HIDDEN
 from puller.resources.diff import unified
-from puller.values.difference import Difference, added, changed, presence, removed, secret
 from puller.values.removed import ABSENT
 
 THE_BUNDLE = "the bundle"

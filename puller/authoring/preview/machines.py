@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import UsageError, reason
 from puller.facts import documents
 from puller.facts.errors import FactError
@@ -73,16 +74,21 @@ def _files_in(directory: Path) -> Sequence[Path]:
     try:
         found = sorted(path for path in directory.iterdir() if path.suffix.lower() in _ENDINGS)
     except OSError as error:
-        raise UsageError(f"{directory}: cannot be read: {reason(error)}") from error
+        raise UsageError(
+            f"{directory}: cannot be read: {reason(error)}", code=ProblemCode.UNREADABLE_SOURCE
+        ) from error
     if not found:
-        raise UsageError(f"{directory}: holds no facts, wanted files such as web01.json or web01.yaml")
+        raise UsageError(
+            f"{directory}: holds no facts, wanted files such as web01.json or web01.yaml",
+            code=ProblemCode.UNREADABLE_SOURCE,
+        )
     return found
 
 
 def _machines_of(path: Path) -> Iterator[Machine]:
     facts = _read(path)
     if not facts:
-        raise UsageError(f"{path}: holds no facts")
+        raise UsageError(f"{path}: holds no facts", code=ProblemCode.UNREADABLE_SOURCE)
     if _is_of_several(facts):
         if broken := next((name for name, of in facts.items() if not isinstance(of, Mapping)), None):
             raise UsageError(f"{path}: {broken}: is {facts[broken]!r}, wanted the facts of a machine")
@@ -98,9 +104,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return documents.read(str(path))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {reason(error)}") from error
+        raise UsageError(
+            f"{path}: cannot be read: {reason(error)}", code=ProblemCode.UNREADABLE_SOURCE
+        ) from error
     except FactError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(problems=error.problems) from error
 
 
 def _is_of_several(facts: Mapping[str, Any]) -> bool:

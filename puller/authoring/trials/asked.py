@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.formatting import lines
 from puller.reporting.report import Event, State
-from puller.values.difference import lines
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from foundation.problems import ProblemCode
 from puller.errors import SourceError
 
 _PLACE: Final = "/sys"
@@ -133,7 +134,10 @@ def _enter_user_namespace() -> None:
         os.close(go)
         _, status = os.waitpid(child, 0)
     if status:
-        raise SourceError("uid_map: a private root cannot be made here: the kernel refuses its accounts")
+        raise SourceError(
+            "uid_map: a private root cannot be made here: the kernel refuses its accounts",
+            code=ProblemCode.SYSTEM_ERROR,
+        )
 
 
 def _same_numbers(lines: str) -> str:
@@ -170,7 +174,9 @@ def _run(*command: str) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         said = " ".join(done.stderr.split())
-        raise SourceError(f"{' '.join(command)}: a private root cannot be made here: {said}")
+        raise SourceError(
+            f"{' '.join(command)}: a private root cannot be made here: {said}", code=ProblemCode.SYSTEM_ERROR
+        )
 
 
 def _libc_call(name: str, *arguments: int | bytes) -> None:
@@ -181,4 +187,7 @@ def _libc_call(name: str, *arguments: int | bytes) -> None:
         limit = (
             ": user.max_user_namespaces is too low" if name == "unshare" and number == errno.ENOSPC else ""
         )
-        raise SourceError(f"{name}: a private root cannot be made here: {os.strerror(number)}{limit}")
+        raise SourceError(
+            f"{name}: a private root cannot be made here: {os.strerror(number)}{limit}",
+            code=ProblemCode.SYSTEM_ERROR,
+        )

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.authoring.trials.asked import Trial, TrialOutcome
 from puller.errors import UsageError
 from puller.reporting.report import from_a_word
@@ -54,7 +55,10 @@ def verify_allowed() -> None:
     if os.geteuid() != 0:
         raise UsageError("--apply mounts a private root, which only root may do")
     if missing := [tool for tool in _TOOLS if not shutil.which(tool, path=_PATH)]:
-        raise UsageError(f"--apply needs {', '.join(missing)} (Debian: the packages util-linux and mount)")
+        raise UsageError(
+            f"--apply needs {', '.join(missing)} (Debian: the packages util-linux and mount)",
+            code=ProblemCode.MISSING_DEPENDENCY,
+        )
 
 
 def _verify_tree(tree: str) -> None:

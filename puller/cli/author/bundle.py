@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.cli.options import text_format_option
 from puller.cli.output import say, warn
 from puller.manifest.source import MANIFEST
@@ -171,14 +172,18 @@ def _write(target: Path, files: Mapping[str, bytes]) -> None:
     try:
         with open_output_directory(target, make=True) as directory:
             if os.listdir(directory):
-                raise PublishError(str(target), "exists already and is not empty")
+                raise PublishError(
+                    str(target), "exists already and is not empty", code=ProblemCode.UNWRITABLE_OUTPUT
+                )
         tree = OutputTree(target)
         schema = json.dumps(manifest_schema(), ensure_ascii=False).encode()
         for name, content in {**files, SCHEMA_FILE: schema}.items():
             tree.write(name, [content])
         tree.close()
     except OSError as error:
-        raise PublishError(str(target), f"cannot be written: {error.strerror}") from error
+        raise PublishError(
+            str(target), f"cannot be written: {error.strerror}", code=ProblemCode.UNWRITABLE_OUTPUT
+        ) from error
 
 
 def _as_json(description: "BundleDescription", archive: "Counted") -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.errors import PublishError
+from foundation.problems import ProblemCode
 
 _DEBIAN = re.compile(r"puller_([0-9.]+)(-[0-9]+\+deb([0-9]+))_([a-z0-9]+)\.deb")
 _RED_HAT = re.compile(r"puller-([0-9.]+)(-[0-9]+)\.([a-z0-9_]+)\.rpm")
@@ -80,14 +81,24 @@ class AgentPackage(msgspec.Struct, frozen=True):
             system, example = f"RedHat-{hardware}", "rocky-9"
         else:
             wanted = "puller_1.4.0-1+deb12_amd64.deb or puller-1.4.0-1.x86_64.rpm"
-            raise PublishError(str(path), f"is not named as a package of Puller is, such as {wanted}")
+            raise PublishError(
+                str(path),
+                f"is not named as a package of Puller is, such as {wanted}",
+                code=ProblemCode.UNREADABLE_SOURCE,
+            )
         try:
             with path.open("rb") as file:
                 begins = file.read(8)
         except OSError as error:
-            raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
+            raise PublishError(
+                str(path), f"cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE
+            ) from error
         if not begins.startswith(_BEGINS[path.suffix]):
-            raise PublishError(str(path), f"is no {path.suffix} package, whatever its name says")
+            raise PublishError(
+                str(path),
+                f"is no {path.suffix} package, whatever its name says",
+                code=ProblemCode.UNREADABLE_SOURCE,
+            )
         return cls(path, number, f"{number}{revision}", system, example)
 
 
@@ -114,5 +125,7 @@ def files_of(name: str, paths: Sequence[Path]) -> dict[str, bytes]:
         try:
             files[source] = one.path.read_bytes()
         except OSError as error:
-            raise PublishError(str(one.path), f"cannot be read: {error.strerror}") from error
+            raise PublishError(
+                str(one.path), f"cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE
+            ) from error
     return files

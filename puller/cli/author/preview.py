@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.cli.completing import files
 from puller.cli.options import before_option, data_options
 from puller.errors import UsageError, reason
@@ -113,7 +114,9 @@ def _write(path: Path, text: str) -> None:
     try:
         write_output(path, text.encode("utf-8", "replace"))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {reason(error)}") from error
+        raise UsageError(
+            f"{path}: cannot be written: {reason(error)}", code=ProblemCode.UNWRITABLE_OUTPUT
+        ) from error
 
 
 def _machines(facts: tuple[Path, ...], fleet: str | None, opened: contextlib.ExitStack) -> "Machines":

@@ -18,6 +18,7 @@ from bundles.errors import PublishError, SettingsError
 from bundles.format.release import Release
 from bundles.publisher.site import Site
 from foundation.masking import mask_location
+from foundation.problems import ProblemCode
 from puller.errors import UsageError
 from puller.manifest.source import MANIFEST, ManifestSource
 from puller.system import signals
@@ -55,7 +56,7 @@ class _OfDirectory:
     def archive(self, release: Release) -> tuple[Path, str]:
         artifact = self._site.record(release.bundle).find_artifact(release.version)
         if artifact is None:
-            raise PublishError(self.where, f"has never published {release}")
+            raise PublishError(self.where, f"has never published {release}", code=ProblemCode.NOT_PUBLISHED)
         return self._site.archive_file(artifact.archive), artifact.archive.sha256
 
 
@@ -97,7 +98,7 @@ def _as_usage() -> Iterator[None]:
     try:
         yield
     except SettingsError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(problems=error.problems) from error
 
 
 @contextlib.contextmanager
@@ -141,7 +142,9 @@ def find_published(site: Releases, name: str, channel: str) -> Release:
     release = site.find(name, channel)
     if release is None:
         raise PublishError(
-            site.where, f"channel {channel!r} has no bundle {name!r}; --name says another name"
+            site.where,
+            f"channel {channel!r} has no bundle {name!r}; --name says another name",
+            code=ProblemCode.NOT_PUBLISHED,
         )
     return release
 

@@ -104,7 +104,7 @@ def render_templates(
         else:
             _render_file(path, home, options, scope, output_format)
     except ResourceError as error:
-        raise SourceError(str(error)) from error
+        raise SourceError(problems=error.problems) from error
     inputs.warn()
 
 

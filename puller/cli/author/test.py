@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.cli.completing import files
 from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem
@@ -202,7 +203,9 @@ def _write(text: str, output: Path | None) -> None:
     try:
         write_output(output, text.encode("utf-8", "replace"))
     except OSError as error:
-        raise ConfigurationError(file_problem(error, "cannot be written", where=output)) from error
+        raise ConfigurationError(
+            file_problem(error, "cannot be written", where=output), code=ProblemCode.UNWRITABLE_OUTPUT
+        ) from error
 
 
 def _say_nothing(line: str) -> None:

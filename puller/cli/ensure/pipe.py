@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from foundation.problems import Problem, ProblemCode
 from puller.cli.ensure.options import ensure_options, run_one
 from puller.cli.output import show
 from puller.engine.requests import parse_request, response
@@ -14,6 +15,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.log import Log
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a request
+_STOPPED = Problem(code=ProblemCode.STOPPED, message="stopped")
 
 
 @click.group()
@@ -40,10 +42,10 @@ def pipe(as_yaml: bool, **options: Any) -> int:
         # Only the answer may be on standard output; and a diff is not for programs unless one asks for it.
         events, status = run_one(wanted, options, Log(io.StringIO()), diff=bool(options["diff"]))
         event = events[-1] if events else None
-        error = ", ".join(event.errors) if event else "stopped"
+        problems = event.problems if event else [_STOPPED]
     except UsageError as refused:
-        error = str(refused)
-    show(response(event, error), "yaml" if as_yaml else "json")
+        problems = list(refused.problems)
+    show(response(event, problems), "yaml" if as_yaml else "json")
     return status
 
 

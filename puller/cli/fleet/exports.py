@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.cli.fleet.options import (
     open_reader,
     opened_store,
@@ -203,7 +204,10 @@ def _write(file: Path, text: str, count: int, *, force: bool) -> None:
             raise FewHostsError(f"{file}: {what}; --force writes it all the same")
         write_output(file, text.encode())
     except OSError as error:
-        raise SourceError(file_problem(error, "cannot be written", where=error.filename or file)) from error
+        raise SourceError(
+            file_problem(error, "cannot be written", where=error.filename or file),
+            code=ProblemCode.UNWRITABLE_OUTPUT,
+        ) from error
     say(f"{file}: {count} hosts")
 
 

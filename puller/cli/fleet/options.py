@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.errors import UsageError
 from puller.values.duration import Duration
 
@@ -47,7 +48,9 @@ def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
         from puller.fleet.store.database import Store
     except ImportError:
         what = "the fleet's store needs SQLAlchemy, which is not installed here"
-        raise UsageError(f"{what}: install puller with the extra fleet") from None
+        raise UsageError(
+            f"{what}: install puller with the extra fleet", code=ProblemCode.MISSING_DEPENDENCY
+        ) from None
     store = Store.open(location, make=make)
     try:
         yield store

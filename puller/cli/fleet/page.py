@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.cli.fleet.options import open_reader, opened_store, silent_option, store_option
 from puller.cli.output import say
 from puller.errors import UsageError
@@ -37,7 +38,9 @@ def page(location: str, directory: Path, name: str, silent_after: str | None) ->
             import matplotlib  # noqa: F401  asked for before the pages are begun
         except ImportError:
             what = "the pages' pictures need matplotlib, which is not installed here"
-            raise UsageError(f"{what}: install puller with the extra fleet") from None
+            raise UsageError(
+                f"{what}: install puller with the extra fleet", code=ProblemCode.MISSING_DEPENDENCY
+            ) from None
         from puller.fleet.importing.importer import refused_files
         from puller.fleet.pages.pages import make_pages
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import SettingsError
+from foundation.problems import ProblemCode
 from puller.cli.output import say, warn
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def serve_reports(directory: Path, listen: str) -> None:
         with open_output_directory(directory, make=True):
             server = ReportServer(directory, address, port)
     except OSError as error:
-        raise SettingsError(str(error.filename or listen), error.strerror or str(error)) from None
+        raise SettingsError(
+            str(error.filename or listen), error.strerror or str(error), code=ProblemCode.SYSTEM_ERROR
+        ) from None
     if not ipaddress.ip_address(address).is_loopback:
         warn(f"{listen}: whoever reaches this address can write reports of any host")
     with server:

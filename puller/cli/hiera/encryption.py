@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.errors import UsageError, file_problem
 
 _PRIVATE, _PUBLIC = "private_key.pkcs7.pem", "public_key.pkcs7.pem"
@@ -36,7 +37,9 @@ def create_keys(directory: str) -> None:
     paths = [os.path.join(directory, name) for name in (_PRIVATE, _PUBLIC)]
     for path in paths:
         if os.path.lexists(path):
-            raise UsageError(f"{path}: there is a key already; it is not overwritten")
+            raise UsageError(
+                f"{path}: there is a key already; it is not overwritten", code=ProblemCode.UNWRITABLE_OUTPUT
+            )
     try:
         with open_output_directory(directory, make=True, mode=0o700):
             tree = OutputTree(directory)
@@ -45,7 +48,9 @@ def create_keys(directory: str) -> None:
             click.echo(path)
         tree.close()
     except OSError as error:
-        raise UsageError(file_problem(error, "cannot be written", where=directory)) from error
+        raise UsageError(
+            file_problem(error, "cannot be written", where=directory), code=ProblemCode.UNWRITABLE_OUTPUT
+        ) from error
 
 
 @click.command()
@@ -118,7 +123,9 @@ def _decrypted(data: bytes, private_key: str, name: str) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: is not UTF-8 text, at byte {error.start}") from None
+        raise UsageError(
+            f"{name}: is not UTF-8 text, at byte {error.start}", code=ProblemCode.INVALID_DOCUMENT
+        ) from None
     # The key is read when the first value is met: a text without any needs none.
     decryptor = Decryptor(lambda: _read(private_key))
 
@@ -138,4 +145,4 @@ def _read(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
 from puller.errors import UsageError
@@ -116,7 +117,9 @@ def _save(shown: dict[str, Any], path: str) -> None:
     try:
         write_output(path, data, mode=_PRIVATE)
     except OSError as error:
-        raise UsageError(f"--save {path}: {error.strerror or error}") from error
+        raise UsageError(
+            f"--save {path}: {error.strerror or error}", code=ProblemCode.UNWRITABLE_OUTPUT
+        ) from error
 
 
 @contextlib.contextmanager
@@ -162,7 +165,7 @@ def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[st
     with state_in_use("read"):
         current = Store(directories.bundles).current(name)
     if current is None:
-        raise SourceError(f"{name}: nothing is enforced")
+        raise SourceError(f"{name}: nothing is enforced", code=ProblemCode.NOTHING_TO_ENFORCE)
     host = facts_from(options, directories=[configuration.facts_directory], agent=own_facts(configuration))
     return need_bundle_facts(host, current.path)
 
@@ -190,7 +193,7 @@ def _steps(path: str) -> tuple[str, ...]:
     try:
         return parse_path(path)
     except ExpressionError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(problems=error.problems) from error
 
 
 def _plain_text(value: Any) -> Any:

@@ -5,6 +5,7 @@ import click
 from bundles.format.identity import parse_version
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from foundation.problems import ProblemCode
 from puller.cli.completing import bundles_of_host, versions_on_host
 from puller.cli.host.common import chosen, config_option, load_host, state_in_use
 from puller.cli.output import say, warn
@@ -65,7 +66,10 @@ def _version(bundle: str, version: str | None, enforced: Installed | None) -> st
     if version is not None:
         return parse_version(version)
     if enforced is None:
-        raise UsageError(f"{bundle}: nothing is enforced yet; name the version to pin it to")
+        raise UsageError(
+            f"{bundle}: nothing is enforced yet; name the version to pin it to",
+            code=ProblemCode.NOTHING_TO_ENFORCE,
+        )
     return enforced.version
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from bundles.filesystem.output import write_output
+from foundation.problems import ProblemCode
 from puller.cli.output import say
 from puller.errors import ConfigurationError, UsageError, file_problem
 
@@ -135,7 +136,9 @@ def _install(path: Path, text: str) -> None:
     try:
         write_output(path, text.encode(), make_directories=True)
     except OSError as error:
-        raise ConfigurationError(file_problem(error, "cannot be written", where=path)) from error
+        raise ConfigurationError(
+            file_problem(error, "cannot be written", where=path), code=ProblemCode.UNWRITABLE_OUTPUT
+        ) from error
     say(f"installed {path}")
 
 

@@ -98,7 +98,9 @@ def _document(path: Path) -> bytes:
         contents = read_limited(path, LARGEST_SITE_DATA)
         document = Document.parse(contents.decode("utf-8"), str(path))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE
+        ) from None
     except UnicodeDecodeError as error:
         raise _refused(path, f"is not UTF-8 text, at byte {error.start}") from None
     except HieraError as error:

@@ -7,6 +7,7 @@ import click
 
 from bundles.errors import KeyFileError
 from bundles.filesystem.output import write_output
+from foundation.problems import ProblemCode
 from puller.cli.options import Decorator, text_format_option, together
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.key_sources import key_maker, role_keys, signer_of
@@ -169,10 +170,16 @@ def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
     from bundles.publisher.keys import make_key, public_pem
 
     if file == _public_file(file):
-        raise KeyFileError(str(file), "is the name for the public part, wanted another such as FILE.pem")
+        raise KeyFileError(
+            str(file),
+            "is the name for the public part, wanted another such as FILE.pem",
+            code=ProblemCode.INVALID_NAME,
+        )
     for path in (file, _public_file(file)):
         if path.exists():
-            raise KeyFileError(str(path), "exists, and keys are never written over")
+            raise KeyFileError(
+                str(path), "exists, and keys are never written over", code=ProblemCode.UNWRITABLE_OUTPUT
+            )
     made = make_key(None if no_passphrase else new_passphrase(passphrase_file))
     write_output(file, made.contents or b"", mode=0o600)
     write_output(_public_file(file), public_pem(made.public))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bundles.errors import PublishError
+from foundation.problems import ProblemCode
 from puller.cli.options import Decorator, together
 from puller.cli.publisher.secrets import KEYS_VARIABLE, PIN_FILE, PIN_VARIABLE
 
@@ -96,4 +97,4 @@ def _start(text: str) -> datetime:
     try:
         return parse_moment(text)
     except ValueError as error:
-        raise PublishError("--start", str(error)) from None
+        raise PublishError("--start", str(error), code=ProblemCode.INVALID_COMMAND) from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foundation.problems import ProblemCode
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, say, show
@@ -96,7 +97,7 @@ def history(directory: Path, bundle: str, output_format: str) -> None:
 
     record = Site(directory).record(parse_name(bundle))
     if not record.history.versions:
-        raise PublishError(bundle, f"was never published in {directory}")
+        raise PublishError(bundle, f"was never published in {directory}", code=ProblemCode.NOT_PUBLISHED)
     if output_format == "json":
         show(
             {"bundle": bundle, **plain_history(record), "statements": _plain_statements(record.history)},

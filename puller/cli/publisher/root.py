@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bundles.errors import PublishError
+from foundation.problems import ProblemCode
 from puller.cli.output import say
 from puller.cli.publisher.key_sources import role_keys, signer_of
 from puller.cli.publisher.options import passphrase_option, site_directory, uri_option
@@ -189,6 +190,8 @@ def _tell_missing(proposal: "Proposal") -> None:
 def _is_agreed() -> bool:
     if not is_terminal():
         raise PublishError(
-            "puller site root sign", "there is no terminal to ask at: look at it, then use --yes"
+            "puller site root sign",
+            "there is no terminal to ask at: look at it, then use --yes",
+            code=ProblemCode.INVALID_COMMAND,
         )
     return click.confirm("Do you sign this?")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import SettingsError
+from foundation.problems import ProblemCode
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.data import data
@@ -211,7 +212,9 @@ def serve(directory: Path, address: str, port: int) -> None:
     try:
         server = open_server(made.public, address, port)
     except OSError as error:
-        raise SettingsError(f"{address}:{port}", f"cannot listen: {error.strerror}") from None
+        raise SettingsError(
+            f"{address}:{port}", f"cannot listen: {error.strerror}", code=ProblemCode.SYSTEM_ERROR
+        ) from None
     with server:
         say(f"{made.public} is at http://{address}:{server.server_port}/")
         _log_requests()

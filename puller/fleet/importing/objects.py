@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from foundation.problems import ProblemCode
 from puller.errors import SourceError, UsageError
 from puller.fleet.document import MOST_BYTES, SUFFIXES
 from puller.fleet.importing.source import Found, Gone, Refused
@@ -36,7 +37,7 @@ class ObjectSource:
             from botocore.config import Config
         except ImportError:
             what = f"{location} needs boto3, which is not installed here: install puller with the extra s3"
-            raise UsageError(what) from None
+            raise UsageError(what, code=ProblemCode.MISSING_DEPENDENCY) from None
         with _explained(location):
             client = boto3.client("s3", config=Config(retries={"mode": "standard", "max_attempts": 5}))
         return cls(parts.netloc, parts.path.strip("/"), client)
@@ -91,4 +92,6 @@ def _explained(where: str, *, may_be_gone: bool = False) -> Iterator[None]:
     except (BotoCoreError, ClientError) as error:
         if may_be_gone and isinstance(error, ClientError) and error.response["Error"]["Code"] == "NoSuchKey":
             raise Gone from None
-        raise SourceError(f"{where}: {' '.join(str(error).split())}") from error
+        raise SourceError(
+            f"{where}: {' '.join(str(error).split())}", code=ProblemCode.NETWORK_FAILURE
+        ) from error

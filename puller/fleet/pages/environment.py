@@ -10,12 +10,13 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from foundation.differences import Difference
+from foundation.formatting import ARROW, lines
 from foundation.problems import Problem, ProblemCode
 from puller.fleet.conditions import Condition
 from puller.fleet.pages import links
 from puller.fleet.pages.charts import shares_over_time
 from puller.fleet.views import Series
-from puller.values.difference import ARROW, Difference, lines
 from puller.values.visible import visible, visible_json
 
 _SHORT = 160  # characters

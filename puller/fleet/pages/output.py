@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.filesystem.output import OutputTree
+from foundation.problems import ProblemCode
 from puller.errors import SourceError, UsageError, file_problem
 
 LIST = "pages.json"
@@ -39,13 +40,17 @@ class Output:
         except FileNotFoundError:
             if self._directory.exists() and any(self._directory.iterdir()):
                 what = "is not empty, and no directory of pages"
-                raise UsageError(f"{self._directory}: {what}: name a new or an empty one") from None
+                raise UsageError(
+                    f"{self._directory}: {what}: name a new or an empty one",
+                    code=ProblemCode.UNWRITABLE_OUTPUT,
+                ) from None
             return {}
         except OSError as error:
             raise SourceError(file_problem(error, "cannot be read")) from error
         except (msgspec.DecodeError, ValueError) as error:
             raise SourceError(
-                f"{self._directory / LIST}: is damaged: {error}; remove it and the pages"
+                f"{self._directory / LIST}: is damaged: {error}; remove it and the pages",
+                code=ProblemCode.INVALID_DOCUMENT,
             ) from None
         return made.files
 
@@ -69,7 +74,9 @@ class Output:
             self._tree.write(name, [data], durable=False)
         except OSError as error:
             path = self._directory / name
-            raise SourceError(file_problem(error, "cannot be written", where=path)) from error
+            raise SourceError(
+                file_problem(error, "cannot be written", where=path), code=ProblemCode.UNWRITABLE_OUTPUT
+            ) from error
         self._files[name] = of
         self.written += 1
 
@@ -86,7 +93,9 @@ class Output:
             self._note(self._files)
         except OSError as error:
             where = error.filename or self._directory
-            raise SourceError(file_problem(error, "cannot be written", where=where)) from error
+            raise SourceError(
+                file_problem(error, "cannot be written", where=where), code=ProblemCode.UNWRITABLE_OUTPUT
+            ) from error
         finally:
             self._tree.close()
 

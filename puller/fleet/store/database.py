@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bundles.filesystem.output import open_parent
+from foundation.problems import ProblemCode
 from puller.errors import SourceError, UsageError, file_problem
 
 if TYPE_CHECKING:
@@ -38,10 +39,15 @@ class Store:
             import sqlalchemy
         except ImportError:
             what = "the fleet's store needs SQLAlchemy, which is not installed here"
-            raise UsageError(f"{what}: install puller with the extra fleet") from None
+            raise UsageError(
+                f"{what}: install puller with the extra fleet", code=ProblemCode.MISSING_DEPENDENCY
+            ) from None
         is_url = "://" in location
         if not is_url and not make and not Path(location).exists():
-            raise SourceError(f"{location}: there is no store; `puller fleet import` makes one")
+            raise SourceError(
+                f"{location}: there is no store; `puller fleet import` makes one",
+                code=ProblemCode.UNUSABLE_STORE,
+            )
         try:
             url = (
                 sqlalchemy.make_url(location)
@@ -50,9 +56,14 @@ class Store:
             )
             engine = sqlalchemy.create_engine(url, **_options(url.get_backend_name()))
         except ImportError as error:
-            raise UsageError(f"a driver for the store's database is not installed here: {error}") from None
+            raise UsageError(
+                f"a driver for the store's database is not installed here: {error}",
+                code=ProblemCode.MISSING_DEPENDENCY,
+            ) from None
         except sqlalchemy.exc.ArgumentError as error:
-            raise UsageError(f"the store's URL is not understood: {error}") from None
+            raise UsageError(
+                f"the store's URL is not understood: {error}", code=ProblemCode.UNUSABLE_STORE
+            ) from None
         if make and url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
             _create_private(str(url.database))
         store = cls(engine, url.render_as_string(hide_password=True) if is_url else location)
@@ -123,7 +134,10 @@ class Store:
             there = inspect(connection).has_table("settings")
         if not there:
             if not make:
-                raise SourceError(f"{self.name}: there is no store; `puller fleet import` makes one")
+                raise SourceError(
+                    f"{self.name}: there is no store; `puller fleet import` makes one",
+                    code=ProblemCode.UNUSABLE_STORE,
+                )
             try:
                 with _explained(self.name, IntegrityError, OperationalError, ProgrammingError):
                     self._make()
@@ -132,10 +146,13 @@ class Store:
         with _explained(self.name), self.engine.connect() as connection:
             found = connection.execute(select(settings.c.value).where(settings.c.name == "format")).scalar()
         if found is None:
-            raise SourceError(f"{self.name}: is a database of something else, and no store")
+            raise SourceError(
+                f"{self.name}: is a database of something else, and no store", code=ProblemCode.UNUSABLE_STORE
+            )
         if found != str(FORMAT):
             raise SourceError(
-                f"{self.name}: is a store of format {found}, and this version of Puller knows {FORMAT}"
+                f"{self.name}: is a store of format {found}, and this version of Puller knows {FORMAT}",
+                code=ProblemCode.UNUSABLE_STORE,
             )
 
     def _make(self) -> None:
@@ -165,7 +182,9 @@ def _create_private(path: str) -> None:
                 os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
             )
     except OSError as error:
-        raise SourceError(file_problem(error, "cannot be used", where=path)) from error
+        raise SourceError(
+            file_problem(error, "cannot be used", where=path), code=ProblemCode.UNUSABLE_STORE
+        ) from error
 
 
 def _options(backend: str) -> dict[str, Any]:
@@ -210,4 +229,7 @@ def _explained(name: str, *passed: type[Exception]) -> Iterator[None]:
     except SQLAlchemyError as error:
         # The first line is the database's own; what follows is the statement with its values.
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()
-        raise SourceError(f"{name}: the store cannot be used: {cause[0] if cause else error}") from error
+        raise SourceError(
+            f"{name}: the store cannot be used: {cause[0] if cause else error}",
+            code=ProblemCode.UNUSABLE_STORE,
+        ) from error

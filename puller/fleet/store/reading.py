@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlalchemy import func, select
 
-from foundation.problems import Problem
+from foundation.differences import Difference
+from foundation.problems import Problem, ProblemCode
 from puller.delivery.document import unpack
 from puller.errors import SourceError
 from puller.fleet.conditions import Condition
@@ -44,7 +45,6 @@ from puller.fleet.views import (
 )
 from puller.reporting.report import Report, State
 from puller.reporting.sent_report import PublishedBundle, SentReport
-from puller.values.difference import Difference
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -224,7 +224,10 @@ class Reader:
         try:
             return _decoder.decode(unpack(packed))
         except (ValueError, msgspec.DecodeError) as error:
-            raise SourceError(f"{self._store.name}: the last report of {name} is damaged: {error}") from error
+            raise SourceError(
+                f"{self._store.name}: the last report of {name} is damaged: {error}",
+                code=ProblemCode.UNUSABLE_STORE,
+            ) from error
 
     # Bundles and releases
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from sqlalchemy import Table, and_, bindparam, select, tuple_
 
+from foundation.differences import Difference
+from foundation.formatting import json_values
 from foundation.problems import Problem, ProblemCode, replaced
 from puller.exit_status import ExitStatus
 from puller.fleet.conditions import conditions_of_bundles
@@ -22,7 +24,6 @@ from puller.fleet.same_errors import general, general_problem, key_of
 from puller.fleet.store import schema
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
-from puller.values.difference import Difference, json_values
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

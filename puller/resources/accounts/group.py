@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference, changed, presence
 from puller.errors import ResourceError
 from puller.resources.accounts.databases import Known, database_paths, find_group
 from puller.resources.accounts.group_properties import GroupProperties, check_group
 from puller.resources.accounts.names import require_new_name
 from puller.resources.base import Declared, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
-from puller.values.difference import Difference, changed, presence
 from puller.values.reference import Reference
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from foundation.differences import Difference
 from puller.resources.accounts.databases import (
     Databases,
     Known,
@@ -32,7 +33,6 @@ from puller.resources.accounts.user_state import (
 from puller.resources.base import Declared, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.system.protocol import UNKNOWN_ID
-from puller.values.difference import Difference
 from puller.values.reference import Reference
 
 _SKELETON = "/etc/skel"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from foundation.differences import Difference
 from puller.resources.accounts import homes, tools
 from puller.resources.accounts.databases import Known
 from puller.resources.accounts.passwords import field_of
@@ -17,7 +18,6 @@ from puller.resources.accounts.user_state import (
     wanted_keys,
 )
 from puller.resources.base import Context
-from puller.values.difference import Difference
 
 _OPTIONS = {"uid": "-u", "group": "-g", "shell": "-s", "comment": "-c"}
 _DAY_OPTIONS = {"password_min_days": "-m", "password_max_days": "-M", "password_warn_days": "-W"}

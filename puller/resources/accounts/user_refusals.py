@@ -6,6 +6,8 @@ Tools find most of it out by themselves, some only when half of it is done, and 
 import os
 from collections.abc import Collection, Sequence
 
+from foundation.differences import Difference, DifferenceKind
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.accounts import homes
 from puller.resources.accounts.databases import Known, User
@@ -16,7 +18,6 @@ from puller.resources.accounts.user_state import UserState, default_home, gid_of
 from puller.resources.base import Context
 from puller.resources.owners import group_name
 from puller.resources.paths import require_parent
-from puller.values.difference import Difference, DifferenceKind
 
 
 def refuse(
@@ -40,7 +41,9 @@ def refuse(
 
 def _refuse_removal(user: User, properties: UserProperties, known: Known, context: Context) -> None:
     if user.uid == 0:
-        raise ResourceError(f"user {user.name} has uid 0, so it is not removed")
+        raise ResourceError(
+            f"user {user.name} has uid 0, so it is not removed", code=ProblemCode.CHANGE_REFUSED
+        )
     if properties.remove_home:
         homes.require_removable(user, known, context)
     _require_idle(user)
@@ -51,7 +54,7 @@ def _refuse_values(
 ) -> None:
     uid = properties.uid
     if uid is not None and "uid" in changed and (other := known.user_with(uid)):
-        raise ResourceError(f"uid {uid} is that of user {other}")
+        raise ResourceError(f"uid {uid} is that of user {other}", code=ProblemCode.CHANGE_REFUSED)
     if properties.group is not None and "group" in changed:
         _require_group(properties.group, known, context)
     if "groups" in changed:
@@ -66,7 +69,10 @@ def _refuse_new(properties: UserProperties, context: Context) -> None:
     if manages_home(properties):
         homes.require_new(properties.home or default_home(properties.name), properties.uid, context)
     if properties.locked is False and properties.password is None:
-        raise ResourceError("locked is false, and a new user has no password to unlock; give one")
+        raise ResourceError(
+            "locked is false, and a new user has no password to unlock; give one",
+            code=ProblemCode.CHANGE_REFUSED,
+        )
 
 
 def _refuse_change(
@@ -85,7 +91,9 @@ def _refuse_change(
     if "home" in missing:
         require_parent(user.home, context)
     elif "authorized_keys" in changed and not context.system.is_directory(user.home):
-        raise ResourceError(f"home {user.home} is not there, so no keys can be put into it")
+        raise ResourceError(
+            f"home {user.home} is not there, so no keys can be put into it", code=ProblemCode.CHANGE_REFUSED
+        )
 
 
 def _refuse_unlocking(properties: UserProperties, actual: UserState, changed: Collection[str]) -> None:
@@ -93,14 +101,18 @@ def _refuse_unlocking(properties: UserProperties, actual: UserState, changed: Co
     if "locked" not in changed or properties.locked is not False or properties.password is not None:
         return
     if actual.ageing is not None and not hash_of(actual.ageing.password.reveal()):
-        raise ResourceError("locked is false, and there is no password to unlock; give one")
+        raise ResourceError(
+            "locked is false, and there is no password to unlock; give one", code=ProblemCode.CHANGE_REFUSED
+        )
 
 
 def _require_group(group: str | int, known: Known, context: Context) -> None:
     gid = gid_of(group, known, context)  # raises for a name that there is not
     is_there = known.group_with(gid) or group_name(gid) != str(gid)
     if is_id(group) and not is_there and not context.uncertain("/etc/group"):
-        raise ResourceError(f"group is {group}, and there is no group with this id")
+        raise ResourceError(
+            f"group is {group}, and there is no group with this id", code=ProblemCode.CHANGE_REFUSED
+        )
 
 
 def _require_local_group(name: str, known: Known, context: Context) -> None:
@@ -108,8 +120,13 @@ def _require_local_group(name: str, known: Known, context: Context) -> None:
         return
     if name not in known.names.groups or known.is_gone("group", name):
         if context.system.group_id(name) is not None:
-            raise ResourceError(f"groups has {name!r}, which is not local, so nobody is added to it here")
-        raise ResourceError(f"groups has {name!r}, and there is no such group")
+            raise ResourceError(
+                f"groups has {name!r}, which is not local, so nobody is added to it here",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
+        raise ResourceError(
+            f"groups has {name!r}, and there is no such group", code=ProblemCode.CHANGE_REFUSED
+        )
 
 
 def _require_shell(shell: str, context: Context) -> None:
@@ -117,7 +134,7 @@ def _require_shell(shell: str, context: Context) -> None:
     if os.path.isfile(shell) and os.access(shell, os.X_OK):
         return
     if not context.uncertain(shell) and not context.system.will_be_written(shell):
-        raise ResourceError(f"shell {shell} is not an executable file")
+        raise ResourceError(f"shell {shell} is not an executable file", code=ProblemCode.CHANGE_REFUSED)
 
 
 def _require_idle(user: User) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foundation.differences import Difference, DifferenceKind, added, changed, presence, secret
 from puller.errors import ResourceError
 from puller.resources.accounts.databases import Ageing, Databases, Known, User
 from puller.resources.accounts.names import is_id
@@ -17,7 +18,6 @@ from puller.resources.accounts.passwords import is_locked, is_met
 from puller.resources.accounts.user_properties import DAYS, UserProperties, day_of, days_of
 from puller.resources.base import Context
 from puller.resources.owners import group_id
-from puller.values.difference import Difference, DifferenceKind, added, changed, presence, secret
 
 if TYPE_CHECKING:  # for the users whose keys are managed
     from puller.resources.accounts.authorized_keys import KeysState, Wanted

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bundles.errors import FormatError
+from foundation.differences import ABSENT, Difference, changed, presence
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError, file_problem
 from puller.resources.archives.kinds import Kind, find_kind
 from puller.resources.archives.properties import ArchiveProperties, check_properties
@@ -41,7 +43,6 @@ from puller.resources.owners import (
 )
 from puller.resources.paths import require_makeable, require_parent
 from puller.system.protocol import Attributes, require_one_name
-from puller.values.difference import ABSENT, Difference, changed, presence
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened
     from puller.resources.archives.filling import Filled, Surroundings
@@ -281,7 +282,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
                 filling = self._filling(actual.sha256)
                 return bool(Plan(self._receipts, filling, new, self._surroundings(parent)).leftovers)
         except FormatError as error:
-            raise ResourceError(f"{self.properties.name}: {error}") from error
+            raise ResourceError(
+                f"{self.properties.name}: {error}", code=ProblemCode.INVALID_ARCHIVE
+            ) from error
 
     def _surroundings(self, parent: str) -> "Surroundings":
         from puller.resources.archives.filling import Surroundings
@@ -310,7 +313,10 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         name, system = self.properties.name, self.context.system
         if (steps.remove or steps.download) and actual.kind in _NOT_REPLACED:
             what = "removed" if steps.remove else "replaced"
-            raise ResourceError(f"{name} is a {actual.kind}, which is not {what} by an archive")
+            raise ResourceError(
+                f"{name} is a {actual.kind}, which is not {what} by an archive",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         if actual.found is not None and (steps.remove or steps.download or steps.clean_up):
             from puller.system.mounts import refuse_mounted
 
@@ -379,7 +385,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             if steps.download and properties.checksum is None and (found := system.lstat(properties.name)):
                 # Nobody has said that these bytes are right, so the next run asks for others.
                 system.remove(properties.name, found)
-            raise ResourceError(f"{self.properties.name}: {error}") from error
+            raise ResourceError(
+                f"{self.properties.name}: {error}", code=ProblemCode.INVALID_ARCHIVE
+            ) from error
 
     def _finish(self, filled: "Filled") -> None:
         from puller.resources.archives.filling import finish

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from bundles.first_few import first_few
+from foundation.differences import Difference, removed
 from puller.resources.archives.archive import Archive
 from puller.resources.archives.leftovers import Removable, made_at, remove
 from puller.resources.archives.properties import ArchiveProperties
 from puller.resources.archives.receipts import Filling, Members, Place, Receipts
 from puller.resources.archives.steps import ArchiveState
 from puller.system.safe_paths import open_safely
-from puller.values.difference import Difference, removed
 
 _MOST_NAMED = 5
 

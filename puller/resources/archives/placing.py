@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from bundles.filesystem.trees import kind_of, sync_filesystem
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.archives.leftovers import (
     Removable,
@@ -82,7 +83,9 @@ class Unpacked:
             # A rename cannot cross to what is mounted here, and would fail when half of the members are in place.
             if there.st_dev != self._device:
                 what = f"is on another file system than {self._where}, and is not replaced"
-                raise ResourceError(f"{os.path.join(self._where, path)} {what}")
+                raise ResourceError(
+                    f"{os.path.join(self._where, path)} {what}", code=ProblemCode.CHANGE_REFUSED
+                )
             if stat.S_ISDIR(mine.st_mode) != stat.S_ISDIR(there.st_mode):
                 if not is_all_removable(self._target, path, removable):
                     raise in_the_way(self._where, path, there.st_mode, self.members[path].kind)
@@ -105,7 +108,7 @@ def is_another(target: int, path: str, wanted: Made, digest: Callable[[], str]) 
 def in_the_way(where: str, path: str, there: int, wanted: str) -> ResourceError:
     """The error for a directory in the place of a file, or the other way round; ``there`` is an ``st_mode``."""
     what = f"is {kind_of(there)}, the archive has {_KINDS[wanted]} there"
-    return ResourceError(f"{os.path.join(where, path)} {what}")
+    return ResourceError(f"{os.path.join(where, path)} {what}", code=ProblemCode.CHANGE_REFUSED)
 
 
 def _move(source: int, target: int) -> None:

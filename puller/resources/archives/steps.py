@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from foundation.differences import Difference, added, changed
 from puller.resources.archives.properties import ArchiveProperties
 from puller.resources.archives.receipts import Filling, Place
 from puller.resources.checksums import short
 from puller.resources.paths import PathState
-from puller.values.difference import Difference, added, changed
 
 
 class ArchiveState(PathState, frozen=True):

@@ -13,7 +13,10 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, changed, presence
+from foundation.formatting import people
 from foundation.masking import mask_location
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.checkouts import steps
@@ -33,7 +36,6 @@ from puller.resources.owners import (
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID, Attributes
-from puller.values.difference import ABSENT, Difference, changed, people, presence
 
 _ENSURE = ("present", "latest", "absent")
 # git-check-ref-format(1); a commit is one of these, too.
@@ -309,7 +311,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         path, kind = self.properties.name, actual.kind
         if kind not in ("present", "absent"):
             what = "a directory without a repository" if kind == "directory" else f"a {kind}"
-            raise ResourceError(f"{path} is {what}; remove it first")
+            raise ResourceError(f"{path} is {what}; remove it first", code=ProblemCode.CHANGE_REFUSED)
         if self.properties.ensure == "absent" or kind == "absent":
             from puller.system.mounts import refuse_mounted  # for the few trees that come and go
 
@@ -322,7 +324,9 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
 
             refuse_owned_below(path, self.context, f"{self.type_name}#{path}", "removed")
         if self.properties.ensure != "absent" and not is_installed() and not self._git_comes():
-            raise ResourceError("git is not installed; it is in the package git")
+            raise ResourceError(
+                "git is not installed; it is in the package git", code=ProblemCode.MISSING_DEPENDENCY
+            )
         if self.properties.ensure != "absent":
             self._refuse_to_reveal(actual, differences)
         if kind == "present":
@@ -335,17 +339,21 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         if UNKNOWN_ID in (uid, gid):
             return
         if reason := self._git(steps.staging_of(path), uid, gid).why_refused():
-            raise ResourceError(reason)
+            raise ResourceError(reason, code=ProblemCode.UNTRUSTED_PATH)
         if reason := distrust_of_new_way(path, self.context, uid):
             user = user_name(uid)
-            raise ResourceError(f"git is not run as {user} where others could exchange the tree: {reason}")
+            raise ResourceError(
+                f"git is not run as {user} where others could exchange the tree: {reason}",
+                code=ProblemCode.UNTRUSTED_PATH,
+            )
 
     def _refuse_another_owner(self, differences: Sequence[Difference]) -> None:
         other = [difference for difference in differences if difference.property in ("owner", "group")]
         if other:
             why = "what its configuration runs would run as somebody else"
             raise ResourceError(
-                f"{people(other)}; a repository is not given away, because {why}: remove it first"
+                f"{people(other)}; a repository is not given away, because {why}: remove it first",
+                code=ProblemCode.CHANGE_REFUSED,
             )
 
     def _refuse_to_reveal(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
@@ -356,7 +364,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             return
         uid = self._attributes_of_new(found).uid if is_new or found is None else found.st_uid
         if uid != UNKNOWN_ID and (why := self._why_withheld(uid)):
-            raise ResourceError(why)
+            raise ResourceError(why, code=ProblemCode.CHANGE_REFUSED)
 
     def _refuse_to_lose(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
         """Raise ``ResourceError`` if the change would lose work, unless ``force`` gives it up."""
@@ -365,7 +373,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             return
         if actual.changed and not actual.is_cut_short:
             what = f"has local changes in {_listed(actual.changed)}"
-            raise ResourceError(f"{path} {what}; force: true gives them up")
+            raise ResourceError(f"{path} {what}; force: true gives them up", code=ProblemCode.CHANGE_REFUSED)
         from puller.resources.checkouts.work import (
             find_work,
             unfinished_operation,
@@ -375,16 +383,20 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         git = self._git(path, found.st_uid, found.st_gid)
         if self.properties.ensure == "absent":
             if work := find_work(repository, git, self.context.system, keeps_other_files=False):
-                raise ResourceError(f"{path} {work}; force: true gives it up")
+                raise ResourceError(
+                    f"{path} {work}; force: true gives it up", code=ProblemCode.CHANGE_REFUSED
+                )
             return
         if "revision" not in {difference.property for difference in differences}:
             return
         if operation := unfinished_operation(repository):
-            raise ResourceError(f"{path} {operation}; force: true gives it up")
+            raise ResourceError(
+                f"{path} {operation}; force: true gives it up", code=ProblemCode.CHANGE_REFUSED
+            )
         known = repository.record.known
         if actual.head and actual.head not in known and (own := git.find_unpublished_head(known)):
             what = f"has the commit {own[:12]}, which no branch of the remote has"
-            raise ResourceError(f"{path} {what}; force: true gives it up")
+            raise ResourceError(f"{path} {what}; force: true gives it up", code=ProblemCode.CHANGE_REFUSED)
 
     # At load
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.checkouts.remote import PROTOCOLS, Remote
 from puller.resources.owners import user_name
@@ -239,7 +240,9 @@ class Git(msgspec.Struct, frozen=True):
         except FileNotFoundError as error:
             if is_installed():
                 raise
-            raise ResourceError("git is not installed; it is in the package git") from error
+            raise ResourceError(
+                "git is not installed; it is in the package git", code=ProblemCode.MISSING_DEPENDENCY
+            ) from error
 
     def _environment(self, *, network: bool) -> Mapping[str, str]:
         """Return the environment. Only commands that speak to the remote get its credentials.

@@ -3,11 +3,11 @@
 import stat
 from collections.abc import Mapping, Sequence
 
+from foundation.differences import Difference
 from puller.errors import ResourceError
 from puller.resources.checkouts.checkout import Checkout, CheckoutProperties, CheckoutState
 from puller.resources.checkouts.repository import Repository
 from puller.resources.checkouts.work import find_work
-from puller.values.difference import Difference
 
 
 class LeftCheckout(Checkout):

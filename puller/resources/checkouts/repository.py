@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.system.protocol import Attributes, System
 
@@ -279,10 +280,14 @@ class Repository:
             raise ResourceError(f"{path} is missing")
         if found.st_uid != self._found.st_uid:
             who = f"belongs to user {found.st_uid}, and {self.path} to user {self._found.st_uid}"
-            raise ResourceError(f"{path} {who}: what it says may be somebody else's")
+            raise ResourceError(
+                f"{path} {who}: what it says may be somebody else's", code=ProblemCode.UNTRUSTED_PATH
+            )
         if found.st_uid == 0 and (found.st_mode & 0o002 or (found.st_mode & 0o020 and found.st_gid != 0)):
             what = f"is root's and others may write it (mode {stat.S_IMODE(found.st_mode):04o})"
-            raise ResourceError(f"{path} {what}: git would run as root what they put there")
+            raise ResourceError(
+                f"{path} {what}: git would run as root what they put there", code=ProblemCode.UNTRUSTED_PATH
+            )
 
     @cached_property
     def _config(self) -> str:

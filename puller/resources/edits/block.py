@@ -7,13 +7,13 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foundation.differences import ABSENT, changed, presence
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.checksums import sha256, short
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
 from puller.resources.edits.text import Edited, Text, printable
-from puller.values.difference import ABSENT, changed, presence
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, presence, secret
+from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
@@ -21,7 +23,6 @@ from puller.resources.edits.plan import Plan
 from puller.resources.edits.text import Edited, Text, printable
 from puller.resources.paths import check_path, require_parent
 from puller.system.protocol import Attributes
-from puller.values.difference import ABSENT, Difference, presence, secret
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -115,11 +116,13 @@ class Edit(Resource[P, EditState]):
         if not text.exists and properties.ensure == "absent":
             return None
         if not text.exists and not properties.create:
-            raise _Missing(f"{properties.file} does not exist; create: true makes it")
+            raise _Missing(
+                f"{properties.file} does not exist; create: true makes it", code=ProblemCode.CHANGE_REFUSED
+            )
         try:
             return cls.edit(properties, text if text.exists else cls.new_text(properties))
         except ResourceError as error:
-            raise ResourceError(f"{properties.file}: {error}") from None
+            raise ResourceError(f"{properties.file}: {error}", code=error.code) from None
 
     def look(self) -> EditState:
         properties, context = self.properties, self.context
@@ -346,7 +349,7 @@ def _refuse(place: Place, context: Context, validations: "Sequence[Validation]")
         refuse_mounted(place.real, "replaced")
         if place.found.st_nlink > 1:
             names = f"has {place.found.st_nlink} names (hard links), so it may be somebody else's file"
-            raise ResourceError(f"{place.path}: {names}, and is not edited")
+            raise ResourceError(f"{place.path}: {names}, and is not edited", code=ProblemCode.CHANGE_REFUSED)
     for validation in validations:
         validation.require_possible(context)
 

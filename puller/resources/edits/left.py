@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from foundation.differences import Difference
 from puller.errors import ResourceError
 from puller.resources.base import Part
 from puller.resources.edits.block import Block, BlockProperties
@@ -22,7 +23,6 @@ from puller.resources.edits.receipts import Made, Receipts, checksum_of
 from puller.resources.edits.setting import Setting, SettingProperties
 from puller.resources.edits.text import Text
 from puller.system.real_paths import RealPaths
-from puller.values.difference import Difference
 
 
 class _Left(Edit[Any]):

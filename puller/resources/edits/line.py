@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foundation.differences import ABSENT, changed, presence
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
@@ -22,7 +23,6 @@ from puller.resources.edits.patterns import (
     place_for,
 )
 from puller.resources.edits.text import Edited, Text, in_short, printable
-from puller.values.difference import ABSENT, changed, presence
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made

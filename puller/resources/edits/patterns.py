@@ -67,7 +67,7 @@ def _bounded(pattern: str, longest: str, operation: Callable[[], T]) -> T:
     try:
         return regex.bounded(compiled(pattern), longest, operation)
     except LimitError as error:
-        raise ResourceError(str(error)) from None
+        raise ResourceError(problems=error.problems) from None
 
 
 def place_for(text: Text, insert_after: str | None, insert_before: str | None) -> int:

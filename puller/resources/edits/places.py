@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.edits.text import Text
@@ -73,16 +74,20 @@ class Texts:
         if found is None:
             return Place(path, real, None, Text.missing())
         if not stat.S_ISREG(found.st_mode):
-            raise ResourceError(f"{path} is a {PathState(found).kind}, and only regular files are edited")
+            raise ResourceError(
+                f"{path} is a {PathState(found).kind}, and only regular files are edited",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         if found.st_size > LARGEST:
             raise ResourceError(
-                f"{path} has {found.st_size} bytes, and files of more than {LARGEST} are not edited"
+                f"{path} has {found.st_size} bytes, and files of more than {LARGEST} are not edited",
+                code=ProblemCode.CHANGE_REFUSED,
             )
         data = system.read(real, found)
         try:
             return Place(path, real, found, Text.of(data))
         except ResourceError as error:
-            raise ResourceError(f"{path} {error}") from None
+            raise ResourceError(f"{path} {error}", code=error.code) from None
 
 
 def _find(path: str, system: System) -> tuple[str, os.stat_result | None]:
@@ -93,10 +98,10 @@ def _find(path: str, system: System) -> tuple[str, os.stat_result | None]:
     real = system.resolve(path)
     target = None if real == path else system.lstat(real)
     if target is None:
-        raise ResourceError(f"{path} is a link that leads to nothing")
+        raise ResourceError(f"{path} is a link that leads to nothing", code=ProblemCode.CHANGE_REFUSED)
     if target.st_uid != found.st_uid:
         whose = f"is a link of user {found.st_uid} to a file of user {target.st_uid}"
-        raise ResourceError(f"{path} {whose}, so it is not followed")
+        raise ResourceError(f"{path} {whose}, so it is not followed", code=ProblemCode.CHANGE_REFUSED)
     return real, target
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, changed, presence
 from hiera.values.plain import described
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
@@ -17,7 +18,6 @@ from puller.resources.edits.formats.format import Setting as Wanted
 from puller.resources.edits.formats.wanted import CONTINUATIONS
 from puller.resources.edits.text import Edited, Text, in_short, printable
 from puller.values.convert import QUOTE
-from puller.values.difference import ABSENT, Difference, changed, presence
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made

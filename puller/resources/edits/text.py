@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from foundation.differences import Difference
 from puller.errors import ResourceError
 from puller.values.byte_order import IS_WIDE, is_wide
-from puller.values.difference import Difference
 
 _LONGEST_SHOWN = 200  # characters
 _MARK = codecs.BOM_UTF8

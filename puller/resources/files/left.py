@@ -7,12 +7,12 @@
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from foundation.differences import Difference
 from puller.resources.base import Properties
 from puller.resources.files.link import Link, LinkState
 from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.left_files import LeftFiles, LeftState
 from puller.resources.receipts import TREES
-from puller.values.difference import Difference
 
 
 class LeftTree(LeftFiles):

@@ -10,13 +10,14 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from foundation.differences import Difference, changed, presence
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.protocol import Attributes
-from puller.values.difference import Difference, changed, presence
 
 _ENSURE = ("present", "absent")
 _KINDS = {"symbolic link": "present", "present": "file"}
@@ -161,15 +162,21 @@ class Link(Resource[LinkProperties, LinkState]):
             refuse_mounted(name, "removed" if self.properties.ensure == "absent" else "replaced")
         if self.properties.ensure == "absent":
             if kind != "present":
-                raise ResourceError(f"{name} is a {kind}, and only a link is removed")
+                raise ResourceError(
+                    f"{name} is a {kind}, and only a link is removed", code=ProblemCode.CHANGE_REFUSED
+                )
             return
         if kind == "directory" and self._holds_anything():
             what = "is a directory that is not empty, which no link replaces"
             raise ResourceError(
-                f"{name} {what}; to remove it: file#{name} with ensure: absent and force: true"
+                f"{name} {what}; to remove it: file#{name} with ensure: absent and force: true",
+                code=ProblemCode.CHANGE_REFUSED,
             )
         if kind not in ("absent", "present") and not self.properties.force:
-            raise ResourceError(f"{name} is a {kind}; replacing it by a link wants force: true")
+            raise ResourceError(
+                f"{name} is a {kind}; replacing it by a link wants force: true",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         require_parent(name, self.context)
         self._owner_of_new()  # raises for an owner or group that there is not
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference, changed, presence, secret, unknown
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources import base
 from puller.resources.base import PropertyError, Resource
@@ -35,7 +37,6 @@ from puller.resources.owners import (
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
 from puller.resources.remote import is_url
 from puller.system.protocol import Attributes, require_one_name, requires_new_file
-from puller.values.difference import Difference, changed, presence, secret, unknown
 from puller.values.file_mode import FileMode
 
 _ENSURE = ("present", "absent", "directory", "exists")
@@ -327,13 +328,19 @@ class OneFile(Resource[FileProperties, FileState]):
             self._refuse_owned_below(kind, "removed")
             # Of an empty directory nothing is lost but the name.
             if kind == "directory" and not self.properties.force and self._holds_anything():
-                raise ResourceError(f"{name} is a directory that is not empty; removing it wants force: true")
+                raise ResourceError(
+                    f"{name} is a directory that is not empty; removing it wants force: true",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
             return
         wanted = "directory" if ensure == "directory" else "present"
         if kind not in ("absent", wanted) and not self.properties.force and not self._is_replaceable(kind):
             what = "directory" if ensure == "directory" else "file"
             found = "file" if kind == "present" else kind
-            raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
+            raise ResourceError(
+                f"{name} is a {found}; replacing it by a {what} wants force: true",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         if wanted == "present":
             self._refuse_owned_below(kind, "replaced")
         if self._is_validated(differences):
@@ -362,7 +369,8 @@ class OneFile(Resource[FileProperties, FileState]):
         name, found = self.properties.name, actual.found
         if self._is_replaced(differences):
             raise ResourceError(
-                f"{name} is a {actual.kind}, wanted {self._wanted_kind(actual.kind)}; create is false"
+                f"{name} is a {actual.kind}, wanted {self._wanted_kind(actual.kind)}; create is false",
+                code=ProblemCode.CHANGE_REFUSED,
             )
         if found is not None:
             self._wanted_attributes(found)  # raises for an owner or group that there is not
@@ -372,7 +380,8 @@ class OneFile(Resource[FileProperties, FileState]):
         if kind == "directory":  # which would be gone by the time that the new content is refused
             name = self.properties.name
             raise ResourceError(
-                f"{name} is a directory, which is not replaced where validate may refuse the file"
+                f"{name} is a directory, which is not replaced where validate may refuse the file",
+                code=ProblemCode.CHANGE_REFUSED,
             )
         if (validation := self.properties.validation) is not None:
             validation.require_possible(self.context)

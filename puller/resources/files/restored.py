@@ -13,13 +13,14 @@ from itertools import zip_longest
 
 import msgspec
 
+from foundation.differences import Difference, changed, presence
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, Resource
 from puller.resources.owners import attribute_differences, group_name, user_name
 from puller.resources.paths import PathState, require_parent
 from puller.system.kernel_files import is_parameter
 from puller.system.protocol import Attributes
-from puller.values.difference import Difference, changed, presence
 
 _KEPT = "what was there before"
 _CAPABILITY = "security.capability"
@@ -129,7 +130,9 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         # 1. In the way
         if found is not None and actual.kind != original.kind and "directory" in (actual.kind, original.kind):
             if actual.kind == "directory" and system.children(name):
-                raise ResourceError(f"{name} is a directory that is not empty")
+                raise ResourceError(
+                    f"{name} is a directory that is not empty", code=ProblemCode.CHANGE_REFUSED
+                )
             system.remove(name, found)
             found = None
         # 2. Place

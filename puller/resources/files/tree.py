@@ -11,6 +11,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from foundation.differences import Difference, changed, unknown
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.checksums import sha256
 from puller.resources.files.content import resolved
@@ -20,7 +22,6 @@ from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.receipts import TREES, Receipts, own_file
 from puller.resources.tree_paths import printable
 from puller.system.protocol import require_one_name, requires_new_file
-from puller.values.difference import Difference, changed, unknown
 from puller.values.removed import ABSENT
 
 _MOST_TOLD = 1000
@@ -205,18 +206,23 @@ class Tree(OneFile):
         if plan.in_the_way and not self.properties.force:
             first, *more = plan.in_the_way.values()
             rest = f", and {len(more)} more" if more else ""
-            raise ResourceError(f"{self._root}: {first}{rest}; replacing it wants force: true")
+            raise ResourceError(
+                f"{self._root}: {first}{rest}; replacing it wants force: true",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         for path in plan.in_the_way:
             if path in self._owned.above:
                 raise ResourceError(
-                    f"{self._path(path)} is in the way, and another resource is declared below it"
+                    f"{self._path(path)} is in the way, and another resource is declared below it",
+                    code=ProblemCode.CHANGE_REFUSED,
                 )
             refuse_mounted(self._path(path), "replaced")
         renewed = [*self._renewed(plan)]
         for path in plan.removed:
             if not is_text(path):
                 raise ResourceError(
-                    f"{printable(self._path(path))}: its name is not UTF-8, so it is not removed"
+                    f"{printable(self._path(path))}: its name is not UTF-8, so it is not removed",
+                    code=ProblemCode.CHANGE_REFUSED,
                 )
         replaced = [path for path, found in plan.written.items() if found is not None]
         refuse_mounted_among(self._root, [*replaced, *renewed], ())

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, changed, presence, secret
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.checksums import sha256, short
@@ -24,7 +25,6 @@ from puller.resources.owners import (
 )
 from puller.resources.tree_paths import kind, parents, printable
 from puller.system.protocol import Attributes, System
-from puller.values.difference import ABSENT, Difference, changed, presence, secret
 from puller.values.file_mode import FileMode
 
 _IN_MEMORY = 1024 * 1024  # bytes; files that are larger are compared piece by piece

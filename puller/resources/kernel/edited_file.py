@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.paths import PathState
@@ -70,7 +71,7 @@ class EditedFile(Generic[T]):
         self.real = system.resolve(self.path)
         found = system.lstat(self.real)
         if (kind := PathState(found).kind) not in ("absent", "present"):
-            raise ResourceError(f"{self.path} is a {kind}, wanted a file")
+            raise ResourceError(f"{self.path} is a {kind}, wanted a file", code=ProblemCode.CHANGE_REFUSED)
         return found
 
     def _decoded(self, content: bytes) -> str:

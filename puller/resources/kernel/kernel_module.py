@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, changed, presence
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource
 from puller.resources.checksums import sha256, short
@@ -31,7 +33,6 @@ from puller.resources.kernel.module_files import (
 from puller.resources.owners import attribute_differences
 from puller.resources.spellings import Spellings
 from puller.system.protocol import Attributes
-from puller.values.difference import ABSENT, Difference, changed, presence
 from puller.values.file_mode import FileMode
 
 _ENSURE = ("present", "loaded", "absent", "blacklisted")
@@ -192,7 +193,9 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         if found is None:
             return ModuleFile(path, None)
         if not stat.S_ISREG(found.st_mode):
-            raise ResourceError(f"{path} is no regular file; remove it first")
+            raise ResourceError(
+                f"{path} is no regular file; remove it first", code=ProblemCode.CHANGE_REFUSED
+            )
         return ModuleFile(path, found, system.read(path, found))
 
     def _lines(self) -> list[Line]:
@@ -226,12 +229,20 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         ensure, name = self.properties.ensure, self.properties.name
         if ensure in ("absent", "blacklisted"):
             if self._name in self._modules.built_in:
-                raise ResourceError(f"{name} is built into the kernel, so nothing keeps it out")
+                raise ResourceError(
+                    f"{name} is built into the kernel, so nothing keeps it out",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
             if ensure == "absent" and (line := self._elsewhere("load")):
-                raise ResourceError(f"{line.path} loads {name} at boot; take it out there")
+                raise ResourceError(
+                    f"{line.path} loads {name} at boot; take it out there", code=ProblemCode.CHANGE_REFUSED
+                )
             return
         if line := self._elsewhere("blacklist") or self._elsewhere("install", never=True):
-            raise ResourceError(f"{line.path} keeps {name} out ({line.command}); take it out there")
+            raise ResourceError(
+                f"{line.path} keeps {name} out ({line.command}); take it out there",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         if ensure == "loaded" and actual.is_loaded is None:
             raise ResourceError(
                 "the kernel does not say what is loaded (no /proc/modules, as in a container)"
@@ -258,7 +269,8 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             if others:
                 what = f"says something of {', '.join(sorted(others))}"
                 raise ResourceError(
-                    f"{file.path} {what}, so it is not replaced or removed; put that elsewhere"
+                    f"{file.path} {what}, so it is not replaced or removed; put that elsewhere",
+                    code=ProblemCode.CHANGE_REFUSED,
                 )
         if "module" in {difference.property for difference in differences}:
             require_modprobe(self.context)
@@ -266,7 +278,10 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
     def _refuse_in_use(self) -> None:
         found = (self._modules.loaded or {}).get(self._name)
         if found is not None and found.is_in_use:
-            raise ResourceError(f"{self.properties.name} is {found.by}, so it cannot be unloaded")
+            raise ResourceError(
+                f"{self.properties.name} is {found.by}, so it cannot be unloaded",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
 
     def _write(self, file: ModuleFile, content: bytes | None) -> None:
         system, directory = self.context.system, os.path.dirname(file.path)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from foundation.differences import Difference
 from puller.resources.kernel.kernel_module import KernelModule, ModuleState
-from puller.values.difference import Difference
 
 
 class LeftKernelModule(KernelModule):

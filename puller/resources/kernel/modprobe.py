@@ -2,6 +2,7 @@
 
 import os
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.system.commands import SEARCH_PATH, Command
@@ -25,7 +26,9 @@ def require_modprobe(context: Context) -> None:
     """Raise ``ResourceError`` when there is no modprobe, and in noop no earlier resource may bring it."""
     is_there = any(os.access(f"{directory}/modprobe", os.X_OK) for directory in SEARCH_PATH.split(":"))
     if not is_there and not (context.noop and context.uncertain(_TOOL)):
-        raise ResourceError("modprobe is not installed; it is in the package kmod")
+        raise ResourceError(
+            "modprobe is not installed; it is in the package kmod", code=ProblemCode.MISSING_DEPENDENCY
+        )
 
 
 def _run(system: System, *arguments: str) -> None:

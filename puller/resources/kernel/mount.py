@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference, added, changed, presence, removed, secret
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
@@ -23,7 +24,6 @@ from puller.resources.kernel.mount_sources import is_wanted
 from puller.resources.kernel.mount_table import Mounts, MountTable
 from puller.resources.paths import check_path
 from puller.resources.spellings import Spellings
-from puller.values.difference import Difference, added, changed, presence, removed, secret
 from puller.values.reference import Reference
 
 _ENSURE = ("mounted", "present", "unmounted", "absent")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel import fstab, mounting
@@ -102,7 +103,10 @@ class _Work:
         for other in above:
             is_above = change.actual.point.startswith(f"{other.actual.point}/")
             if is_above and "mounted" in other.plan.then and "mounted" in change.plan.then:
-                raise ResourceError(f"nothing could be mounted at {other.actual.point}, which is above it")
+                raise ResourceError(
+                    f"nothing could be mounted at {other.actual.point}, which is above it",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
         _after(self._context, change)
 
 
@@ -143,7 +147,8 @@ def _refuse_to_remount(context: Context, change: Change, foreseen: Foreseen) -> 
     remount = change.remount(Mounts.current(context))
     if mounted is not None and (by := foreseen.processes.writers(remount.becomes_read_only)):
         raise ResourceError(
-            f"{mounted.point} cannot become read-only: files are open for writing in {some(by)}"
+            f"{mounted.point} cannot become read-only: files are open for writing in {some(by)}",
+            code=ProblemCode.CHANGE_REFUSED,
         )
     if remount.note:
         change.note(remount.note)
@@ -151,11 +156,13 @@ def _refuse_to_remount(context: Context, change: Change, foreseen: Foreseen) -> 
 
 def _refuse_to_unmount(context: Context, point: str, foreseen: Foreseen) -> None:
     if why := _why_kept(point, context):
-        raise ResourceError(f"{point} is never unmounted: {why}")
+        raise ResourceError(f"{point} is never unmounted: {why}", code=ProblemCode.CHANGE_REFUSED)
     if below := [one for one in Mounts.current(context).below(point) if one not in foreseen.going]:
-        raise ResourceError(f"{point} is in use: {some(below)} is mounted below it")
+        raise ResourceError(
+            f"{point} is in use: {some(below)} is mounted below it", code=ProblemCode.CHANGE_REFUSED
+        )
     if by := foreseen.processes.in_use(point):
-        raise ResourceError(f"{point} is in use by {some(by)}")
+        raise ResourceError(f"{point} is in use by {some(by)}", code=ProblemCode.CHANGE_REFUSED)
 
 
 def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> None:
@@ -174,7 +181,9 @@ def _look_at_point(context: Context, change: Change) -> None:
     device, point, system = change.wanted.device, change.actual.point, context.system
     found = system.lstat(point)
     if PathState(found).kind == "symbolic link":
-        raise ResourceError(f"{point} is a symbolic link; name what it leads to")
+        raise ResourceError(
+            f"{point} is a symbolic link; name what it leads to", code=ProblemCode.CHANGE_REFUSED
+        )
     binds_file = is_bind(change.wanted.options) and os.path.isfile(device)  # an image needs a directory
     if found is None and not system.exists(point) and binds_file:
         raise ResourceError(f"there is no file {point}, over which the file {device} could be mounted")

@@ -7,6 +7,7 @@
 
 from collections.abc import Iterator
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.kernel.fstab import Fields
 from puller.resources.kernel.mount_options import content_of_overlay
@@ -19,7 +20,8 @@ def refuse_paths_of_users(change: Change) -> None:
     for name, path in paths_of(change.wanted):
         if reason := distrust_of_way(path):
             raise ResourceError(
-                f"{name} {path} can be led elsewhere by another user, now or at boot: {reason}"
+                f"{name} {path} can be led elsewhere by another user, now or at boot: {reason}",
+                code=ProblemCode.UNTRUSTED_PATH,
             )
 
 

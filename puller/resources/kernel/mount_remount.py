@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bundles.first_few import first_few
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.kernel.fstab import Fields
 from puller.resources.kernel.mount_options import (
@@ -81,9 +82,8 @@ class _Planner:
         becomes_read_only = read_only and "ro" not in self._mounted.options and not self._is_read_only
         if is_bind(self._wanted.options):
             if self._declared.get("ro") is False and self._is_read_only:
-                raise ResourceError(
-                    f"{self._point} cannot become writable: its file system is read-only as a whole; mount that with rw"
-                )
+                what = f"{self._point} cannot become writable: its file system is read-only as a whole"
+                raise ResourceError(what, code=ProblemCode.CHANGE_REFUSED, hint="mount that with rw")
             of_file_system, note = False, ""
             file_system_read_only = self._is_read_only
         else:
@@ -122,7 +122,8 @@ class _Planner:
             if writable:
                 raise ResourceError(
                     f"{self._point} cannot become writable alone: its file system is read-only as a whole, and would"
-                    f" become writable at {first_few(writable)}, too"
+                    f" become writable at {first_few(writable)}, too",
+                    code=ProblemCode.CHANGE_REFUSED,
                 )
             return False, ""
         return self._is_read_only, ""
@@ -133,7 +134,8 @@ class _Planner:
             return
         if same := [other.point for other in self._others if other.root == self._mounted.root]:
             raise ResourceError(
-                f"options of {self._point} would change at {first_few(same)}, too, as they are of one file system"
+                f"options of {self._point} would change at {first_few(same)}, too, as they are of one file system",
+                code=ProblemCode.CHANGE_REFUSED,
             )
 
     def _of_file_system(self, read_only: bool) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ A server that does not answer is so the failure of one resource. Nothing is unmo
 import os
 from collections.abc import Sequence
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.kernel.processes import Processes, some
 from puller.system.commands import Command, Completed
@@ -62,7 +63,10 @@ def require_helper(kind: str) -> None:
     """Raise ``ResourceError`` where the program is missing that mounts file systems of this type."""
     package = _HELPERS.get(kind)
     if package and not any(os.path.exists(f"{one}/mount.{kind}") for one in _HELPER_DIRECTORIES):
-        raise ResourceError(f"mount.{kind} is missing; it comes with the package {package}")
+        raise ResourceError(
+            f"mount.{kind} is missing; it comes with the package {package}",
+            code=ProblemCode.MISSING_DEPENDENCY,
+        )
 
 
 def _held(point: str) -> str:
@@ -75,7 +79,10 @@ def _execute(system: System, *arguments: str) -> None:
         completed = system.execute(Command(arguments, _ENVIRONMENT, timeout=TIMEOUT))
     except FileNotFoundError:
         package = "systemd" if arguments[0] == "systemctl" else "mount (util-linux)"
-        raise ResourceError(f"{arguments[0]} is missing; it comes with the package {package}") from None
+        raise ResourceError(
+            f"{arguments[0]} is missing; it comes with the package {package}",
+            code=ProblemCode.MISSING_DEPENDENCY,
+        ) from None
     except OSError as error:
         raise ResourceError(f"{arguments[0]} cannot be started: {reason(error)}") from error
     if completed.exit_code != 0:

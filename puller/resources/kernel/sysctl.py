@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, added, changed, presence, secret
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
@@ -30,7 +31,6 @@ from puller.resources.kernel.parameters import (
 from puller.resources.kernel.sysctl_files import BootFiles, Edit, edited, parse
 from puller.resources.paths import check_path
 from puller.resources.spellings import Spellings
-from puller.values.difference import ABSENT, Difference, added, changed, presence, secret
 from puller.values.reference import Reference
 
 DEFAULT_PATH = "/etc/sysctl.d/90-puller.conf"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.packages.dnf_simulation import OPTIONS, has_plan, parse_simulation
 from puller.resources.packages.inventory import Inventory
@@ -150,7 +151,8 @@ class Dnf(Manager):
         is_held = self._locks.about(job, name)
         if to_hold and is_held is None:
             raise ResourceError(
-                "held: true requires dnf's plugin versionlock (package python3-dnf-plugin-versionlock)"
+                "held: true requires dnf's plugin versionlock (package python3-dnf-plugin-versionlock)",
+                code=ProblemCode.MISSING_DEPENDENCY,
             )
         return bool(is_held)
 

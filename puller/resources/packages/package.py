@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foundation.differences import Difference, changed, presence
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import ANYTHING, Content, PropertyError, Resource
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
 from puller.resources.spellings import Spellings
-from puller.values.difference import Difference, changed, presence
 
 if TYPE_CHECKING:  # the package managers are imported when one is asked
     from puller.resources.packages.conflicts import Claims, DryRun
@@ -427,10 +428,14 @@ class Package(Resource[PackageProperties, PackageState]):
         if self.properties.held is None and self._action(actual) is not None:
             if held:
                 raise ResourceError(
-                    f"is held at {held.version} (apt-mark hold), so it is left as it is; wanted {ensure}"
+                    f"is held at {held.version} (apt-mark hold), so it is left as it is; wanted {ensure}",
+                    code=ProblemCode.CHANGE_REFUSED,
                 )
             if actual.held and not actual.installed:
-                raise ResourceError(f"is held while it is not installed (apt-mark hold); wanted {ensure}")
+                raise ResourceError(
+                    f"is held while it is not installed (apt-mark hold); wanted {ensure}",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
         if actual.providers and self._file is None:
             self._refuse_provided(actual)
 
@@ -438,13 +443,21 @@ class Package(Resource[PackageProperties, PackageState]):
         """Raise for what cannot be done with a name that only other packages provide."""
         action, ensure = self._action(actual), self.properties.ensure
         if action is Action.REMOVE:
-            raise ResourceError(f"is no package here, but {actual}, which would have to go; wanted {ensure}")
+            raise ResourceError(
+                f"is no package here, but {actual}, which would have to go; wanted {ensure}",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         if action is None:
-            raise ResourceError(f"is no package but a name, {actual}, and cannot be held")
+            raise ResourceError(
+                f"is no package but a name, {actual}, and cannot be held", code=ProblemCode.CHANGE_REFUSED
+            )
         if action is not Action.INSTALL or self._manager.is_offered(self._job, self.properties.name):
             return
         if not (self.context.noop and self._may_get_repositories()):
-            raise ResourceError(f"is no package but a name, {actual}, and has no version; wanted {ensure}")
+            raise ResourceError(
+                f"is no package but a name, {actual}, and has no version; wanted {ensure}",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
 
     @property
     def _is_to_go(self) -> bool:

@@ -95,7 +95,10 @@ class PackageFile:
         from puller.system.trusted import judge  # for the few files of this machine
 
         if os.geteuid() == 0 and (why := judge(path).reason):
-            raise ResourceError(f"source {self._source} may be somebody else's: {why}; or give its checksum")
+            raise ResourceError(
+                f"source {self._source} may be somebody else's: {why}; or give its checksum",
+                code=ProblemCode.UNTRUSTED_PATH,
+            )
 
     def _is_to_come(self) -> bool:
         path, system = self._place(), self._context.system

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, changed, presence
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.base import Content, Declared, PropertyError, Resource
 from puller.resources.checksums import sha256, short
@@ -23,7 +25,6 @@ from puller.resources.packages.repository_properties import RepositoryProperties
 from puller.resources.packages.sources import Sources, read_source
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
-from puller.values.difference import ABSENT, Difference, changed, presence
 from puller.values.file_mode import FileMode
 from puller.values.reference import Reference
 
@@ -270,7 +271,10 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         """Raise for what is no file and may hold data; links are replaced, never followed."""
         for path, seen in actual.files.items():
             if seen.kind not in ("absent", "present", "symbolic link", "fifo", "socket"):
-                raise ResourceError(f"{path} is a {seen.kind}, wanted a file; remove it first")
+                raise ResourceError(
+                    f"{path} is a {seen.kind}, wanted a file; remove it first",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
 
     def _put(self, path: str, content: bytes, seen: Seen) -> None:
         system, directory = self.context.system, os.path.dirname(path)
@@ -342,7 +346,10 @@ def _require_ours(key: str, path: str) -> str:
         return path
     judged = judge(path)
     if judged.reason:
-        raise ResourceError(f"key {key} may be changed by others: {judged.reason}; put it into the bundle")
+        raise ResourceError(
+            f"key {key} may be changed by others: {judged.reason}; put it into the bundle",
+            code=ProblemCode.UNTRUSTED_PATH,
+        )
     return judged.path
 
 

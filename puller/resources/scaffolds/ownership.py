@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from foundation.differences import Difference
 from puller.resources.base import Context
 from puller.resources.owners import attribute_differences, group_id, mode_owned_by, user_id
 from puller.resources.tree_paths import printable
 from puller.system.protocol import Attributes
-from puller.values.difference import Difference
 from puller.values.file_mode import FileMode
 
 IsProgram = Callable[[str], bool | None]

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from foundation.differences import Difference, presence
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource
@@ -28,7 +29,6 @@ from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, rende
 from puller.resources.tree_paths import kind
 from puller.system.protocol import Attributes, requires_new_file
 from puller.templates.engine import ENGINES, choose_engine
-from puller.values.difference import Difference, presence
 from puller.values.file_mode import FileMode
 from puller.values.removed import ABSENT
 

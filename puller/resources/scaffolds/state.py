@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from foundation.differences import ABSENT, Difference, DifferenceKind, changed, presence, secret
 from puller.resources.checksums import sha256, short
 from puller.resources.scaffolds.ownership import IsProgram, Ownership
 from puller.resources.scaffolds.target import Target
 from puller.resources.scaffolds.tree import Tree
 from puller.resources.tree_paths import kind, printable
 from puller.system.protocol import System
-from puller.values.difference import ABSENT, Difference, DifferenceKind, changed, presence, secret
 
 
 class ScaffoldState(msgspec.Struct, frozen=True):

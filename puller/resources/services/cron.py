@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.differences import Difference, changed, presence, secret
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.checksums import sha256, short
@@ -22,7 +24,6 @@ from puller.resources.owners import attribute_differences, describe_attributes
 from puller.resources.paths import PathState, require_makeable
 from puller.resources.services.cron_schedule import Schedule
 from puller.system.protocol import Attributes
-from puller.values.difference import Difference, changed, presence, secret
 from puller.values.file_mode import FileMode
 
 DIRECTORY = "/etc/cron.d"
@@ -165,12 +166,17 @@ class Cron(Resource[CronProperties, CronState]):
         """Raise ``ResourceError`` for a user that there is not: cron would skip the file, in order as it may be."""
         user, context = self.properties.user, self.context
         if context.system.user_id(user) is None and not context.uncertain("/etc/passwd"):
-            raise ResourceError(f"user is {user!r}, and there is no such user")
+            raise ResourceError(
+                f"user is {user!r}, and there is no such user", code=ProblemCode.MISSING_ACCOUNT
+            )
 
     def _refuse_what_cannot_be(self, actual: CronState) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         if actual.kind == "directory" or "device" in actual.kind:
-            raise ResourceError(f"{self._path} is a {actual.kind}, and only a file is replaced or removed")
+            raise ResourceError(
+                f"{self._path} is a {actual.kind}, and only a file is replaced or removed",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         if self.properties.ensure == "present":
             require_makeable(DIRECTORY, self.context.system)
 

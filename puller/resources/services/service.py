@@ -15,6 +15,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
+from foundation.differences import Action, Difference, acting, changed
+from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
@@ -26,7 +28,6 @@ from puller.resources.services.unit_names import unit_of
 from puller.resources.spellings import Spellings
 from puller.system import stability
 from puller.system.identity import Identity
-from puller.values.difference import Action, Difference, acting, changed
 from puller.values.reference import Reference
 
 _ENSURE = ("running", "stopped")
@@ -299,7 +300,10 @@ class Service(Resource[ServiceProperties, Unit]):
             if not self._is_to_be_unmasked(unit):
                 user = self.properties.user
                 how = "systemctl" if user is None else f"systemctl --user --machine={user}@"
-                raise ResourceError(f"{unit.id} is masked; to allow it: {how} unmask {unit.id}")
+                raise ResourceError(
+                    f"{unit.id} is masked; to allow it: {how} unmask {unit.id}",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
             return
         if unit.is_missing and not self._may_come(unit):
             raise ResourceError(f"there is no unit {unit.id}")
@@ -307,7 +311,10 @@ class Service(Resource[ServiceProperties, Unit]):
             raise ResourceError(f"systemd refuses {unit.fragment or unit.id}: {unit.load_error}")
         why = "" if unit.is_init_script else _WHY_NOT_DISABLED.get(unit.file_state)
         if why and "disabled" in wanted:
-            raise ResourceError(f"{unit.id} is {unit.file_state} and cannot be disabled: {why}")
+            raise ResourceError(
+                f"{unit.id} is {unit.file_state} and cannot be disabled: {why}",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
         if "enabled" in wanted and not self._is_effect_open(unit):
             self._require_effect(unit)
 
@@ -327,7 +334,10 @@ class Service(Resource[ServiceProperties, Unit]):
         """Raise ``ResourceError`` for a unit that would not start at boot if it were enabled."""
         if why := self._systemd.at_boot.why_not(unit):
             how = "add WantedBy= to an [Install] section, or leave enable out"
-            raise ResourceError(f"{unit.id} is {unit.file_state} and would not start at boot: {why}; {how}")
+            raise ResourceError(
+                f"{unit.id} is {unit.file_state} and would not start at boot: {why}; {how}",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
 
     def _refuse_in_the_way_of_a_mask(self, unit: Unit) -> None:
         if not unit.fragment:

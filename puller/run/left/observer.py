@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foundation.differences import Difference
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Resource
 from puller.run.left.managed import Managed
-from puller.values.difference import Difference
 
 if TYPE_CHECKING:
     from puller.run.left.makings import Makings

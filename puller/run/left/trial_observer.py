@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from foundation.differences import Difference
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Properties, Resource
 from puller.resources.checksums import sha256
@@ -35,7 +36,6 @@ from puller.run.left.trial_copies import (
 from puller.run.left.trial_edits import EditRecorder
 from puller.system.kernel_files import is_parameter
 from puller.system.protocol import System
-from puller.values.difference import Difference
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of all copies of a bundle's trial together."""

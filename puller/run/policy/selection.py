@@ -13,6 +13,7 @@ from bundles.errors import FormatError
 from bundles.format.index import Indexes
 from bundles.format.release import Release, Selection
 from bundles.store.contents import Installed
+from foundation.problems import ProblemCode
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError
 from puller.reporting.report import HeldBecause
@@ -53,7 +54,8 @@ class Chooser(msgspec.Struct, frozen=True):
             release = indexes.find(choice.name, choice.channel)
             if release is None:
                 raise ConfigurationError(
-                    f"{choice.name}: channel {choice.channel!r} of the site has no such bundle"
+                    f"{choice.name}: channel {choice.channel!r} of the site has no such bundle",
+                    code=ProblemCode.NOT_PUBLISHED,
                 )
             # 3. Rollout
             selection = self._reached(release, digest, current)
@@ -97,5 +99,7 @@ def _pinned(
     except FormatError as error:
         if current is not None and (current.name, current.version) == (bundle, version):
             return None
-        raise ConfigurationError(f"{bundle}: is held at {version} by this host: {error}") from error
+        raise ConfigurationError(
+            f"{bundle}: is held at {version} by this host: {error}", code=ProblemCode.NOT_PUBLISHED
+        ) from error
     return release

@@ -38,6 +38,7 @@ from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
 from bundles.publisher.tokens import signer_of
 from bundles.publisher.verification import verify_site
+from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher, Survives
@@ -570,8 +571,9 @@ def test_what_is_not_installed_is_named_by_its_extra(
     signer_of(uri.partition(":")[0])
     monkeypatch.setattr(f"securesystemslib.signer.{module}.{name}", "a library is required")
     message = rf"needs more than is installed: pip install 'puller\[{extra}\]' \(a library is required\)"
-    with pytest.raises(TokenError, match=message):
+    with pytest.raises(TokenError, match=message) as raised:
         tokens.import_key(uri, pin)
+    assert raised.value.code is ProblemCode.MISSING_DEPENDENCY
     with pytest.raises(TokenError, match=message):
         tokens.open_token(uri, CryptoSigner.generate_ecdsa().public_key, pin)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from foundation.problems import ProblemCode
 from puller.cli import main
 from puller.resources.registry import type_names
 
@@ -295,8 +296,30 @@ def test_a_bad_request_is_answered_with_what_is_wrong(
     given = request_ if isinstance(request_, str) else json.dumps(request_)
     ended = puller("ensure", "api", "pipe", given=given)
     answer = json.loads(ended.stdout)
-    assert (ended.returncode, set(answer)) == (64, {"protocol", "error"})
+    assert (ended.returncode, set(answer)) == (64, {"protocol", "error", "problems"})
     assert message in answer["error"]
+    assert answer["error"] == ", ".join(problem["text"] for problem in answer["problems"])
+    assert {problem["code"] for problem in answer["problems"]} <= set(ProblemCode)
+
+
+@pytest.mark.parametrize(
+    ("properties", "code", "property_"),
+    [
+        ({"/bin/false": {}}, ProblemCode.CHANGE_FAILED, ""),
+        ({"/bin/true": {"timeoutt": "5s"}}, ProblemCode.UNKNOWN_PROPERTY, "timeoutt"),
+        ({"/bin/true": {"timeout": "soon"}}, ProblemCode.INVALID_VALUE, "timeout"),
+        ({"/bin/true": {"health_checks": [{"command": "false"}]}}, ProblemCode.HEALTH_CHECK_FAILED, ""),
+    ],
+    ids=str,
+)
+def test_an_answer_has_problems_as_objects(
+    puller: Puller, properties: Any, code: ProblemCode, property_: str
+) -> None:
+    given = json.dumps({"protocol": REQUEST, "type": "exec", "properties": properties})
+    answer = json.loads(puller("ensure", "api", "pipe", given=given).stdout)
+    (problem,) = answer["problems"]
+    assert (problem["code"], problem.get("property", "")) == (code, property_)
+    assert answer.get("state", answer)["problems"] == [problem]
 
 
 def test_a_secret_is_in_no_output_and_no_session(puller: Puller, session: str, tmp_path: Path) -> None:

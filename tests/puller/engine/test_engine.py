@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from foundation.problems import ProblemCode
 from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
+from puller.reporting.log import sentence
 from puller.reporting.report import Event, State, Summary
 from puller.resources.files.file import File
 from puller.system.signals import StopRequests
@@ -217,6 +219,7 @@ def test_one_bad_resource_never_ends_the_run(
               - "echo c": {alias: guard, onlyif: /no/such/guard}
               - "echo d": {alias: fine}
     """)
+    assert [problem.code for problem in events["bug"].problems] == [ProblemCode.INTERNAL_ERROR]
     found = {name: (event.state.value, *event.errors) for name, event in events.items()}
     assert found.pop("bug")[1].startswith("internal error: RuntimeError('a bug in a type')")
     assert found == {
@@ -276,6 +279,42 @@ def test_noop_predicts_failures_too(apply: Apply) -> None:
     predicted, done = apply(text, noop=True), apply(text)
     assert {n: e.errors for n, e in predicted.items()} == {n: e.errors for n, e in done.items()}
     assert states(predicted) == {"conf": "failed", "x": "failed"}
+
+
+FAILING = {
+    "a refused change": "link: [{DIR/full: {alias: it, target: b}}]",
+    "a failed command": "exec: [{/bin/false: {alias: it}}]",
+    "a command without effect": "exec: [{/bin/true: {alias: it, creates: DIR/none}}]",
+    "a missing parent": "file: [{DIR/missing/conf: {alias: it, content: a, IDS}}]",
+}
+
+
+@pytest.mark.parametrize("resource", FAILING.values(), ids=FAILING)
+def test_a_failed_change_keeps_its_planned_differences(apply: Apply, tmp_path: Path, resource: str) -> None:
+    (tmp_path / "full/x").mkdir(parents=True)
+    events = {noop: apply(f"resources: [{resource}]\n", noop=noop)["it"] for noop in (True, False)}
+    assert events[False].state is State.FAILED
+    assert events[False].is_planned
+    assert events[False].differences == events[True].differences != []
+    assert "would run" in sentence(events[False]) or "exec" not in resource
+
+
+def test_a_failed_look_has_no_differences(apply: Apply) -> None:
+    event = apply("resources: [{exec: [{/bin/true: {alias: it, unless: /nowhere/x}}]}]\n")["it"]
+    assert (event.state, event.differences, event.is_planned) == (State.FAILED, [], False)
+    assert [problem.code for problem in event.problems] == [ProblemCode.LOOK_FAILED]
+
+
+def test_the_secret_of_a_failed_change_is_masked(apply: Apply) -> None:
+    text = """
+        data:
+          # @sensitive
+          key: canary-7
+        resources: [{file: [{DIR/missing/conf: {alias: it, content: "{{ data.key }}", IDS}}]}]
+    """
+    event = apply(text)["it"]
+    assert event.differences
+    assert "canary" not in repr(event)
 
 
 def test_in_noop_a_command_that_would_run_makes_missing_things_uncertain(apply: Apply) -> None:

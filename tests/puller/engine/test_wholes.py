@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from foundation.differences import Difference, presence
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, ResourceError
@@ -18,7 +19,6 @@ from puller.reporting.report import Event
 from puller.resources import registry
 from puller.resources.base import Declared, Properties, Resource
 from puller.system.local import LocalSystem
-from puller.values.difference import Difference, presence
 from puller.values.reference import Reference
 
 PAGES: dict[str, list[str]] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from foundation.formatting import lines
 from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
@@ -76,6 +77,7 @@ def test_a_child_fails_as_its_resources_do_and_the_run_goes_on(apply_all: Apply)
     }
     assert events["web"].errors == ["child manifest had 1 failed resources"]
     assert events["web"].children == {"failed": 1, "changed": 1}
+    assert lines(events["web"].differences) == ["resources: 1 of 2"]
     assert events["wants"].unmet_requirements == ["apply#web"]
 
 

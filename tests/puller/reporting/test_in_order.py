@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation import differences
 from puller.reporting.history import load_all_events, load_last_report, save_report
 from puller.reporting.in_order import complete, shorten
 from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
 from puller.reporting.retention import Retention
 from puller.state.directories import Directories
-from puller.values import difference
 from tests.puller.problems import failure
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -45,7 +45,7 @@ def stable(name: str, **more: Any) -> Event:
 
 def changed(name: str) -> Event:
     return Event(
-        type="file", name=name, state=State.CHANGED, differences=[difference.changed("content", "a", "b")]
+        type="file", name=name, state=State.CHANGED, differences=[differences.changed("content", "a", "b")]
     )
 
 
@@ -65,7 +65,7 @@ TOLD = {
     "not reached": Event(type="file", name="/b", state=State.SKIPPED, reached=False),
     "unmet": Event(type="file", name="/b", state=State.SKIPPED, unmet_requirements=["file#/x"]),
     "would change": Event(type="file", name="/b", state=State.WOULD_CHANGE, noop=True, noop_message="x"),
-    "a difference that stays": stable("/b", differences=[difference.changed("owner", "joe", "root")]),
+    "a difference that stays": stable("/b", differences=[differences.changed("owner", "joe", "root")]),
 }
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation.differences import Difference, DifferenceKind
 from puller.exit_status import ExitStatus
 from puller.reporting.fields import NAMES, MessageId
 from puller.reporting.journal import framed
@@ -22,7 +23,6 @@ from puller.reporting.log import Log
 from puller.reporting.report import Event, State
 from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import Level
-from puller.values.difference import Difference, DifferenceKind
 from tests.puller.problems import failure
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"

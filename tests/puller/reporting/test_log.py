@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from foundation.differences import changed, presence, with_diff
 from puller.reporting.log import Log, sentence
 from puller.reporting.report import Event, State
 from puller.reporting.sinks import Level
-from puller.values.difference import changed, presence, with_diff
 from tests.puller.problems import failure
 
 MISSING = [presence("absent", "present")]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from foundation.differences import changed
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.restless import find_restless, sentences
 from puller.reporting.sent_report import RestlessResource
-from puller.values.difference import changed
 
 
 def run(*states: State, sha256: str = "1", **fields: Any) -> Report:

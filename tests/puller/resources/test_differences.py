@@ -18,6 +18,8 @@ import msgspec
 import pytest
 import yaml
 
+from foundation.differences import Difference
+from foundation.formatting import lines
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event, State
@@ -39,7 +41,6 @@ from puller.system import kernel_files
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import Attributes, System
-from puller.values.difference import Difference, lines
 from tests.puller.resources.kernel import test_kernel_module, test_sysctl
 from tests.puller.resources.packages import test_repository
 from tests.simulators import accounts, fileserver, mounts, packages, systemd

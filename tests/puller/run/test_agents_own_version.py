@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foundation.problems import ProblemCode
 from puller.version import __version__
 from tests.support.stories import STORY
 
@@ -44,6 +45,7 @@ def test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_th
         outcome = settled.run(*options)
         assert outcome.status == 16
         settled.assert_told(f"the agent: {sentence}", outcome)
+        assert settled.problem_codes() == {ProblemCode.AGENT_FALLBACK}
         settled.assert_enforces("1.1.0")
 
     monkeypatch.delenv("PULLER_FELL_BACK")

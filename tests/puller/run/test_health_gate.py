@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bundles.store.store import Store
+from foundation.problems import ProblemCode
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
 from tests.support.stories import Host, Outcome, Publisher
@@ -68,6 +69,7 @@ def test_a_bundle_that_breaks_a_check_is_given_up_for_the_last_good_one(
     assert outcome.status == 7
     why = r"web: 1\.1\.0 is given up: file#\S+/app\.conf: health check app: exit status 2 \(CRITICAL\): it is so"
     healthy.assert_told(why, outcome)
+    assert healthy.problem_codes() == {ProblemCode.ROLLED_BACK}
     healthy.assert_enforces("1.0.0")
     assert (healthy.machine / "health").read_text() == "0\n"
     assert quarantined(healthy) == ["1.1.0"]
@@ -232,6 +234,7 @@ def test_the_first_bundle_of_a_host_stays_whatever_its_checks_say(host: Host, pu
     outcome = host.run()
     assert outcome.status == 6
     host.assert_told("there is no other bundle on this host to roll back to", outcome)
+    assert host.problem_codes() == {ProblemCode.ROLLBACK_FAILS}
     host.assert_enforces("1.0.0")
     assert quarantined(host) == []
 
@@ -245,6 +248,7 @@ def test_when_rolling_back_helps_nothing_the_exit_status_says_so(healthy: Host, 
     publisher.publish("1.2.0", manifest[:checks] + spoil + "  - file:\n" + FILE_DEFAULTS + manifest[checks:])
     outcome = healthy.run()
     assert outcome.status == 8
+    assert healthy.problem_codes() >= {ProblemCode.ROLLED_BACK, ProblemCode.ROLLBACK_FAILS}
     healthy.assert_told("web: rolled back to 1.1.0, and not all is well", outcome)
     healthy.assert_enforces("1.1.0")
 
@@ -301,6 +305,7 @@ def test_a_run_that_was_killed_is_told_and_tried_again(healthy: Host, publisher:
     outcome = healthy.run()
     assert outcome.status == 0
     healthy.assert_told(r"the run that began \S+ did not come to its end", outcome)
+    assert ProblemCode.RUN_WARNING in healthy.problem_codes()
     told = r"web 1\.1\.0: the last run was cut short while it applied it \(the process was killed\); trying it again"
     healthy.assert_told(told, outcome)
     healthy.assert_enforces("1.1.0")

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from foundation.differences import Difference, changed
 from puller.engine.engine import Settings
 from puller.engine.ensure import Wanted, ensure
 from puller.engine.sessions import Session
@@ -21,7 +22,6 @@ from puller.resources import registry
 from puller.resources.agreeing import agree
 from puller.resources.base import Properties, Resource
 from puller.system.signals import StopRequests
-from puller.values.difference import Difference, changed
 from puller.values.reference import Reference
 from puller.values.refresh import Refresh, reload_of, subscriber_of
 from tests.puller.run.left.test_way_back import story

@@ -15,6 +15,7 @@ import pytest
 
 from bundles.format.bins import bin_of
 from bundles.publisher.new_site import make_site
+from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -274,6 +275,7 @@ def test_without_a_bundle_yet_problem_is_told_and_nothing_is_done(
     outcome = host.run()
     assert outcome.status == status
     host.assert_told("web: there is no usable bundle on this host", outcome)
+    assert ProblemCode.NOTHING_TO_ENFORCE in host.problem_codes()
     assert host.enforced is None
     assert not host.machine.exists()
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from foundation.problems import ProblemCode
+
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher, WebServer
 
@@ -193,6 +195,7 @@ def test_nothing_is_applied_of_a_bundle_after_the_one_that_was_stopped(
     outcome = host.run()
     assert outcome.status == 143
     host.assert_told("base: not applied: stopped by SIGTERM", outcome)
+    assert host.problem_codes() == {ProblemCode.STOPPED}
     assert [bundle["outcome"] for bundle in host.report()["bundles"]] == [
         "applied",
         "not applied: stopped by SIGTERM",

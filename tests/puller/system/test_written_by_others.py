@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from foundation.problems import ProblemCode
 from puller.system.trusted import trusted
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def test_a_trust_anchor_is_refused_and_the_last_good_bundle_stays_in_force(
     outcome = settled.run()
     assert outcome.status == 78
     settled.assert_told(f"{anchor}: is not read: {reason}", outcome)
+    assert settled.problem_codes() == {ProblemCode.UNTRUSTED_PATH}
     settled.assert_enforces("1.0.0")
 
 

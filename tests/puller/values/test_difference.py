@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from puller.values.difference import (
+from foundation.differences import (
     ABSENT,
     Action,
     Difference,
@@ -15,9 +15,6 @@ from puller.values.difference import (
     acting,
     added,
     changed,
-    journal,
-    json_values,
-    people,
     presence,
     removed,
     secret,
@@ -25,6 +22,7 @@ from puller.values.difference import (
     with_causes,
     with_diff,
 )
+from foundation.formatting import journal, json_values, people
 
 CONF = ("file#/etc/app.conf",)
 RUN = with_causes([acting("command", Action.RUN, refresh=True)], CONF)
@@ -73,7 +71,10 @@ def test_a_value_cannot_forge_another_difference(value: str) -> None:
 
 @pytest.mark.parametrize(("locale", "arrow"), [("C", "->"), ("C.UTF-8", "→")])
 def test_the_arrow_is_one_that_the_locale_shows(locale: str, arrow: str) -> None:
-    program = "from puller.values.difference import *; print(people([changed('mode', '1', '2')]))"
+    program = (
+        "from foundation import differences, formatting;"
+        "print(formatting.people([differences.changed('mode', '1', '2')]))"
+    )
     command = [sys.executable, "-c", program]
     environment = {"LC_ALL": locale, "PYTHONUTF8": "1", "PYTHONPATH": ":".join(sys.path)}
     printed = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=True)

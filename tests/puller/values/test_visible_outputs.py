@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from foundation.differences import Difference, DifferenceKind, added, changed
 from foundation.problems import Location
 from puller.authoring.cases import formats as cases
 from puller.authoring.cases.results import Failure, Result
@@ -45,7 +46,6 @@ from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.retention import Retention
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
 from puller.state.directories import Directories
-from puller.values.difference import Difference, DifferenceKind, added, changed
 from puller.values.visible import visible, visible_json
 from tests.puller.problems import failure
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from foundation.formatting import ARROW
 from puller.authoring.preview.differences import Change
 from puller.authoring.preview.formats import sentences
 from puller.authoring.preview.formats.text import shown_diff
 from puller.authoring.preview.groups import Group, Preview
-from puller.values.difference import ARROW
 
 LIMIT = 60_000
 _MOST_SAID = 20

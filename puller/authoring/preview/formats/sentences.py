@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from bundles.first_few import first_few
+from foundation.differences import Difference, DifferenceKind
+from foundation.formatting import people
 from puller.authoring.preview.differences import Change, Kind
 from puller.authoring.preview.groups import Group, Preview
-from puller.values.difference import Difference, DifferenceKind, people
 from puller.values.visible import visible_line
 
 _MOST_NAMES = 3

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from foundation.differences import DifferenceKind, secret
 from foundation.problems import Location, Problem, ProblemCode
 from hiera.values.secrets import Secret
 from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
-from puller.values.difference import DifferenceKind, secret
 
 
 def content(text: str) -> ResolvedContent:

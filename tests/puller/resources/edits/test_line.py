@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from foundation.formatting import lines
 from puller.errors import ManifestError
-from puller.values.difference import lines
 
 Apply = Callable[..., Any]
 

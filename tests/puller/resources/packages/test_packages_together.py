@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from foundation.problems import ProblemCode
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
@@ -245,6 +246,7 @@ def test_a_file_with_a_checksum_is_simulated_too(
         event = run(debian, together, noop=noop, remote=content)["bbb"]
         assert event.state == "failed"
         assert "the package manager would remove aaa, which package#aaa declares present" in event.errors[0]
+        assert [problem.code for problem in event.problems] == [ProblemCode.NEEDED_BY_ANOTHER]
     alone = f"resources: [{{package: [{package}]}}]"
     predicted = run(debian, alone, noop=True, remote=content)["bbb"]
     assert predicted.noop_message == "Would have installed version 2.0, and removed aaa with it"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from foundation.differences import changed as of_property
 from puller.authoring.preview.differences import Change, Comparison, Kind
 from puller.authoring.preview.formats import markdown, text
 from puller.authoring.preview.groups import Group, Preview, StillFailing
-from puller.values.difference import changed as of_property
 
 DIFF = "--- /x (now)\n+++ /x (wanted)\n@@ -1 +1 @@\n"
 FORMS = [text.text, markdown.text]

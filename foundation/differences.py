@@ -1,22 +1,17 @@
-"""Differences between the current state of a resource and its desired state, and the one formatter of them.
+"""Differences between the current state of a resource and its desired state.
 
 * Each resource type returns differences. The dry run, the real run, reports, logs, fleet pages and previews show them.
 * A secret is masked when the value is made: such a difference is ``secret`` and has neither value.
-* No code reads the text of a difference. For people: ``owner nobody → root, mode 0600 → 0644, content``. Without UTF-8
-  the arrow is ``->``. A checksum appears only where there is no diff.
-* The journal gets the text for people, always with the arrow, and the JSON in a field.
+* Only ``foundation.formatting`` turns differences into text. No code reads that text.
 """
 
-import _locale
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
 ABSENT = "absent"
-ARROW, ASCII_ARROW = "→", "->"
-_NO_VALUE = "(none)"
 
 
 class DifferenceKind(StrEnum):
@@ -61,7 +56,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         """Return the text for people."""
-        return people([self])
+        return _formatters[-1]([self])
 
     def map_texts(self, change: Callable[[str], str]) -> Self:
         """Return the difference with other texts, such as masked or shortened ones."""
@@ -74,6 +69,14 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
             diff=change(self.diff),
             because=tuple(map(change, self.because)),
         )
+
+
+def register_formatter(formatter: Callable[[Sequence[Difference]], str]) -> None:
+    """Make a function the text of differences. ``foundation.formatting`` does it when it is imported."""
+    _formatters.append(formatter)
+
+
+_formatters: list[Callable[[Sequence[Difference]], str]] = []
 
 
 def changed(name: str, current: str, desired: str, path: str = "") -> Difference:
@@ -127,81 +130,3 @@ def with_causes(differences: Collection[Difference], causes: Collection[str]) ->
         msgspec.structs.replace(one, because=tuple(causes)) if one.refresh and causes else one
         for one in differences
     ]
-
-
-# Text
-
-_DONE = {Action.RUN: "ran", Action.RESTART: "restarted", Action.RELOAD: "reloaded"}
-
-
-def people(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> str:
-    """Return the differences in one line. ``arrow`` is by default the one that the locale can show."""
-    arrow = arrow or (ARROW if _is_utf8() else ASCII_ARROW)
-    return ", ".join(_one(difference, arrow, is_predicted=is_predicted) for difference in differences)
-
-
-def lines(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> list[str]:
-    """Return the text for people, one line for each difference."""
-    return [people([one], is_predicted=is_predicted, arrow=arrow) for one in differences]
-
-
-def journal(differences: Sequence[Difference]) -> str:
-    """Return the differences as the value of a field of the journal, without their diffs."""
-    plain = [msgspec.structs.replace(one, diff="") for one in differences]
-    return msgspec.json.encode(plain).decode()
-
-
-def json_values(differences: Sequence[Difference]) -> list[dict[str, Any]]:
-    """Return the differences as objects of a JSON document."""
-    values: list[dict[str, Any]] = msgspec.to_builtins(differences)
-    return values
-
-
-def _one(difference: Difference, arrow: str, *, is_predicted: bool) -> str:
-    if difference.action is not None:
-        return _action(difference, difference.action, is_predicted=is_predicted)
-    kind, is_content = difference.kind, difference.property == "content"
-    if difference.path and difference.property == "ensure":
-        if kind is not DifferenceKind.CHANGED:
-            return f"{difference.path} {kind}"
-        name = difference.path
-    else:
-        name = f"{difference.path} {difference.property}".lstrip()
-    if difference.secret:
-        return f"{name} (sensitive)"
-    if kind is DifferenceKind.UNKNOWN:
-        reason = f" ({difference.desired})" if difference.desired else ""
-        return f"{name} {kind}{reason}"
-    if is_content and difference.diff:
-        return name
-    if not difference.current:
-        return f"{name}: {difference.desired or repr('')}"
-    is_value_removed = kind is DifferenceKind.REMOVED and not difference.desired
-    current, desired = (
-        _value(difference.current),
-        _NO_VALUE if is_value_removed else _value(difference.desired),
-    )
-    return f"{name}{':' if is_content else ''} {current} {arrow} {desired}"
-
-
-def _action(difference: Difference, action: Action, *, is_predicted: bool) -> str:
-    verb = f"would {action}" if is_predicted else _DONE[action]
-    if not difference.refresh:
-        return verb
-    if not difference.because:
-        return f"{verb}, because of a change in an earlier run"
-    changed = "would change" if is_predicted else "changed"
-    return f"{verb}, because {' and '.join(difference.because)} {changed}"
-
-
-def _value(value: str) -> str:
-    """Return a value that cannot be confused with the text around it."""
-    is_quoted = len(value) > 1 and value[0] in "'\"" and value[0] == value[-1]
-    is_clear = value != "" and value.isprintable() and value == value.strip()
-    is_clear = is_clear and (is_quoted or not any(mark in value for mark in (", ", ARROW, ASCII_ARROW)))
-    return value if is_clear else repr(value)
-
-
-def _is_utf8() -> bool:
-    # Python itself writes UTF-8 in the locale C, which a terminal of that locale does not show.
-    return _locale.nl_langinfo(_locale.CODESET).upper().replace("-", "") == "UTF8"
