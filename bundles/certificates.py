@@ -6,16 +6,11 @@
 * Since 3.13 Python also accepts an authority that is not at the end of its chain (``VERIFY_X509_PARTIAL_CHAIN``).
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import ssl
+import ssl
 
 
-def accept_alike(context: "ssl.SSLContext") -> "ssl.SSLContext":
+def accept_alike(context: ssl.SSLContext) -> ssl.SSLContext:
     """Set the rules of all versions in a context, and return it."""
-    import ssl
-
     flags = context.verify_flags & ~ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags = ssl.VerifyFlags(flags)
     return context

@@ -8,12 +8,17 @@ and nothing else of it is interpreted.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import signal
+import socket
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
+import bundles
 from bundles import progress
+from bundles.confined import worker
 from bundles.confined.frames import (
     ANSWER,
     BEGIN,
@@ -27,7 +32,7 @@ from bundles.confined.frames import (
     order,
 )
 from bundles.confined.worker import DESCRIPTOR
-from bundles.deadline import DeadlineError
+from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import (
     NotFoundError,
     OversizeError,
@@ -36,12 +41,6 @@ from bundles.errors import (
     UnchangedError,
 )
 from foundation.problems import ProblemCode
-
-if TYPE_CHECKING:
-    import _socket
-    import socket
-
-    from bundles.deadline import Deadline
 
 _LOOK = 0.1  # seconds between two looks at whether to go on
 _AT_ONCE = 256 * 1024  # bytes
@@ -84,7 +83,7 @@ class Network:
         """Of the workers, as for ``bundles.confined.confinement.confine``."""
         self.missing: dict[str, str] = {}
         """Protections that the kernel lacks, each with a sentence."""
-        self._first: tuple[_socket.socket, int] | None = None
+        self._first: tuple[socket.socket, int] | None = None
         self._server: tuple[socket.socket, int] | None = None
         self._alone: dict[int, int] = {}
         self._open: dict[int, Connection] = {}
@@ -97,18 +96,13 @@ class Network:
                 self.missing[name] = f"this kernel has no {effect}"
 
     def split_off(self) -> None:
-        """Make the first worker, of a process that has one thread and holds nothing yet that is secret.
+        """Fork the first worker from a process that has one thread and has read no secrets.
 
-        There is one: what was made before stays. The less a process has imported, the less work it is; what the agent
-        and the worker need in any case is imported once for both.
+        A second call has no effect. A fork costs less if the process has imported little.
         """
         if self._first is not None:
             return
-        import _socket  # see ``bundles.transport.requesting``
-        import struct  # noqa: F401
-        import urllib.parse  # noqa: F401
-
-        ours, theirs = _socket.socketpair()
+        ours, theirs = socket.socketpair()
         with contextlib.closing(theirs):
             try:
                 pid = os.fork()
@@ -162,7 +156,7 @@ class Network:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
-    def _given(self, number: int, session: tuple[object, ...]) -> _socket.socket:
+    def _given(self, number: int, session: tuple[object, ...]) -> socket.socket:
         """The connection to the first worker, which gets this session; raises ``OSError``."""
         assert self._first is not None  # noqa: S101  for the reader, and for mypy
         (connection, self._alone[number]), self._first = self._first, None
@@ -174,10 +168,8 @@ class Network:
             raise
         return connection
 
-    def _from_server(self, number: int, session: tuple[object, ...]) -> _socket.socket:
+    def _from_server(self, number: int, session: tuple[object, ...]) -> socket.socket:
         """The connection to a worker that the server starts; raises ``OSError``."""
-        import socket  # as few runs of ``apply`` do
-
         if self._server is None:
             control, its = socket.socketpair()
             try:
@@ -209,8 +201,6 @@ class Network:
 
 def _end(pid: int) -> None:
     """End a child of this process, whatever it does. Its number is its own until it is waited for."""
-    import signal
-
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -219,10 +209,10 @@ def _end(pid: int) -> None:
 class Connection:
     """A session with a worker; not to be used by two threads at once."""
 
-    def __init__(self, network: Network, number: int, connection: _socket.socket, where: str) -> None:
+    def __init__(self, network: Network, number: int, connection: socket.socket, where: str) -> None:
         self._network = network
         self._number = number
-        self._connection: _socket.socket | None = connection
+        self._connection: socket.socket | None = connection
         self._messages = Messages()
         self._where = where
         self._lines = _Lines()
@@ -306,7 +296,7 @@ class Connection:
             yield from self._messages.add(data)
 
     @property
-    def _socket(self) -> _socket.socket:
+    def _socket(self) -> socket.socket:
         if self._connection is None:
             raise self._ended()
         return self._connection
@@ -347,7 +337,7 @@ class _Lines:
 
     @staticmethod
     def _log(line: str) -> None:
-        import logging
+        import logging  # 7 % of an idle run, which logs nothing
 
         logging.getLogger("bundles.transport.web").info("%s", line)
 
@@ -409,8 +399,6 @@ def _plain(field: bytes, longest: int) -> str:
 
 def _start(descriptor: int) -> int:
     """Start the server with the socket ``descriptor``; gives its process number, raises ``OSError``."""
-    import bundles
-
     # The code of this very agent, wherever it was found: a package, a checkout, an archive.
     path = [os.path.dirname(os.path.dirname(os.path.abspath(bundles.__file__))), *sys.path]
     boot = "import sys; sys.path[:] = sys.argv[1:]; from bundles.confined import server; server.serve()"
@@ -426,11 +414,6 @@ def _start(descriptor: int) -> int:
 def _be_worker(descriptor: int) -> None:
     """Be the first worker; what this process has of the agent's is given up. Does not return."""
     try:
-        import _socket
-        import gc
-
-        from bundles.confined import worker
-
         gc.disable()  # it would look at all that the agent has imported
         os.dup2(descriptor, DESCRIPTOR)
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -440,7 +423,7 @@ def _be_worker(descriptor: int) -> None:
         os.environ.clear()
         os.environ.update(kept)
         worker.settle()
-        worker.work_first(_socket.socket(fileno=DESCRIPTOR))
+        worker.work_first(socket.socket(fileno=DESCRIPTOR))
     finally:
         os._exit(0)
 

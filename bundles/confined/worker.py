@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bundles import progress
@@ -25,7 +28,6 @@ from bundles.deadline import work_alone
 from bundles.errors import BundleError, reason_of
 
 if TYPE_CHECKING:
-    import _socket
 
     class Session(Protocol):
         """What an operation opens, for its calls."""
@@ -46,14 +48,12 @@ _LONGEST_TEXT = 4000  # bytes of a field of text
 
 def settle() -> None:
     """Leave the agent's descriptors alone, and signals to all of its processes: it decides what they mean."""
-    import signal
-
     for each in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     os.closerange(DESCRIPTOR + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def work_first(connection: _socket.socket) -> None:
+def work_first(connection: socket.socket) -> None:
     """Serve the session that the first order is for; without one, the agent needed none."""
     if (session := read_order(connection.recv)) is not None:
         work(connection, *session)
@@ -61,8 +61,6 @@ def work_first(connection: _socket.socket) -> None:
 
 def import_operation(name: str) -> Callable[[Any], Session]:
     """The operation ``module:function``."""
-    from importlib import import_module
-
     # With what gives up privileges: the code of an agent in /root cannot be read without them.
     import_module("bundles.confined.confinement")
     module, _, function = name.partition(":")
@@ -70,7 +68,7 @@ def import_operation(name: str) -> Callable[[Any], Session]:
     return found
 
 
-def work(connection: _socket.socket, operation: str, arguments: Any, user: str) -> None:
+def work(connection: socket.socket, operation: str, arguments: Any, user: str) -> None:
     """Serve one connection to its end.
 
     1. Open the session with the privileges of the agent: its files are read, and the network is not asked yet.
@@ -111,7 +109,7 @@ def work(connection: _socket.socket, operation: str, arguments: Any, user: str) 
 class AgentsFile:
     """The file of the agent that a call writes to; what is written is sent there. Methods are those of a file."""
 
-    def __init__(self, connection: _socket.socket, held: int) -> None:
+    def __init__(self, connection: socket.socket, held: int) -> None:
         """``held`` bytes are in it already."""
         self._connection = connection
         self._length = self._position = held
@@ -163,11 +161,11 @@ def _text(text: str) -> bytes:
     return text.encode("utf-8", "replace")[:_LONGEST_TEXT]
 
 
-def _relay_log(connection: _socket.socket) -> None:
-    """Let what is logged be told; nothing is, as long as nobody has imported ``logging``."""
+def _relay_log(connection: socket.socket) -> None:
+    """Send log lines to the agent. A process that has not imported ``logging`` logs nothing."""
     if "logging" not in sys.modules:
         return
-    import logging
+    import logging  # 7 % of an idle run, which logs nothing
 
     class Relay(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -1,91 +1,85 @@
-"""Two small requests to a mirror over one connection: is there a newer root, and what is the timestamp?
+"""Two small requests to a mirror over one connection: the next root, and the timestamp.
 
-Apart from who judges the answers, and light, because it is what most runs say to the network, and all of it.
+Most runs send only these two requests. Importing ``requests`` takes longer than the rest of such a run, so they use
+``http.client``. The caller compares the answers with verified metadata.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from typing import Any, NamedTuple
 
 from bundles.deadline import Deadline
+from bundles.transport.limited_answers import answers_under
+from bundles.transport.plain import connect_plainly
 from bundles.transport.reading import Reading
-from bundles.transport.requesting import Requests
 
-_LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
-_FOUND, _NOT_FOUND = 200, 404
+_LARGEST_REFUSAL = 64 * 1024  # bytes of the body of a 404
 
 
-class Place:
-    """A mirror, and how it is reached; with what ``tls.make_context`` takes from settings."""
+class Place(NamedTuple):
+    """A mirror, and the settings of a connection to it. Times are seconds."""
 
-    client_cert = client_key = None
-
-    def __init__(
-        self,
-        scheme: str,
-        netloc: str,
-        path: str,
-        headers: Mapping[str, str],
-        connect_timeout: float,
-        read_timeout: float,
-        ca_bundle: str | None,
-    ) -> None:
-        """Times are seconds."""
-        self.scheme = scheme
-        self.netloc = netloc
-        self.path = path
-        self.headers = headers
-        self.connect_timeout = connect_timeout
-        self.read_timeout = read_timeout
-        self.ca_bundle = ca_bundle
+    scheme: str
+    netloc: str
+    path: str
+    headers: Mapping[str, str]
+    connect_timeout: float
+    read_timeout: float
+    ca_bundle: str | None
+    client_cert: None = None
+    client_key: None = None
 
 
 class Glance:
-    """A connection to a place, which is made by the first request."""
+    """A connection to a place. The first request opens it."""
 
     readable: tuple[str, ...] = ()
-    """As a session of ``bundles.confined.worker``: authorities are read when this is made."""
+    """As a session of ``bundles.confined.worker``. Certificate authorities are read by ``__init__``."""
 
     def __init__(self, place: Place) -> None:
-        """Raises ``ValueError`` and ``OSError`` as ``Requests``, and as ``tls.make_context``."""
+        """Raises ``ValueError`` and ``OSError`` as ``connect_plainly``."""
         self._place = place
-        context = None
-        if place.scheme == "https":
-            import encodings.idna  # noqa: F401  asked for by each name of a host that is text
-
-            from bundles.transport.tls import make_context
-
-            context = make_context(place)
-        self._requests = Requests(place.scheme, place.netloc, place.headers, place.connect_timeout, context)
+        self._connection = connect_plainly(place.scheme, place.netloc, place)
 
     def __call__(self, arguments: Any, _into: object) -> tuple[bytes, bytes]:
         """As a call of a session: `take`, with seconds instead of a deadline, and the status in digits."""
-        root, newest, length, seconds = arguments
-        status, timestamp = self.take(root, newest, length, Deadline(seconds))
-        return b"%d" % status, timestamp
+        root, timestamp, length, seconds = arguments
+        status, content = self.take(root, timestamp, length, Deadline(seconds))
+        return b"%d" % status, content
 
     def take(self, root: str, timestamp: str, length: int, deadline: Deadline) -> tuple[int, bytes]:
-        """The status of ``root``, and the first ``length + 1`` bytes of ``timestamp``; paths below the place.
+        """Return the status of ``root``, and the first ``length + 1`` bytes of ``timestamp``.
 
-        The second is asked for only when there is no such root. Raises ``OSError`` and ``ValueError`` for what goes
-        wrong, and what the deadline raises.
+        Both are paths below the place. The timestamp is requested only if the status of the root is 404. Raises
+        ``OSError`` and ``ValueError`` for each failure, and the errors of the deadline.
         """
         reading = Reading(deadline, self._place.read_timeout)
+        self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
         try:
-            answer = self._requests.get(f"{self._place.path}/{root}", _LONGEST_REFUSAL, reading)
-            if answer.status != _NOT_FOUND:
+            answer = self._request(root, reading)
+            refusal = answer.read(_LARGEST_REFUSAL)
+            if answer.status != HTTPStatus.NOT_FOUND:
                 return answer.status, b""
-            if not answer.is_whole:
-                raise ValueError("a long answer")
-            answer = self._requests.get(f"{self._place.path}/{timestamp}", length + 1, reading)
-            if answer.status != _FOUND:
+            if len(refusal) == _LARGEST_REFUSAL:
+                raise ValueError("the body of the answer is too large")
+            answer = self._request(timestamp, reading)
+            if answer.status != HTTPStatus.OK:
                 raise ValueError(f"status {answer.status}")
-            return _NOT_FOUND, answer.content
+            return HTTPStatus.NOT_FOUND, answer.read(length + 1)
+        except HTTPException as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
         finally:
-            self._requests.close()
+            self._connection.close()
+
+    def _request(self, path: str, reading: Reading) -> HTTPResponse:
+        reading.ask()
+        self._connection.request("GET", f"{self._place.path}/{path}", headers=dict(self._place.headers))
+        return self._connection.getresponse()
 
 
 def open_glance(arguments: Any) -> Glance:
-    """The operation for a worker; ``arguments`` are those of `Place`."""
+    """The operation for a worker. ``arguments`` are those of `Place`."""
     return Glance(Place(*arguments))

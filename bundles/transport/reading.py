@@ -8,14 +8,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import _socket
-
-    from bundles.deadline import Deadline
+from bundles.deadline import Deadline
 
 SLOWEST = 1000
 """Bytes a second, on average over the longest silence that is allowed."""
@@ -39,7 +37,7 @@ class Reading:
         self._bytes = 0
         self._waited = 0.0
 
-    def read(self, sock: _socket.socket, receive: Callable[[Any], int | None], buffer: Any) -> int | None:
+    def read(self, sock: socket.socket, receive: Callable[[Any], int | None], buffer: Any) -> int | None:
         """``receive`` something of ``sock`` into ``buffer``; raises ``TimeoutError``, and what the check raises."""
         sock.settimeout(self.deadline.at_most(self._silence))
         began = time.monotonic()

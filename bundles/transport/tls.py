@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from bundles.certificates import accept_alike
 
-if TYPE_CHECKING:
 
-    class Keys(Protocol):
-        """What of settings counts here."""
+class Keys(Protocol):
+    """The settings of TLS."""
 
-        @property
-        def ca_bundle(self) -> str | None: ...
-        @property
-        def client_cert(self) -> str | None: ...
-        @property
-        def client_key(self) -> str | None: ...
+    @property
+    def ca_bundle(self) -> str | None: ...
+    @property
+    def client_cert(self) -> str | None: ...
+    @property
+    def client_key(self) -> str | None: ...
 
 
 def make_context(settings: Keys) -> ssl.SSLContext:
