@@ -93,7 +93,7 @@ def _one_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for place in CONFINED:
             patch.setattr(place, lambda *_, **__: contextlib.nullcontext(Network()))
-        patch.setattr("puller.cli.quick._make_network", Network)
+        patch.setattr("puller.cli._make_network", Network)
         yield
 
 

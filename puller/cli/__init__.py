@@ -1,73 +1,120 @@
-"""The command ``puller``: everything that a user types, and what it exits with.
+"""The command ``puller``, and its exit status.
 
-The way of a command line:
+The steps of a command line:
 
-1. Signals arrive, whatever the parent has done to them.
-2. The standard streams decide neither what the command does nor what it ends with (``streams``).
-3. A line of ``run`` or ``apply`` that is plainly right is read, and its job done (``quick``).
-4. Every other line is read by click, which imports the one command that it names (``commands``).
-5. An error is told in sentences on stderr, and has a documented status; a bug shows its traceback.
-6. What the streams still keep is handed over, and the process ends with the status; the launcher learns that it does.
+1. Reset inherited signals.
+2. Make the standard streams safe, so that they change neither the work nor the exit status (``streams``).
+3. Start the jobs of timers without click.
+4. Let click parse all other command lines. It imports only the module of the command (``commands``).
+5. Print errors as sentences on stderr, and a traceback for a bug. Each error has a documented status.
+6. Flush the streams, note for the launcher that the command has ended, and exit with the status.
 """
 
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from puller.cli.launched import take_note
-from puller.cli.quick import find_job
 from puller.cli.streams import steady
 from puller.system.signals import reset_inherited
 
+if TYPE_CHECKING:
+    from bundles.confined.network import Network
+
 _OBJECTS = 1_000_000
-"""New objects after which Python looks for circles among them; with its default of 700, that takes a tenth of a run."""
+"""New objects before Python searches for reference cycles. The default of 700 takes a tenth of a run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with a documented status; errors are sentences on stderr."""
-    # A run is over soon, and most of what it makes is in use to its end: looking for what is not finds next to nothing.
+    """Run the command line and exit with a documented status. Errors are sentences on stderr."""
+    # A run is short and uses most of its objects until its end, so the search finds very little.
     gc.set_threshold(_OBJECTS)
-    # 1. Before anything can start a command: where SIGCHLD is ignored, each seems to end with exit code 0.
+    # 1. Before the first child process: if SIGCHLD is ignored, every command seems to end with exit code 0.
     reset_inherited()
     note = take_note()
-    # 2. Errors are told inside of the block, so that they, too, wait for a slow reader.
+    # 2. Errors are printed inside the block, so that they also wait for a slow reader.
     with steady():
         status, is_job = _status(sys.argv[1:] if arguments is None else arguments)
-    # 6. The block has handed its output over.
+    # 6. The block has flushed the output.
     note.ended(status)
-    # At its end Python would look for circles among all that there is, and take apart what the system takes back whole:
-    # a fifth of a run that finds nothing to do. A process that goes on after this command would keep all circles for
-    # good, with the files that they have open.
+    # Destroying all objects at the end takes a fifth of an idle run. A caller that continues after this function
+    # needs its collector.
     if arguments is None:
         gc.freeze()
-        if (
-            is_job
-        ):  # which leaves nothing to be done at the end of the process, as what other commands use may
+        if is_job:  # jobs leave no work for the end of the process, other commands may
             os._exit(status)
     sys.exit(status)
 
 
 def _status(arguments: Sequence[str]) -> tuple[int, bool]:
-    """What the command line ends with, and whether a job has ended by itself."""
+    """Return the exit status, and whether a job of ``find_job`` has ended."""
     try:
-        # 3. Without click, whose import is a sixth of a run that finds nothing to do.
+        # 3.
         if (job := find_job(arguments)) is not None:
             return job(), True
-        # 4. Everything else: help, mistakes, other commands.
-        from puller.cli.commands import run_click
+        # 4.
+        from puller.cli.commands import run_click  # click takes 17 % of an idle run
 
         return run_click(arguments), False
     except KeyboardInterrupt:  # a command without a handler of its own; jobs note signals instead
         print("puller: stopped", file=sys.stderr)
         return 130, False
-    except Exception as error:  # noqa: BLE001  the last place where an error can be told from a bug
+    except Exception as error:  # noqa: BLE001  the outermost handler distinguishes errors and bugs
         return _report(error), False
 
 
+def find_job(arguments: Sequence[str]) -> Callable[[], int] | None:
+    """Return the job of a command line that timers start, or ``None`` to let click parse the line.
+
+    Each of these lines has at most one option. Values that begin with a dash are left to click.
+    """
+    match arguments:
+        case ["run"]:
+            return _run()
+        case ["run", "--as-user"]:
+            return _run(as_user=True)
+        case ["run", "--config", path] if _is_plain(path):
+            return _run(path)
+        case ["apply", source] if _is_plain(source):
+            return _apply(source)
+        case ["apply", source, "--state-directory", path] if _is_plain(source, path):
+            return _apply(source, state_directory=path)
+    return None
+
+
+def _is_plain(*words: str) -> bool:
+    return all(word and not word.startswith("-") for word in words)
+
+
+def _run(config: str | None = None, *, as_user: bool = False) -> Callable[[], int]:
+    network = _make_network()
+    from puller.run import jobs  # after the fork, which costs twice as much in a larger process
+    from puller.state.places import configuration_file
+
+    options = jobs.RunOptions(config=configuration_file(config, as_user=as_user))
+    return lambda: jobs.run(options, network)
+
+
+def _make_network() -> "Network":
+    from bundles.confined.network import Network
+
+    network = Network()
+    network.split_off()
+    return network
+
+
+def _apply(source: str, state_directory: str | None = None) -> Callable[[], int]:
+    from puller.run import jobs  # 30 % of an idle run, and other commands do not need them
+
+    options = jobs.ApplyOptions(source=source, state_directory=state_directory)
+    return lambda: jobs.apply(options)
+
+
 def _report(error: Exception) -> int:
-    """Say what went wrong, and give the status for it; a bug shows its traceback."""
-    # 5. What has a status is for a person to mend, and nothing is gained from a traceback.
+    """Print the error and return its exit status. Print the traceback of a bug."""
+    # 5.
     from puller.reporting.exit_codes import status_of
 
     if (status := status_of(error)) is not None:

@@ -162,4 +162,4 @@ job_options = together(
     click.option("-v", "--verbose", is_flag=True, help="Show stable resources too."),
     click.option("-q", "--quiet", is_flag=True, help="Show only what failed."),
 )
-"""The fields of ``puller.run.jobs.Options``; ``quick`` knows them too, and a test holds both to the same results."""
+"""The fields of ``puller.run.jobs.Options``."""

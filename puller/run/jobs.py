@@ -1,7 +1,7 @@
 """The two jobs that timers and scripts start, ``run`` and ``apply``, once their options are known.
 
-Apart from the command line, because a run that finds nothing to do spends most of its time importing modules:
-``puller.cli`` comes here directly for a command line that is plainly right (``puller.cli.quick``).
+Separate from the command line, because an idle run spends most of its time importing modules. ``puller.cli`` starts
+the jobs of timers without click.
 """
 
 import contextlib

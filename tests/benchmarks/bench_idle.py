@@ -117,8 +117,8 @@ ALONE = """\
 import contextlib
 import bundles.confined.current as current
 import bundles.confined.network as network
-import puller.cli.quick as quick
-quick._make_network = network.Network
+import puller.cli as cli
+cli._make_network = network.Network
 current.confined = lambda *_, **__: contextlib.nullcontext(network.Network())
 """
 MAIN = "from puller.cli import main; main()"
