@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foundation.durations import Duration
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
 from puller.engine.schema import manifest_schema
@@ -13,7 +14,6 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.base import Properties
 from puller.resources.registry import find_type
-from puller.values.duration import Duration
 
 PAGES = Path(__file__).parents[1] / "docs" / "resources"
 NAMES = sorted(page.stem for page in PAGES.glob("*.md"))

@@ -4,37 +4,36 @@ Short for the timestamp, because that bounds how long a mirror can hold hosts on
 being noticed; long for the root, because its key is best kept where it takes a person to get at it.
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 
 from bundles.errors import PublishError
+from foundation.durations import Duration
 from foundation.problems import ProblemCode
 
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DURATION = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+DEFAULT_LIFETIMES = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d"}
+"""By role. ``puller site new`` writes them into ``site.yaml``, and a role missing there has its default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
     """From signing to expiry, by role."""
 
-    root: timedelta = timedelta(days=365)
-    targets: timedelta = timedelta(days=90)
-    snapshot: timedelta = timedelta(days=30)
-    timestamp: timedelta = timedelta(days=7)
+    root: timedelta
+    targets: timedelta
+    snapshot: timedelta
+    timestamp: timedelta
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], where: str) -> "Lifetimes":
-        """From ``{"timestamp": "7d"}`` and the like, defaults for the rest; raises `PublishError`."""
-        roles = [field.name for field in fields(cls)]
+        """Read ``{"timestamp": "7d"}`` and the like. Other roles have their defaults. Raises `PublishError`."""
         for role in texts:
-            if role not in roles:
-                raise PublishError(
-                    where, f"unknown role {role!r}, wanted {', '.join(roles)}", code=ProblemCode.UNKNOWN_KEY
-                )
-        return cls(**{role: parse_duration(text, f"{where}: {role}") for role, text in texts.items()})
+            if role not in DEFAULT_LIFETIMES:
+                what = f"unknown role {role!r}, wanted {', '.join(DEFAULT_LIFETIMES)}"
+                raise PublishError(where, what, code=ProblemCode.UNKNOWN_KEY)
+        all_texts = {**DEFAULT_LIFETIMES, **texts}
+        return cls(**{role: parse_duration(text, f"{where}: {role}") for role, text in all_texts.items()})
 
     def of(self, role: str) -> timedelta:
         """The lifetime of one role."""
@@ -42,13 +41,9 @@ class Lifetimes:
         return value
 
 
-def parse_duration(text: str, where: str) -> timedelta:
-    """``90m``, ``12h``, ``7d`` or ``4w``; raises `PublishError`."""
-    match = _DURATION.fullmatch(str(text))
-    if not match:
-        raise PublishError(
-            where,
-            f"is {text!r}, wanted a duration such as '12h', '7d' or '4w'",
-            code=ProblemCode.INVALID_VALUE,
-        )
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+def parse_duration(text: object, where: str) -> timedelta:
+    """Read a duration of more than zero. Raises `PublishError`."""
+    try:
+        return Duration.parse_text(text, above_zero=True).delta
+    except ValueError as error:
+        raise PublishError(where, str(error), code=ProblemCode.INVALID_VALUE) from None

@@ -16,7 +16,7 @@ from bundles.filesystem.output import open_parent
 from bundles.filesystem.safe_paths import REAL_DIRECTORY
 from bundles.filesystem.trees import remove_tree
 from bundles.publisher.edition import first_root
-from bundles.publisher.expiry import Lifetimes
+from bundles.publisher.expiry import DEFAULT_LIFETIMES, Lifetimes
 from bundles.publisher.files import make_directory
 from bundles.publisher.keys import generate_key
 from bundles.publisher.pruning.rule import PruningRule
@@ -92,9 +92,8 @@ def _fill(
 
 def _settings_text(lifetimes: Mapping[str, str]) -> str:
     Lifetimes.parse(lifetimes, "expiry")
-    wanted = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d", **lifetimes}
     rule = PruningRule()
-    lines = "".join(f"  {role}: {text}\n" for role, text in wanted.items())
+    lines = "".join(f"  {role}: {text}\n" for role, text in {**DEFAULT_LIFETIMES, **lifetimes}.items())
     return f"""\
 # How long what this site signs is good for. Hosts stay on what they have when it has expired.
 # `puller site refresh` signs anew; run it by a timer, well within the lifetime of the timestamp.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from foundation.durations import is_duration
 from hiera import regex
 
 _INT: Final = re.compile(r"[-+]?\d+", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-_DURATION: Final = re.compile(r"[-+]?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h|d|w|M|y))+", re.ASCII)
 _LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 _SHELL_SPECIAL: Final = re.compile(r"[`$;|&><()\n]")
@@ -62,11 +62,6 @@ def is_int(value: Any) -> bool:
 def is_float(value: Any) -> bool:
     """A number, whole or not."""
     return _fits(value, _FLOAT)
-
-
-def is_duration(value: Any) -> bool:
-    """A length of time: ``90s``, ``1h30m``, ``2d``."""
-    return _fits(value, _DURATION)
 
 
 def is_hostname(value: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from puller.values.duration import Duration
+from foundation.durations import Duration
 from puller.values.file_mode import FileMode
 
 # Not compiled here: most manifests that are read have none of these.

@@ -6,10 +6,12 @@
 
 import functools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
 
+from foundation.durations import Duration
 from puller.cli.completing import resources_of_host
 from puller.state.places import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 
@@ -26,6 +28,27 @@ def together(*options: Decorator) -> Decorator:
 
     return add
 
+
+class DurationType(click.ParamType[timedelta]):
+    """The type of an option that takes a duration. The command gets a ``timedelta``."""
+
+    name = "duration"
+
+    def __init__(self, *, above_zero: bool = True) -> None:
+        self._above_zero = above_zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the duration. Raises ``click.UsageError`` with the name of the option."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return Duration.parse_text(value, above_zero=self._above_zero).delta
+        except ValueError as error:
+            option = param.opts[-1] if param else "duration"
+            raise click.UsageError(f"{option} {error}", ctx) from None
+
+
+DURATION = DurationType()
 
 as_user_option: Decorator = click.option(
     "--as-user",

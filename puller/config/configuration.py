@@ -16,6 +16,7 @@ from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.identity import parse_name, parse_version
 from bundles.format.site_data import SIGNED, parse_data_name
+from foundation.durations import Duration
 from foundation.masking import mask_location, mask_urls
 from foundation.problems import KeyPath, Location, replaced
 from hiera.errors import HieraError
@@ -36,7 +37,6 @@ from puller.state.places import (
 )
 from puller.system.trusted import trusted
 from puller.values.convert import explain, parse_value
-from puller.values.duration import Duration
 from puller.values.host_name import WANTED, is_host_name
 
 _SIZE_LIMIT = 1024 * 1024  # bytes

@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from foundation.durations import Duration
 from puller.bundle_paths import LIBRARY_NAME
 from puller.checks import kinds
 from puller.engine.requests import REQUEST
@@ -20,7 +21,6 @@ from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_fields, describe_properties
 from puller.resources.registry import find_type, type_names
 from puller.values import exports
-from puller.values.duration import Duration
 from puller.values.file_mode import FileMode
 from puller.values.reference import Reference
 from puller.values.removed import Removed

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from foundation.differences import Action, Difference, acting
+from foundation.durations import Duration
 from foundation.problems import ProblemCode
 from hiera.values.secrets import MASK, Secret
 from puller.errors import ResourceError, reason
@@ -25,7 +26,6 @@ from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID
 from puller.system.shell_words import split_words
-from puller.values.duration import Duration
 from puller.values.reference import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)

@@ -5,7 +5,7 @@ Nothing here asks for the time; ``now`` is handed in.
 
 from datetime import UTC, datetime, timedelta
 
-from puller.values.duration import Duration
+from foundation.durations import Duration
 
 
 def written(moment: datetime) -> str:

@@ -17,11 +17,11 @@ import pytest
 
 from bundles.publisher.new_site import make_site
 from bundles.publisher.publication import publish_bundle
+from foundation.durations import Duration
 from puller.checks.kinds import HealthCheck, Http, Process, Tcp, Unix
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
-from puller.values.duration import Duration
 from tests.simulators.authority import Authority
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,7 @@ def exports(
     *,
     in_order: bool,
     conditions: tuple[str, ...],
-    silent_after: str | None,
+    silent_after: timedelta | None,
     output_format: str,
     target: str,
     file: Path | None,

@@ -3,12 +3,13 @@
 import contextlib
 import sys
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from puller.cli.fleet.options import opened_store, parse_time, store_option
-from puller.cli.options import text_format_option
+from puller.cli.fleet.options import opened_store, store_option
+from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show, warn
 from puller.exit_status import ExitStatus
 from puller.values.colour import can_redraw
@@ -26,13 +27,13 @@ _REDRAWN_AFTER = 0.2
 @click.option("--remove", is_flag=True, help="Remove each file when the store has it.")
 @click.option(
     "--keep",
-    metavar="TIME",
+    type=DURATION,
     help="From now on, how long the store keeps runs in which something happened: 90d, which is the default.",
 )
 @click.option(
     "--silent-after",
     "silent",
-    metavar="TIME",
+    type=DURATION,
     help="From now on, how long a host may send nothing before it counts as silent: 2h, which is the default.",
 )
 @text_format_option
@@ -41,8 +42,8 @@ def import_reports(
     location: str,
     *,
     remove: bool,
-    keep: str | None,
-    silent: str | None,
+    keep: timedelta | None,
+    silent: timedelta | None,
     output_format: str,
 ) -> int:
     """Bring reports that have arrived in SOURCE into the store, which is made when there is none.
@@ -66,12 +67,11 @@ def import_reports(
         from puller.fleet.importing.importer import import_documents
         from puller.fleet.importing.opening import open_source
 
-        chosen = {name: text for name, text in (("keep", keep), ("silent", silent)) if text is not None}
-        hours = {
-            "keep": lambda text: parse_time(text, "--keep").total_seconds() / 86400,
-            "silent": lambda text: parse_time(text, "--silent-after").total_seconds() / 3600,
-        }
-        values = {name: str(hours[name](text)) for name, text in chosen.items()}
+        values = {}
+        if keep is not None:
+            values["keep"] = str(keep / timedelta(days=1))
+        if silent is not None:
+            values["silent"] = str(silent / timedelta(hours=1))
         if values:
             with store.writing() as connection:
                 for name, value in values.items():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foundation.problems import ProblemCode
+from puller.cli.options import DURATION
 from puller.errors import UsageError
-from puller.values.duration import Duration
 
 if TYPE_CHECKING:
     from puller.fleet.store.database import Store
@@ -29,7 +29,7 @@ store_option = click.option(
 )
 silent_option = click.option(
     "--silent-after",
-    metavar="TIME",
+    type=DURATION,
     help="How long a host may send nothing: 2h.  [default: what the store was told, else 2h]",
 )
 where_option = click.option(
@@ -58,24 +58,11 @@ def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
         store.close()
 
 
-def open_reader(store: "Store", silent_after: str | None) -> "Reader":
+def open_reader(store: "Store", silent_after: timedelta | None) -> "Reader":
     """The fleet as it is now."""
     from puller.fleet.store.reading import Reader
 
-    return Reader(
-        store, datetime.now(UTC), parse_time(silent_after, "--silent-after") if silent_after else None
-    )
-
-
-def parse_time(text: str, option: str) -> timedelta:
-    """A time such as ``2h`` or ``90d``; raises ``UsageError`` naming the option."""
-    try:
-        seconds = float(Duration.parse(text))
-        if seconds <= 0:
-            raise ValueError(f"is {text!r}, wanted more than nothing")
-        return timedelta(seconds=seconds)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"{option} {error}") from None
+    return Reader(store, datetime.now(UTC), silent_after)
 
 
 def parse_conditions(texts: Sequence[str]) -> Condition:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ _REDRAWN_AFTER = 0.2
 )
 @click.option("--name", default="Fleet", show_default=True, help="What the pages call the fleet.")
 @silent_option
-def page(location: str, directory: Path, name: str, silent_after: str | None) -> None:
+def page(location: str, directory: Path, name: str, silent_after: timedelta | None) -> None:
     """Make static pages of the fleet, for any web server, or for none.
 
     They show the fleet at a glance, each release, failure, host and resource. They load nothing from elsewhere,

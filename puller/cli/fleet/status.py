@@ -1,7 +1,7 @@
 """``puller fleet status``: how the fleet is, and hosts of it."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +12,11 @@ from puller.cli.fleet.options import (
     open_reader,
     opened_store,
     parse_conditions,
-    parse_time,
     silent_option,
     store_option,
     where_option,
 )
-from puller.cli.options import text_format_option
+from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
 from puller.values.times import shown
 
@@ -35,7 +34,7 @@ _SHORT = 110
     "--bundle", metavar="NAME", help="Only hosts that this bundle is enforced on, or published for."
 )
 @click.option("--failed", is_flag=True, help="Only hosts that failed, gave up a release, or are held back.")
-@click.option("--silent", metavar="TIME", help="Only hosts that were not heard of for so long: 2h.")
+@click.option("--silent", type=DURATION, help="Only hosts that were not heard of for so long: 2h.")
 @where_option
 @silent_option
 @text_format_option
@@ -44,9 +43,9 @@ def status(
     bundle: str | None,
     *,
     failed: bool,
-    silent: str | None,
+    silent: timedelta | None,
     conditions: tuple[str, ...],
-    silent_after: str | None,
+    silent_after: timedelta | None,
     output_format: str,
 ) -> None:
     """Say how the fleet is: hosts by state, versions of each bundle, what fails where, and who is silent.
@@ -68,7 +67,7 @@ def status(
         if failed or silent or conditions:
             rows = list(reader.hosts.values())
             if silent:
-                since = reader.now - parse_time(silent, "--silent")
+                since = reader.now - silent
                 rows = [row for row in rows if row.heard is not None and row.heard < since]
             if failed:
                 rows = [row for row in rows if row.state in _FAILED]

@@ -12,10 +12,10 @@ from bundles.errors import BundleError
 from bundles.store.store import Store
 from foundation.formatting import plain
 from puller.cli.host.common import config_option, load_host
-from puller.cli.options import text_format_option
+from puller.cli.options import DurationType, text_format_option
 from puller.cli.output import say, show
 from puller.config.configuration import Configuration
-from puller.errors import ConfigurationError, PullerError, UsageError, file_problem, reason
+from puller.errors import ConfigurationError, PullerError, file_problem, reason
 from puller.exit_status import ExitStatus
 from puller.reporting.fetching import load_fetching
 from puller.reporting.history import find_unfinished, load_last_report, load_status
@@ -27,7 +27,6 @@ from puller.run.left.managed import Left, Managed
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trials
 from puller.state.directories import Directories
-from puller.values.duration import Duration
 from puller.values.times import parse_moment, shown
 
 if TYPE_CHECKING:
@@ -45,12 +44,12 @@ _MOST_CHECKED = 3
 )
 @click.option(
     "--max-age",
+    type=DurationType(above_zero=False),
     default="2h",
     show_default=True,
-    metavar="DURATION",
     help="With --check: how long ago the last run may have ended, and reports may wait to be sent.",
 )
-def status(path: str, output_format: str, check: bool, max_age: str) -> int:
+def status(path: str, output_format: str, check: bool, max_age: timedelta) -> int:
     """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
 
     Reads the state directory only: it asks neither the site nor the machine. Whatever it has to show, the exit status
@@ -66,11 +65,7 @@ def status(path: str, output_format: str, check: bool, max_age: str) -> int:
         found, _ = _look(path)
         show(found, "json") if output_format == "json" else _print(found)
         return ExitStatus.OK
-    try:
-        oldest = timedelta(seconds=Duration.parse(max_age))
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"--max-age {error}") from None
-    return _check(path, output_format, oldest)
+    return _check(path, output_format, max_age)
 
 
 def _check(path: str, output_format: str, oldest: timedelta) -> int:

@@ -1,6 +1,6 @@
 """The options that several commands of ``puller site`` have, and the rollout that they ask for."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ import click
 
 from bundles.errors import PublishError
 from foundation.problems import ProblemCode
-from puller.cli.options import Decorator, together
+from puller.cli.options import DURATION, Decorator, together
 from puller.cli.publisher.secrets import KEYS_VARIABLE, PIN_FILE, PIN_VARIABLE
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ percent_option: Decorator = click.option(
     help="Only this part of the hosts, for now; at most two decimals.",
 )
 over_option: Decorator = click.option(
-    "--over", metavar="TIME", help="Evenly more hosts until all are reached after this time: 90m, 24h, 2d."
+    "--over", type=DURATION, help="Evenly more hosts until all are reached after this time: 90m, 24h, 2d."
 )
 start_option: Decorator = click.option(
     "--start",
@@ -73,11 +73,10 @@ rollout_options = together(percent_option, over_option, start_option, wave_optio
 
 
 def rollout_request(
-    percent: float | None, over: str | None, start: str | None = None, wave: str | None = None
+    percent: float | None, over: timedelta | None, start: str | None = None, wave: str | None = None
 ) -> "RolloutRequest":
     """The rollout that ``rollout_options`` ask for; all hosts at once without them. Raises ``click.UsageError``."""
     from bundles.format.index import parse_wave
-    from bundles.publisher.expiry import parse_duration
     from bundles.publisher.statements import RolloutRequest
 
     if wave is not None and percent is None and over is None:
@@ -86,9 +85,8 @@ def rollout_request(
         raise click.UsageError("--percent and --over exclude each other")
     if start is not None and over is None:
         raise click.UsageError("--start needs --over, the time from there until all hosts are reached")
-    duration = None if over is None else parse_duration(over, "--over")
     moment = None if start is None else _start(start)
-    return RolloutRequest(percent, duration, moment, None if wave is None else parse_wave(wave))
+    return RolloutRequest(percent, over, moment, None if wave is None else parse_wave(wave))
 
 
 def _start(text: str) -> datetime:

@@ -1,6 +1,7 @@
 """``puller site prune`` and ``history``: what a site need not keep, and all that was ever published in it."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ import click
 
 from foundation.problems import ProblemCode
 from puller.cli.completing import bundles_of_site
-from puller.cli.options import text_format_option
+from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.options import passphrase_option, site_directory
 from puller.cli.publisher.secrets import passphrase_of_keys
@@ -35,7 +36,7 @@ _HEAD = ("BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES")
 )
 @click.option(
     "--after",
-    metavar="TIME",
+    type=DURATION,
     help="How long the others stay that no channel names: 12h, 90d.  [default: prune in site.yaml, else 90d]",
 )
 @click.option("--noop", is_flag=True, help="Say what would go, and its size, and change nothing.")
@@ -44,7 +45,7 @@ _HEAD = ("BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES")
 def prune(
     directory: Path,
     versions: int | None,
-    after: str | None,
+    after: timedelta | None,
     *,
     noop: bool,
     passphrase_file: Path | None,
@@ -131,13 +132,11 @@ def plain_history(record: "Record") -> dict[str, Any]:
     }
 
 
-def _rule(site: "Site", versions: int | None, after: str | None) -> "PruningRule":
-    from bundles.publisher.expiry import parse_duration
-
+def _rule(site: "Site", versions: int | None, after: timedelta | None) -> "PruningRule":
     rule = site.settings().pruning
     if versions is not None:
         rule = replace(rule, versions=versions)
-    return rule if after is None else replace(rule, after=parse_duration(after, "--after"))
+    return rule if after is None else replace(rule, after=after)
 
 
 def _lines(directory: Path, pruned: "Pruned", *, noop: bool) -> "Iterator[str]":

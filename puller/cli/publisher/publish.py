@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def publish(
     version: str | None,
     channel: str,
     percent: float | None,
-    over: str | None,
+    over: timedelta | None,
     start: str | None,
     wave: str | None,
     passphrase_file: Path | None,

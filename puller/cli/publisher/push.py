@@ -5,13 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from puller.cli.completing import files
-from puller.cli.options import text_format_option
+from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show
 from puller.cli.publisher.options import site_directory
 from puller.values.colour import can_redraw
@@ -33,7 +34,7 @@ _SHOWN = 20
 @click.argument("destination", shell_complete=files)
 @click.option(
     "--keep",
-    metavar="TIME",
+    type=DURATION,
     help="How long files stay there that are gone here: 12h, 7d.  [default: the lifetime of the timestamp]",
 )
 @click.option("--replace", is_flag=True, help="Push over an edition that is newer than this one, or damaged.")
@@ -47,7 +48,7 @@ _SHOWN = 20
 def push(
     directory: Path,
     destination: str,
-    keep: str | None,
+    keep: timedelta | None,
     *,
     replace: bool,
     compare: bool,
@@ -74,15 +75,13 @@ def push(
 
     Exit status: 0 when DESTINATION is as the site is; otherwise hosts see there what they saw before.
     """
-    from bundles.publisher.expiry import parse_duration
     from bundles.publisher.push.locations import open_destination
     from bundles.publisher.push.push import Push
     from bundles.publisher.site import Site
 
     site = Site(directory)
     with _closing(open_destination(destination)) as there:
-        kept_for = None if keep is None else parse_duration(keep, "--keep")
-        work = Push(site, there, kept_for, replace=replace, compare=compare)
+        work = Push(site, there, keep, replace=replace, compare=compare)
         steps = work.plan() if noop else work.run(_Progress(str(there))).plan
         if output_format == "json":
             show(_plain(steps, str(there), noop=noop), "json")

@@ -1,5 +1,6 @@
 """``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: which hosts get which release."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def promote(
     source: str,
     channel: str,
     percent: float | None,
-    over: str | None,
+    over: timedelta | None,
     start: str | None,
     wave: str | None,
     passphrase_file: Path | None,
@@ -76,7 +77,7 @@ def rollout(
     bundles: tuple[str, ...],
     channel: str,
     percent: float | None,
-    over: str | None,
+    over: timedelta | None,
     complete: bool,
     resume: bool,
     passphrase_file: Path | None,

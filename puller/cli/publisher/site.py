@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import SettingsError
+from bundles.publisher.expiry import DEFAULT_LIFETIMES
 from foundation.problems import ProblemCode
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, say, show
@@ -27,6 +28,8 @@ from puller.cli.publisher.watch import watch
 if TYPE_CHECKING:
     from bundles.publisher.site import Listed, RoleStatus, Site
     from bundles.publisher.site_data import PublishedData
+
+_DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
 
 
 @click.group("site")
@@ -74,8 +77,8 @@ for command in (
 @click.option(
     "--expiry",
     multiple=True,
-    metavar="ROLE=TIME",
-    help="How long signatures of a role last: root=365d, targets=90d, snapshot=30d, timestamp=7d.",
+    metavar="ROLE=DURATION",
+    help="How long signatures of a role last: timestamp=2d.  [default: " + _DEFAULTS + "]",
 )
 def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, expiry: tuple[str, ...]) -> None:
     """Make a new site in DIR, with new keys.
@@ -235,7 +238,9 @@ def _list_versions(made: "Site", output_format: str) -> None:
 def _lifetime(text: str) -> tuple[str, str]:
     role, equals, duration = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r}, wanted ROLE=TIME such as timestamp=2d", param_hint="--expiry")
+        raise click.BadParameter(
+            f"{text!r}, wanted ROLE=DURATION such as timestamp=2d", param_hint="--expiry"
+        )
     return role, duration
 
 

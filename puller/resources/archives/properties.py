@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from foundation.durations import Duration
 from hiera.values.secrets import Secret
 from puller.resources.archives.kinds import ENDINGS, find_kind
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.checksums import check_sha256
 from puller.resources.owners import MISSING
 from puller.resources.paths import check_path
-from puller.values.duration import Duration
 
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from foundation.durations import Duration
 from hiera.values.secrets import Secret
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.checksums import check_sha256
 from puller.resources.remote import is_url
-from puller.values.duration import Duration
 
 STATES = ("present", "absent", "latest", "purged")
 GONE = ("absent", "purged")

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from foundation.durations import Duration
 from puller.checks.gossfile.matchers import Lines, matches, problems
 from puller.checks.gossfile.reading import read
 from puller.checks.kinds import HealthCheck
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
-from puller.values.duration import Duration
 from tests.support.stories import Host, Publisher
 
 TEXT = Lines("alpha one\nbeta two\n!gamma\n")

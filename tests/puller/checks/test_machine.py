@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from foundation.durations import Duration
 from puller.checks import kinds
 from puller.checks.kinds import Disk, File, HealthCheck, Process
 from puller.engine.health_checks import check_health
@@ -18,7 +19,6 @@ from puller.system import stability
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from puller.values.convert import parse_value
-from puller.values.duration import Duration
 from puller.values.file_mode import FileMode
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from foundation.durations import Duration
 from puller.checks.kinds import Dns, HealthCheck, Http, JsonValue, Tcp, Unix
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
-from puller.values.duration import Duration
 from tests.simulators.authority import Authority
 from tests.simulators.moodyserver import serving
 

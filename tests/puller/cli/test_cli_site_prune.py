@@ -109,7 +109,7 @@ def test_programs_read_all_of_it(execute: Execute) -> None:
     [
         (
             ["prune", "site", "--after", "soon"],
-            "--after: is 'soon', wanted a duration such as '12h', '7d' or '4w'",
+            "--after is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
         ),
         (["prune", "site", "--versions", "0"], "0 is not in the range x>=1"),
         (["prune", "web"], "web: is not a site"),

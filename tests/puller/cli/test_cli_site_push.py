@@ -55,7 +55,7 @@ def test_programs_read_what_was_done(execute: Execute) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["www", "--keep", "soon"], "--keep: is 'soon', wanted a duration such as '12h', '7d' or '4w'"),
+        (["www", "--keep", "soon"], "--keep is 'soon', wanted a duration such as '30s', '1h30m' or '7d'"),
         (
             ["ftp://www/srv"],
             "ftp://: is no kind of destination, wanted a directory, ssh://, https:// or s3://",

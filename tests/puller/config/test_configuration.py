@@ -54,7 +54,7 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
         ),
         (
             MINIMAL + "http: {read_timeout: soon}\n",
-            "read_timeout is 'soon', wanted a duration such as '30s' or '5m'",
+            "read_timeout is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
         ),
         ("site: https://a/\nbundles:\n  - name: 5\n", "config.yaml:3: name is 5, wanted text; quote it"),
         ("site: https://a/\n", "bundles is missing"),

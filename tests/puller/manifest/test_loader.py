@@ -250,7 +250,7 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         f"{here}:10: resources[0] file#etc/z: name is 'etc/z', wanted an absolute path without '.', '..' or doubled"
         " slashes",
         f"{here}:11: resources[1]: unknown resource type 'execc' (did you mean 'exec'?)",
-        f"{here}:12: resources[2] exec#b: timeout is 'soon', wanted a duration such as '30s' or '5m'",
+        f"{here}:12: resources[2] exec#b: timeout is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
         f"{here}:12: resources[2] exec#b: returns is 0, wanted a list",
         f"{here}:12: resources[2] exec#echo 'a: name is \"echo 'a\", which has a single quote that is not closed",
         f"{here}:13: resources[3] exec: has no name",
@@ -326,7 +326,7 @@ def test_what_an_expression_cannot_give_is_the_failure_of_its_resource_alone(loa
     assert failures == [
         "command: {{ facts.nope }}: facts has no key 'nope'",
         "",
-        "timeout is 'soon', wanted a duration such as '30s' or '5m'",
+        "timeout is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
     ]
 
 

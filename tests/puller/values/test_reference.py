@@ -1,0 +1,16 @@
+"""References are parsed once."""
+
+import pytest
+
+from puller.values.reference import Reference
+
+
+@pytest.mark.parametrize("text", ["file#/etc/motd", "exec#echo # a"])
+def test_references(text: str) -> None:
+    assert Reference.parse(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "file", "#a", "file#", 5, None])
+def test_what_is_no_reference_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="wanted a reference such as 'file#/etc/motd'"):
+        Reference.parse(text)
