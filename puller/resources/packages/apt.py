@@ -30,6 +30,7 @@ from puller.resources.packages.manager import (
     approve_all,
 )
 from puller.resources.packages.properties import Options
+from puller.resources.packages.providers import PROVIDERS
 from puller.resources.packages.versions import DPKG
 from puller.system.commands import Completed
 
@@ -91,7 +92,8 @@ class Apt(Manager):
     order = DPKG
     sources = ("/etc/apt",)
     wants_one_provider = True
-    suffix = ".deb"
+    suffix = PROVIDERS["apt"].suffix
+    can_purge = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,13 +158,8 @@ class Apt(Manager):
 
         self._change(job, run, _description(request), remedies)
 
-    def _simulate(self, job: Job, request: Request) -> Completed:
-        if not job.noop:
-            return job.query(*_apt_get(job, request, *OPTIONS))
-        from puller.resources.packages.kept_files import named_files  # for dry runs only
-
-        with named_files(request, self.suffix) as named:
-            return job.query(*_apt_get(job, named, *OPTIONS, *_WITHOUT_CACHE))
+    def _run_simulation(self, job: Job, request: Request) -> Completed:
+        return job.query(*_apt_get(job, request, *OPTIONS, *(_WITHOUT_CACHE if job.noop else ())))
 
     def canonical(self, job: Job, name: str) -> str:
         if not self._native:

@@ -28,6 +28,7 @@ from puller.resources.packages.manager import (
     approve_all,
 )
 from puller.resources.packages.properties import Options
+from puller.resources.packages.providers import PROVIDERS
 from puller.resources.packages.versions import RPM
 from puller.system.commands import Completed
 
@@ -53,7 +54,7 @@ class Dnf(Manager):
     order = RPM
     sources = ("/etc/yum.repos.d", "/etc/dnf", "/etc/yum.conf")
     wants_one_provider = False
-    suffix = ".rpm"
+    suffix = PROVIDERS["dnf"].suffix
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,17 +111,10 @@ class Dnf(Manager):
 
         self._change(job, run, " ".join(("dnf", verb, *packages)), dict.fromkeys(_NOT_FOUND, self.refresh))
 
-    def _simulate(self, job: Job, request: Request) -> Completed:
-        if not job.noop:
-            return self._assume_no(job, request)
-        from puller.resources.packages.kept_files import named_files  # for dry runs only
-
-        with named_files(request, self.suffix) as named:
-            return self._assume_no(job, named, "--cacheonly")
-
-    def _assume_no(self, job: Job, request: Request, *options: str) -> Completed:
+    def _run_simulation(self, job: Job, request: Request) -> Completed:
         verb, *packages = self._words(job, request)
-        return self._with_packages(job.query, ("dnf", verb, *OPTIONS, *options, *_options(request)), packages)
+        options = (*OPTIONS, *(("--cacheonly",) if job.noop else ()), *_options(request))
+        return self._with_packages(job.query, ("dnf", verb, *options), packages)
 
     def _words(self, job: Job, request: Request) -> list[str]:
         """The verb and the packages of the command for a request, which either installs or removes."""

@@ -31,6 +31,8 @@ class Layout(ABC):
 
     root: ClassVar[str]
     """The directory of the files that declare repositories."""
+    lacks: ClassVar[Sequence[str]] = ()
+    """Properties of repositories that this package manager does not have."""
 
     @abstractmethod
     def paths(self, name: str) -> Sequence[str]:
@@ -166,12 +168,13 @@ class DnfLayout(Layout):
     root: ClassVar[str] = "/etc/yum.repos.d"
     keys: ClassVar[str] = "/etc/pki/rpm-gpg"
     asks = False
+    lacks = OF_APT
 
     def paths(self, name: str) -> Sequence[str]:
         return f"{self.keys}/{name}", f"{self.root}/{name}.repo"
 
     def require(self, properties: RepositoryProperties) -> None:
-        for name in OF_APT:
+        for name in self.lacks:
             if getattr(properties, name):
                 raise ResourceError(f"{name} is given, which apt has and dnf has not")
 

@@ -1,4 +1,4 @@
-"""Package managers, as they are asked and told; apt and dnf are the two.
+"""The interface of package managers. ``providers.py`` lists them.
 
 * A command that fails, or says what is not understood, raises: *could not look* is never *is not installed*.
 * A failure that has a known remedy is remedied, once a run, reported, and the command tried again.
@@ -106,6 +106,8 @@ class Manager(ABC):
     """Whether it refuses a name that several packages provide, and does not choose one."""
     suffix: ClassVar[str]
     """Of the names of package files."""
+    can_purge: ClassVar[bool] = False
+    """Whether it keeps configuration files of removed packages until they are purged."""
 
     def __init__(self) -> None:
         self._inventory = Inventory(self._list_installed)
@@ -186,6 +188,22 @@ class Manager(ABC):
 
         Without ``purge``, the configuration files of removed packages stay.
         """
+
+    def _simulate(self, job: Job, request: Request) -> Completed:
+        """Simulate a request.
+
+        A dry run keeps package files in memory. They get names for the simulation, as private copies.
+        """
+        if not job.noop:
+            return self._run_simulation(job, request)
+        from puller.resources.packages.kept_files import named_files  # for dry runs only
+
+        with named_files(request, self.suffix) as named:
+            return self._run_simulation(job, named)
+
+    @abstractmethod
+    def _run_simulation(self, job: Job, request: Request) -> Completed:
+        """Run the command that simulates a request. In a dry run, it writes nothing."""
 
     def install(
         self,

@@ -10,7 +10,6 @@
 import contextlib
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +19,7 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import ANYTHING, Content, PropertyError, Resource
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
-from puller.resources.packages.providers import PROVIDERS, provider_of
+from puller.resources.packages.providers import PROVIDERS, manager_type, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
 from puller.resources.spellings import Spellings
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:  # the package managers are imported when one is asked
     from puller.resources.packages.package_file import PackageFile
 
 _OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo
-_MANAGERS = {"apt": "puller.resources.packages.apt:Apt", "dnf": "puller.resources.packages.dnf:Dnf"}
 
 
 class Package(Resource[PackageProperties, PackageState]):
@@ -39,7 +37,7 @@ class Package(Resource[PackageProperties, PackageState]):
 
     type_name = "package"
     properties_type = PackageProperties
-    providers = PROVIDERS
+    providers = tuple(PROVIDERS)
     removable = True
     relative_paths = frozenset({"source"})
     secret_properties = frozenset({"debconf"})
@@ -265,7 +263,7 @@ class Package(Resource[PackageProperties, PackageState]):
         """The decision table; ``None`` is *as wanted*."""
         ensure, newest = self.properties.ensure, actual.newest
         if self._is_to_go:
-            if ensure == "purged" and (newest or actual.has_configuration) and self.provider == "apt":
+            if ensure == "purged" and (newest or actual.has_configuration) and self._manager.can_purge:
                 return Action.PURGE
             return Action.REMOVE if newest or actual.providers else None
         if newest is None and actual.providers and ensure == "present" and not self.properties.source:
@@ -466,8 +464,7 @@ class Package(Resource[PackageProperties, PackageState]):
     @property
     def _manager(self) -> "Manager":
         """One for all packages of a run, as it keeps the answers."""
-        module, _, name = _MANAGERS[self.provider].partition(":")
-        kind: type[Manager] = getattr(import_module(module), name)
+        kind = manager_type(self.provider)
         shared = self.context.shared
         if kind not in shared:
             shared[kind] = kind()

@@ -9,6 +9,7 @@ from foundation.durations import Duration
 from hiera.values.secrets import Secret
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.checksums import check_sha256
+from puller.resources.packages.providers import PROVIDERS
 from puller.resources.remote import is_url
 
 STATES = ("present", "absent", "latest", "purged")
@@ -20,7 +21,7 @@ _VERSION = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9.+_:~^-]*")
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_~/=,:-]*")
 _QUESTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/:-]*")
 _ANSWERS = ("boolean", "multiselect", "password", "select", "string")
-_SOURCE_ENDS = (".deb", ".rpm")
+_SOURCE_ENDS = tuple(sorted({provider.suffix for provider in PROVIDERS.values()}))
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -112,7 +113,9 @@ def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
             yield PropertyError("checksum", "is given, and there is no source", because=["source"])
         return
     if "\0" in source or not source.partition("?")[0].endswith(_SOURCE_ENDS):
-        yield PropertyError("source", f"is {source!r}, wanted a file that ends in .deb or .rpm")
+        yield PropertyError(
+            "source", f"is {source!r}, wanted a file that ends in {' or '.join(_SOURCE_ENDS)}"
+        )
     elif "://" in source and not is_url(source):
         yield PropertyError("source", f"is {source!r}, wanted a file or an http(s):// URL")
     if is_url(source) and checksum is None:

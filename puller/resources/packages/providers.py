@@ -1,20 +1,82 @@
-"""Which package manager is that of a machine: ``apt`` or ``dnf``, by the fact ``os.family``."""
+"""The package managers: one row each.
 
-from typing import Any
+To add a package manager, write one module with a ``Manager`` and a ``Layout``, and add its row here.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from puller.errors import ResourceError
 from puller.resources.base import Context
 
-PROVIDERS = ("apt", "dnf")
-_PROVIDER_OF_FAMILY = {"Debian": "apt", "RedHat": "dnf"}
+if TYPE_CHECKING:
+    from puller.resources.packages.layouts import Layout
+    from puller.resources.packages.manager import Manager
+
+
+class Provider(NamedTuple):
+    """A package manager. Classes are ``MODULE:CLASS``, so that only the modules of the machine's own are imported."""
+
+    family: str
+    """The fact ``os.family`` of its machines."""
+    suffix: str
+    """The end of the names of its package files."""
+    manager: str
+    layout: str
+
+
+PROVIDERS = {
+    "apt": Provider(
+        family="Debian",
+        suffix=".deb",
+        manager="puller.resources.packages.apt:Apt",
+        layout="puller.resources.packages.layouts:AptLayout",
+    ),
+    "dnf": Provider(
+        family="RedHat",
+        suffix=".rpm",
+        manager="puller.resources.packages.dnf:Dnf",
+        layout="puller.resources.packages.layouts:DnfLayout",
+    ),
+}
 
 
 def provider_of(forced: str | None, context: Context) -> str:
-    """The forced provider, or the one of this machine; raises ``ResourceError`` when that is none of ours."""
+    """Return the forced provider, or the one of this machine. Raises ``ResourceError`` for an unknown family."""
     if forced:
         return forced
     family: Any = context.scope.lookup("facts.os.family", None)
-    if family in _PROVIDER_OF_FAMILY:
-        return _PROVIDER_OF_FAMILY[family]
-    known = " or ".join(f"{name} ({provider})" for name, provider in _PROVIDER_OF_FAMILY.items())
+    for name, provider in PROVIDERS.items():
+        if provider.family == family:
+            return name
+    known = " or ".join(f"{provider.family} ({name})" for name, provider in PROVIDERS.items())
     raise ResourceError(f"the fact os.family is {family!r}, wanted {known}, or a provider named")
+
+
+def suffix_of_family(family: Any) -> str:
+    """Return the suffix of package files on machines of a family. Empty for an unknown family."""
+    return next((provider.suffix for provider in PROVIDERS.values() if provider.family == family), "")
+
+
+def manager_type(name: str) -> "type[Manager]":
+    """Return the class of a package manager."""
+    kind: type[Manager] = _load(PROVIDERS[name].manager)
+    return kind
+
+
+@cache
+def layout_of(name: str) -> "Layout":
+    """Return the files in which a package manager declares repositories."""
+    layout: Layout = _load(PROVIDERS[name].layout)()
+    return layout
+
+
+def all_layouts() -> "list[Layout]":
+    """Return the layouts of all package managers."""
+    return [layout_of(name) for name in PROVIDERS]
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -18,9 +18,9 @@ from puller.resources.base import Content, Declared, PropertyError, Resource
 from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences
-from puller.resources.packages.layouts import AptLayout, DnfLayout, Files, Layout
+from puller.resources.packages.layouts import Files, Layout
 from puller.resources.packages.openpgp import Key, is_armoured, parse_key
-from puller.resources.packages.providers import PROVIDERS, provider_of
+from puller.resources.packages.providers import PROVIDERS, all_layouts, layout_of, provider_of
 from puller.resources.packages.repository_properties import RepositoryProperties, check_repository
 from puller.resources.packages.sources import Sources, read_source
 from puller.resources.paths import PathState
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from puller.resources.packages.job import Job
 
 _ATTRIBUTES = Attributes(0, 0, 0o644)
-_LAYOUTS: dict[str, Layout] = {"apt": AptLayout(), "dnf": DnfLayout()}
 _TIMEOUT = 600.0  # seconds, for fetching what one repository offers
 _PENDING = Key(lines=("",))
 """In noop: a key that an earlier resource would bring."""
@@ -55,7 +54,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     type_name = "repository"
     properties_type = RepositoryProperties
-    providers = PROVIDERS
+    providers = tuple(PROVIDERS)
     removable = True
     relative_paths = frozenset({"key"})
 
@@ -156,7 +155,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     @classmethod
     def hinders(cls, properties: RepositoryProperties, declared: Sequence[RepositoryProperties]) -> bool:
         """apt refuses two sources of one URL and suite with different keys, and each name has a key of its own."""
-        for layout in _LAYOUTS.values():
+        for layout in all_layouts():
             path = layout.paths(properties.name)[-1]
             if (content := read_source(path)) is not None:
                 entries = {*layout.entries(path, content[0].decode(errors="replace"))}
@@ -289,7 +288,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     @property
     def _layout(self) -> Layout:
-        return _LAYOUTS[self.provider]
+        return layout_of(self.provider)
 
     @property
     def _job(self) -> "Job":
@@ -314,7 +313,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             for other in declared(cls.type_name)
             if other.ensure == "absent"
         )
-        directories = tuple(layout.root for layout in _LAYOUTS.values())
+        directories = tuple(layout.root for layout in all_layouts())
         yield from (
             Reference.to("file", file.name)
             for file in declared("file")
@@ -325,14 +324,14 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def claims(cls, properties: RepositoryProperties) -> Iterator[Claim]:
         # The package manager is known later, so the files of each one are claimed.
         is_present = properties.ensure == "present"
-        for layout in _LAYOUTS.values():
+        for layout in all_layouts():
             for path, is_written in layout.written(properties).items():
                 use = Use.WHOLE if is_present and is_written else Use.ABSENT
                 yield Claim(path, use, owner="root", group="root", mode=FileMode.parse("0644"))
 
     @classmethod
     def places(cls, properties: RepositoryProperties) -> Iterable[str]:
-        return [path for layout in _LAYOUTS.values() for path in layout.paths(properties.name)]
+        return [path for layout in all_layouts() for path in layout.paths(properties.name)]
 
 
 def _require_ours(key: str, path: str) -> str:

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.packages.openpgp import is_armoured, parse_key
+from puller.resources.packages.providers import PROVIDERS, layout_of
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _URL = re.compile(r"(?:https?|ftp|file|mirror(?:\+https?)?)://?[!-~]+")
@@ -53,10 +54,13 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
         not properties.priority or properties.priority not in _PRIORITIES
     ):
         yield PropertyError("priority", f"is {properties.priority}, wanted a number, and not 0")
-    if properties.provider == "dnf":
+    if properties.provider in PROVIDERS:
+        lacks = layout_of(properties.provider).lacks
         yield from (
-            PropertyError(name, "is given, which apt has and dnf has not", because=["provider"])
-            for name in OF_APT
+            PropertyError(
+                name, f"is given, which apt has and {properties.provider} has not", because=["provider"]
+            )
+            for name in lacks
             if getattr(properties, name)
         )
 

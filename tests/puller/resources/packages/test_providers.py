@@ -1,0 +1,74 @@
+"""A package manager is registered by one row of the table of providers."""
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from puller.errors import ResourceError
+from puller.resources.packages import providers
+from puller.resources.packages.dnf import Dnf
+from puller.resources.packages.layouts import DnfLayout
+from puller.resources.packages.names import canonical_name
+from puller.resources.packages.package import Package
+from puller.resources.packages.properties import PackageProperties, check_package
+from puller.resources.packages.providers import PROVIDERS, Provider, all_layouts, layout_of, manager_type
+from puller.resources.packages.repository import Repository
+
+
+class Zypper(Dnf):
+    """A third package manager."""
+
+
+class ZypperLayout(DnfLayout):
+    """Its files."""
+
+    root = "/etc/zypp/repos.d"
+
+
+@pytest.fixture
+def zypper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One new module, and one row."""
+    module = ModuleType("zypper_of_test")
+    module.Zypper, module.ZypperLayout = Zypper, ZypperLayout  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    row = Provider("Suse", ".rpm", "zypper_of_test:Zypper", "zypper_of_test:ZypperLayout")
+    monkeypatch.setitem(PROVIDERS, "zypper", row)
+    layout_of.cache_clear()
+    yield
+    layout_of.cache_clear()
+
+
+@pytest.mark.usefixtures("zypper")
+def test_one_row_registers_a_package_manager() -> None:
+    assert manager_type("zypper") is Zypper
+    assert "/etc/zypp/repos.d" in [layout.root for layout in all_layouts()]
+    facts = {"os": {"family": "Suse", "architecture": "x86_64"}}
+    assert canonical_name("glibc.x86_64", facts) == "glibc"
+
+
+def test_each_provider_has_its_classes() -> None:
+    assert [manager_type(name).suffix for name in PROVIDERS] == [row.suffix for row in PROVIDERS.values()]
+    assert len(all_layouts()) == len(PROVIDERS)
+    assert Package.providers == Repository.providers == tuple(PROVIDERS)
+
+
+def test_sources_end_as_the_files_of_a_provider() -> None:
+    properties = PackageProperties(name="tool", ensure="present", source="/tool.zip")
+    assert [str(error) for error in check_package(properties)] != []
+    for row in PROVIDERS.values():
+        assert [*check_package(PackageProperties(name="t", ensure="present", source=f"/t{row.suffix}"))] == []
+
+
+def test_an_unknown_family_lists_the_known_ones() -> None:
+    class Scope:
+        def lookup(self, key: str, default: object) -> object:
+            del key, default
+            return "Plan9"
+
+    class Context:
+        scope = Scope()
+
+    with pytest.raises(ResourceError, match=r"wanted Debian \(apt\) or RedHat \(dnf\), or a provider named"):
+        providers.provider_of(None, Context())  # type: ignore[arg-type]
