@@ -31,17 +31,15 @@ JUSTIFIED = {
     # Text of libraries and of the system, which has no other form. It becomes a value of ours there.
     "bundles/client/tuf_errors.py": "python-tuf gives key counts and digests in its messages only",
     "bundles/format/description.py": "msgspec gives the path of a value in its message only",
-    "bundles/publisher/push/s3.py": "one line of a message of boto3",
     "bundles/transport/location.py": "a message of urllib, without the part that may be a password",
     "hiera/tree/ruby/psych.py": "a message of libyaml, in the words of Psych",
-    "puller/delivery/object_store.py": "one line of a message of boto3",
-    "puller/fleet/importing/objects.py": "one line of a message of boto3",
     "puller/resources/archives/properties.py": "a message of urllib, without the part that may be a password",
     "puller/fleet/store/database.py": "sqlite3 in Python 3.11 gives no code for a locked database",
     "puller/resources/checkouts/repository.py": "entries of the reflog of git",
     "puller/state/stored_json.py": "msgspec gives the path of a value in its message only",
     "puller/resources/edits/formats/toml_tree.py": "tomllib gives line and column in its message only",
     "puller/values/convert.py": "msgspec gives the expected type in its message only",
+    "foundation/object_store.py": "one line of a message of boto3",
     # The layout of text for an output.
     "puller/cli/__init__.py": "each line of an error gets the name of the program",
     "puller/cli/host/status.py": "further lines of a problem are indented",

@@ -9,8 +9,8 @@
 ===================================  ===========================================================================
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -22,11 +22,6 @@ from hiera.values.secrets import Secret
 HOST, RUN = "{host}", "{run}"
 NAMED = f"{HOST}/{RUN}.json.gz"
 """What is added to a location that ends with a slash, to a directory and to a prefix."""
-S3 = "s3://"
-
-_WEB = ("http://", "https://")
-_OF_STORES = frozenset({"proxy", "ca_bundle"})
-"""The settings that an object store has, too; its credentials are those of its client."""
 
 
 class DestinationOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,17 +57,13 @@ class DestinationOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return self.url or self.directory or ""
 
     @property
-    def is_store(self) -> bool:
-        """Whether it is an object store's."""
-        return self.location.startswith(S3)
+    def kind(self) -> "Kind | None":
+        """The row of ``KINDS``. ``None`` for an unknown one."""
+        return next((kind for kind in KINDS if kind.is_meant(self)), None)
 
     def given(self) -> set[str]:
         """The names of the settings of how it is reached."""
-        fields = ("proxy", "ca_bundle", *_OF_THE_WEB, "headers")
-        return {name for name in fields if getattr(self, name) not in (None, {})}
-
-
-_OF_THE_WEB = ("client_certificate", "client_key", "username", "password", "password_file", "token_file")
+        return {name for name in _HOW_REACHED if getattr(self, name) not in (None, {})}
 
 
 def find_destination_problem(
@@ -94,40 +85,37 @@ def _problems(options: DestinationOptions) -> Iterator[str]:
     if (options.url is None) is (options.directory is None):
         yield "wants either url or directory"
         return
-    if options.directory is not None:
-        if not options.directory.startswith("/"):
-            yield f"is {options.directory!r}, wanted the absolute path of a directory"
-        yield from _without(
-            options, options.given() | ({"method"} if options.method else set()), "a directory"
+    if (kind := options.kind) is None:
+        schemes = ", ".join(
+            start.removesuffix("://") for row in KINDS if row.key == "url" for start in row.starts
         )
-    elif options.is_store:
-        given = options.given() - _OF_STORES | ({"method"} if options.method else set())
-        yield from _problems_of_store(options.location)
-        yield from _without(options, given, "an object store")
-    else:
-        yield from _problems_of_url(options)
+        urls = "" if options.directory is not None else f"a URL ({schemes}) or "
+        yield f"is {mask_location(options.location)!r}, wanted {urls}the absolute path of a directory"
+        return
+    yield from kind.problems(options)
+    given = options.given() | ({"method"} if options.method else set())
+    if unknown := given - kind.settings:
+        yield f"has {' and '.join(sorted(unknown))}, which {kind.title} has not"
 
 
-def _without(options: DestinationOptions, given: set[str], what: str) -> Iterator[str]:
-    if given:
-        yield f"has {' and '.join(sorted(given))}, which {what} has not"
+def _no_problems(options: DestinationOptions) -> Iterator[str]:
+    del options
+    yield from ()
 
 
-def _problems_of_store(location: str) -> Iterator[str]:
-    bucket = location.removeprefix(S3).partition("/")[0]
-    if not bucket.replace("-", "").replace(".", "").isalnum() or not {"{", "}", "?", "#"}.isdisjoint(
-        location
-    ):
-        what = "wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
-        yield f"is no object store: {what}"
+def _problems_of_store(options: DestinationOptions) -> Iterator[str]:
+    from foundation.object_store import Location as StoreLocation  # few hosts send reports to an object store
+
+    try:
+        StoreLocation.parse(options.location)
+    except ValueError as error:
+        yield f"is no object store: {error}"
+    if not {"{", "}"}.isdisjoint(options.location):
+        yield "is no object store: wanted s3://BUCKET/PREFIX without braces"
 
 
 def _problems_of_url(options: DestinationOptions) -> Iterator[str]:
     url = options.location
-    if not url.startswith(_WEB):
-        shown = mask_location(url)
-        yield f"is {shown!r}, wanted a URL (http, https, s3) or the absolute path of a directory"
-        return
     try:
         place = Location.parse(url)
     except SettingsError as error:
@@ -148,3 +136,55 @@ def _problems_of_url(options: DestinationOptions) -> Iterator[str]:
         yield "has both token_file and a username or password"
     if (options.password or options.password_file) and not options.username:
         yield "has a password without username"
+
+
+class Kind(NamedTuple):
+    """A kind of destination."""
+
+    title: str
+    key: Literal["url", "directory"]
+    starts: tuple[str, ...]
+    """The beginnings of its locations."""
+    settings: frozenset[str]
+    """The settings that it has."""
+    problems: Callable[[DestinationOptions], Iterator[str]]
+    """Return the problems of a location."""
+    destination: str
+    """The ``Destination``, as ``MODULE:CLASS``, so that only the modules of configured destinations are imported."""
+
+    def is_meant(self, options: DestinationOptions) -> bool:
+        """Return whether a location is of this kind."""
+        location = getattr(options, self.key)
+        return location is not None and location.startswith(self.starts)
+
+
+_CREDENTIALS = ("client_certificate", "client_key", "username", "password", "password_file", "token_file")
+_HOW_REACHED = frozenset({"proxy", "ca_bundle", "headers", *_CREDENTIALS})
+
+KINDS = (
+    Kind(
+        title="a directory",
+        key="directory",
+        starts=("/",),
+        settings=frozenset(),
+        problems=_no_problems,
+        destination="puller.delivery.directory:DirectoryDestination",
+    ),
+    Kind(
+        title="a web server",
+        key="url",
+        starts=("http://", "https://"),
+        settings=_HOW_REACHED | {"method"},
+        problems=_problems_of_url,
+        destination="puller.delivery.web:WebDestination",
+    ),
+    Kind(
+        title="an object store",
+        key="url",
+        starts=("s3://",),
+        settings=frozenset({"proxy", "ca_bundle"}),
+        problems=_problems_of_store,
+        destination="puller.delivery.object_store:ObjectStoreDestination",
+    ),
+)
+"""To add a destination, write a module with a ``Destination`` in ``puller/delivery``, and add its row here."""

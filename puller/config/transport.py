@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bundles.transport.settings import TransportSettings
+from bundles.transport.settings import TransportSettings, require_files
 from hiera.values.secrets import Secret
 from puller.config.configuration import Configuration, HttpOptions
 from puller.config.destinations import DestinationOptions
@@ -88,3 +88,26 @@ def _secret(path: str | None) -> Secret | None:
         raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+
+
+def verify_files(settings: TransportSettings) -> None:
+    """Raise for a file of the settings that cannot be read, or that OpenSSL rejects."""
+    require_files(settings)
+    if settings.ca_bundle or settings.client_cert:
+        _verify_certificates(settings.ca_bundle, settings.client_cert, settings.client_key)
+
+
+def _verify_certificates(ca_bundle: str | None, certificate: str | None, key: str | None) -> None:
+    import ssl  # a run without TLS settings needs it later or not at all
+
+    context = ssl.create_default_context()
+    try:
+        if ca_bundle:
+            named = "ca_bundle"
+            context.load_verify_locations(ca_bundle)
+        if certificate:
+            named = "client_certificate"
+            context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise ValueError(f"{named}: {ca_bundle if named == 'ca_bundle' else certificate}: {why}") from None

@@ -17,8 +17,7 @@ from bundles.errors import BundleError
 from foundation.masking import mask_location, mask_urls
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
-from puller.delivery.destination import Destination, DoubtedError, RefusedError
-from puller.delivery.destinations import open_destination
+from puller.delivery.destination import Destination, DoubtedError, RefusedError, open_destination
 from puller.delivery.document import host_of, pack
 from puller.delivery.spool import Spool, Waiting, Warn, forget_others
 from puller.exit_status import ExitStatus

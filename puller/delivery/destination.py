@@ -3,10 +3,13 @@
 A document that was taken may come again, after a kill; it is the same one, under the same name.
 """
 
+from importlib import import_module
 from typing import Protocol
 
 from bundles.deadline import Deadline
-from bundles.errors import TransportError
+from bundles.errors import SettingsError, TransportError
+from puller.config.configuration import Configuration
+from puller.config.destinations import DestinationOptions
 
 
 class Destination(Protocol):
@@ -16,6 +19,13 @@ class Destination(Protocol):
         """Bring one document there; returns when the destination has it.
 
         Raises ``RefusedError``, ``DoubtedError``, any other ``BundleError``, ``OSError``, and what the deadline raises.
+        """
+        ...
+
+    def verify(self) -> None:
+        """Raise for what would make every sending fail, without asking the destination.
+
+        Raises ``OSError``, ``ValueError``, ``PullerError`` and ``BundleError``.
         """
         ...
 
@@ -30,3 +40,15 @@ class RefusedError(TransportError):
 
 class DoubtedError(TransportError):
     """The destination finds fault with the request: with this document, or with whoever sends it."""
+
+
+def open_destination(configuration: Configuration, options: DestinationOptions) -> Destination:
+    """Return the destination that the configuration means, without a connection.
+
+    Raises ``PullerError`` and ``BundleError``.
+    """
+    if (kind := options.kind) is None:
+        raise SettingsError(options.location, "is no destination of reports")
+    module, _, name = kind.destination.partition(":")
+    destination: Destination = getattr(import_module(module), name)(configuration, options)
+    return destination

@@ -19,7 +19,7 @@ from bundles.transport.location import Location
 from bundles.transport.uploads import open_uploads
 from puller.config.configuration import Configuration
 from puller.config.destinations import HOST, NAMED, RUN, DestinationOptions
-from puller.config.transport import settings_for_destination
+from puller.config.transport import settings_for_destination, verify_files
 from puller.delivery.destination import DoubtedError, RefusedError
 
 KIND = "application/gzip"
@@ -50,7 +50,8 @@ class WebDestination:
         if options.location.endswith("/"):  # which to many servers is another URL than the one without
             self._template += "/" if options.method == "POST" else f"/{_name_below(location.base)}"
         self._method = options.method or "PUT"
-        self._uploads = open_uploads(location, settings_for_destination(configuration, options))
+        self._settings = settings_for_destination(configuration, options)
+        self._uploads = open_uploads(location, self._settings)
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
         """See ``Destination``; raises as it says."""
@@ -59,6 +60,10 @@ class WebDestination:
         if 200 <= status < 300:
             return
         raise _refusal(url, self._method, status)
+
+    def verify(self) -> None:
+        """See ``Destination``; raises as it says."""
+        verify_files(self._settings)
 
     def close(self) -> None:
         self._uploads.close()

@@ -7,6 +7,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
 from puller.errors import PullerError, file_problem
 from puller.state.places import PRIVATE_KEY
+from puller.system.safe_paths import require_writable
 
 Keys = tuple[str | int, ...]
 
@@ -35,21 +37,25 @@ def find_unready(configuration: Configuration) -> Iterator[Unready]:
     yield from _of("host_data", lambda: _check_host_data(configuration))
     yield from _of("facts_directory", lambda: _check_listed(configuration.facts_directory))
     yield from _of("eyaml_private_key", lambda: _check_private_key(configuration))
-    yield from _of("http", lambda: _check_transport(configuration, None))
+    yield from _of("http", lambda: _check_transport(configuration))
     yield from _of("network_user", lambda: _check_user(configuration.network_user))
     yield from _of("state_directory", lambda: _check_place(configuration.state_directory))
     yield from _of("run_directory", lambda: _check_place(configuration.run_directory))
     if textfile := configuration.reports.textfile:
         yield from _of(("reports", "textfile"), lambda: _check_textfile(textfile))
     for index, options in enumerate(configuration.reports.destinations):
-        check = _destination_check(configuration, options)
+        check = partial(_check_destination, configuration, options)
         yield from _of(("reports", "to", index), check)
 
 
-def _destination_check(configuration: Configuration, options: DestinationOptions) -> Callable[[], None]:
-    if options.directory is not None:
-        return lambda: _check_directory(str(options.directory))
-    return lambda: _check_transport(configuration, options)
+def _check_destination(configuration: Configuration, options: DestinationOptions) -> None:
+    from puller.delivery.destination import open_destination
+
+    destination = open_destination(configuration, options)
+    try:
+        destination.verify()
+    finally:
+        destination.close()
 
 
 def _of(keys: str | Keys, check: Callable[[], None]) -> Iterator[Unready]:
@@ -102,44 +108,10 @@ def _check_private_key(configuration: Configuration) -> None:
         pass
 
 
-def _check_transport(configuration: Configuration, destination: DestinationOptions | None) -> None:
-    from bundles.transport.settings import require_files
-    from puller.config.transport import settings_for_destination, transport_settings
+def _check_transport(configuration: Configuration) -> None:
+    from puller.config.transport import transport_settings, verify_files
 
-    if destination is not None and destination.is_store:
-        _check_store()
-    settings = (
-        transport_settings(configuration.http)
-        if destination is None
-        else settings_for_destination(configuration, destination)
-    )
-    require_files(settings)
-    if settings.ca_bundle or settings.client_cert:
-        _check_certificates(settings.ca_bundle, settings.client_cert, settings.client_key)
-
-
-def _check_certificates(ca_bundle: str | None, certificate: str | None, key: str | None) -> None:
-    """Raise ``ValueError`` for files that OpenSSL does not take."""
-    import ssl
-
-    context = ssl.create_default_context()
-    try:
-        if ca_bundle:
-            named = "ca_bundle"
-            context.load_verify_locations(ca_bundle)
-        if certificate:
-            named = "client_certificate"
-            context.load_cert_chain(certificate, key, password="")
-    except (ssl.SSLError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
-        raise ValueError(f"{named}: {ca_bundle if named == 'ca_bundle' else certificate}: {why}") from None
-
-
-def _check_store() -> None:
-    try:
-        import boto3  # noqa: F401
-    except ImportError:
-        raise ValueError("object stores need boto3: install puller with the extra s3") from None
+    verify_files(transport_settings(configuration.http))
 
 
 def _check_user(name: str) -> None:
@@ -165,21 +137,10 @@ def _check_place(path: str) -> None:
     place = path
     while not os.path.lexists(place):
         place = os.path.dirname(place)
-    _check_directory(place)
+    require_writable(place)
 
 
 def _check_textfile(path: str) -> None:
     if os.path.isdir(path):
         raise ValueError(f"{path} is a directory, wanted a file")
-    _check_directory(os.path.dirname(path))
-
-
-def _check_directory(path: str) -> None:
-    """Raise for a path that is no directory in which this user can write."""
-    from puller.system.safe_paths import open_safely
-
-    with open_safely(path) as directory:
-        if os.fstatvfs(directory).f_flag & os.ST_RDONLY:
-            raise ValueError(f"{path}: is on a read-only file system")
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise ValueError(f"{path}: cannot be written by this user")
+    require_writable(os.path.dirname(path))

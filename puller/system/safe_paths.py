@@ -72,3 +72,12 @@ def require_ours(path: str, directory: int) -> None:
     if who:
         what = "who could exchange the new file while it is verified"
         raise ResourceError(f"{path}: its directory {who}, {what}")
+
+
+def require_writable(path: str) -> None:
+    """Raise ``ValueError`` or ``OSError`` for a path that is no directory in which this user can write."""
+    with open_safely(path) as directory:
+        if os.fstatvfs(directory).f_flag & os.ST_RDONLY:
+            raise ValueError(f"{path}: is on a read-only file system")
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise ValueError(f"{path}: cannot be written by this user")

@@ -13,6 +13,7 @@ import re
 from bundles.errors import PublishError
 from bundles.publisher.push.destination import Destination
 from foundation.masking import mask_location
+from foundation.object_store import SCHEME
 from foundation.problems import ProblemCode
 
 _SSH = re.compile(r"(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*)):(?P<path>/.*)")
@@ -24,15 +25,12 @@ _SSH_URL = re.compile(
 def open_destination(location: str) -> Destination:
     """The destination that a location means; connects to nothing yet. Raises `PublishError`."""
     if any(not character.isprintable() for character in location):
-        raise PublishError(
-            mask_location(ascii(location)),
-            "is no destination: it has control characters",
-            code=ProblemCode.INVALID_COMMAND,
-        )
-    if location.startswith("s3://"):
-        from bundles.publisher.push.s3 import ObjectStore
+        what = "is no destination: it has control characters"
+        raise PublishError(mask_location(ascii(location)), what, code=ProblemCode.INVALID_COMMAND)
+    if location.startswith(SCHEME):
+        from bundles.publisher.push.s3 import ObjectStoreDestination
 
-        return ObjectStore.open(location)
+        return ObjectStoreDestination.open(location)
     if location.startswith(("http://", "https://")):
         from bundles.publisher.push.webdav import WebDav
 

@@ -1,74 +1,54 @@
-"""An object store as a destination, by its S3 API, through boto3 (the extra ``s3``).
+"""An object store as a destination of sites (the extra ``s3``; ``foundation/object_store.py`` has the client).
 
-* Credentials, region and endpoint are those of boto3's own chain: environment, ``~/.aws``, the role of the machine;
-  another store than Amazon's is ``AWS_ENDPOINT_URL``.
-* An object appears when it is whole. ``timestamp.json`` is stored with ``Cache-Control: no-cache``.
+``timestamp.json`` is stored with ``Cache-Control: no-cache``.
 """
 
 from __future__ import annotations
 
-import io
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Final
 
 from bundles.errors import PublishError
 from bundles.publisher.push.contents import TIMESTAMP, Source, kind_of_file
 from bundles.publisher.push.destination import PassingError, Sending, retried
+from foundation.object_store import SCHEME, Failure, Location, ObjectStore, ObjectStoreError
 from foundation.problems import ProblemCode
 
 _CONNECTIONS: Final = 8
-_AT_ONCE: Final = 1000
-"""Objects that one request may remove (DeleteObjects)."""
-_NOT_FOUND: Final = frozenset({"404", "NoSuchKey", "NotFound"})
-_REFUSED: Final = frozenset(
-    {"403", "AccessDenied", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
-)
+_CONTENT_TYPE: Final = "application/octet-stream"
 
 
-class ObjectStore:
-    """Objects of ``bucket`` whose keys begin with ``prefix``. Methods raise `PublishError`."""
+class ObjectStoreDestination:
+    """The files of a site as objects. Methods raise `PublishError`."""
 
-    def __init__(self, bucket: str, prefix: str, client: Any) -> None:
-        self._bucket = bucket
-        self._prefix = f"{prefix}/" if prefix else ""
-        self._client = client
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
 
     @classmethod
-    def open(cls, location: str) -> ObjectStore:
-        """``s3://bucket/prefix``; raises `PublishError`."""
-        what = "wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
+    def open(cls, location: str) -> ObjectStoreDestination:
+        """Open ``s3://BUCKET/PREFIX``. Raises `PublishError`."""
         try:
-            parts = urlsplit(location)
-        except ValueError:
-            raise PublishError("s3://", what, code=ProblemCode.INVALID_COMMAND) from None
-        if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-            raise PublishError("s3://", what, code=ProblemCode.INVALID_COMMAND)
-        try:
-            import boto3
-            from botocore.config import Config
-        except ImportError:
-            what = "needs boto3, which is not installed here: install puller with the extra s3"
-            raise PublishError(location, what, code=ProblemCode.MISSING_DEPENDENCY) from None
-        config = Config(
-            retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=_CONNECTIONS + 2
-        )
-        with _Explained(location):
-            return cls(parts.netloc, parts.path.strip("/"), boto3.client("s3", config=config))
+            place = Location.parse(location)
+        except ValueError as error:
+            raise PublishError(SCHEME, str(error), code=ProblemCode.INVALID_COMMAND) from None
+        retries = {"mode": "standard", "max_attempts": 5}
+        with _explained():
+            return cls(ObjectStore(place, retries=retries, max_pool_connections=_CONNECTIONS + 2))
 
     def __str__(self) -> str:
-        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+        return str(self._store)
 
     def files(self) -> dict[str, int]:
-        return retried(lambda: dict(self._listed()))
+        return retried(self._files)
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         return {path: size for path, size in self.files().items() if path in paths}
 
     def read(self, path: str, limit: int) -> bytes | None:
         try:
-            data = retried(lambda: self._read(path, limit))
+            data = retried(lambda: self._read(path, limit + 1))
         except _NotThereError:
             return None
         if len(data) > limit:
@@ -85,111 +65,53 @@ class ObjectStore:
         _each(one, sources)
 
     def remove(self, paths: Iterable[str]) -> None:
-        keys = [{"Key": self._key(path)} for path in paths]
-        for start in range(0, len(keys), _AT_ONCE):
-            part = keys[start : start + _AT_ONCE]
-            with _Explained(str(self)):
-                answer = self._client.delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": part, "Quiet": True}
-                )
-            if failed := answer.get("Errors"):
-                raise PublishError(
-                    f"{self}/{failed[0].get('Key', '')}",
-                    f"cannot be removed: {failed[0].get('Code')}",
-                    code=ProblemCode.NETWORK_FAILURE,
-                )
+        with _explained():
+            self._store.remove(paths)
 
     def close(self) -> None:
-        self._client.close()
+        self._store.close()
 
-    def _listed(self) -> Iterator[tuple[str, int]]:
-        with _Explained(str(self)):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix
-            )
-            for page in pages:
-                for found in page.get("Contents", ()):
-                    path = found["Key"].removeprefix(self._prefix)
-                    if kind_of_file(path) is not None:
-                        yield path, int(found["Size"])
+    def _files(self) -> dict[str, int]:
+        with _explained():
+            objects = self._store.objects()
+            return {found.path: found.size for found in objects if kind_of_file(found.path) is not None}
 
     def _read(self, path: str, limit: int) -> bytes:
-        with _Explained(f"{self}/{path}"):
-            data: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path))["Body"].read(
-                limit + 1
-            )
-            return data
+        with _explained():
+            return self._store.read(path, limit)
 
     def _put(self, source: Source, watch: Sending) -> None:
-        extra = {"ContentType": "application/octet-stream"}
-        if source.path == TIMESTAMP:
-            extra["CacheControl"] = "no-cache"
-        with _Explained(f"{self}/{source.path}"):
+        passed: list[int] = []  # of each piece, negative for a piece that is sent again
+
+        def moved(count: int) -> None:
+            passed.append(count)
+            watch.moved(source.path, sum(passed))
+
+        more = {"CacheControl": "no-cache"} if source.path == TIMESTAMP else {}
+        with _explained():
             if source.data is not None:
-                self._client.upload_fileobj(
-                    io.BytesIO(source.data), self._bucket, self._key(source.path), extra
-                )
+                self._store.write(source.path, source.data, content_type=_CONTENT_TYPE, **more)
             else:
-                passed: list[int] = []  # of each piece, less than none for one that is sent again
-
-                def moved(count: int) -> None:
-                    passed.append(count)
-                    watch.moved(source.path, sum(passed))
-
-                self._client.upload_file(
-                    str(source.file), self._bucket, self._key(source.path), extra, Callback=moved
-                )
-
-    def _key(self, path: str) -> str:
-        return self._prefix + path
+                self._store.upload(source.path, source.file, content_type=_CONTENT_TYPE, moved=moved, **more)
 
 
 class _NotThereError(PublishError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
-class _Explained:
-    """Failures of boto3 within, in our words; what it says of requests has no credentials in it."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-
-        if isinstance(error, ClientError):
-            code = str(error.response.get("Error", {}).get("Code", ""))
-            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-            if code in _NOT_FOUND:
-                raise _NotThereError(self._where, "is not there") from None
-            failure = PassingError if status >= 500 or status == 429 else PublishError
-            raise failure(self._where, f"is refused: {code}{_hint(code)}") from None
-        if isinstance(error, HTTPClientError):
-            raise PassingError(self._where, " ".join(str(error).split())) from None
-        if isinstance(error, BotoCoreError | Boto3Error):
-            raise PublishError(
-                self._where, " ".join(str(error).split()), code=ProblemCode.NETWORK_FAILURE
-            ) from None
-        if isinstance(error, OSError):
-            raise PublishError(
-                str(error.filename or self._where),
-                error.strerror or str(error),
-                code=ProblemCode.NETWORK_FAILURE,
-            ) from None
-        if isinstance(error, Exception) and not isinstance(error, PublishError):
-            # An endpoint that is none, or answers that are not those of a store: boto3 has no class for these.
-            what = f"boto3 cannot make sense of the endpoint or its answer ({type(error).__name__}): {error}"
-            raise PublishError(
-                self._where, " ".join(what.split()), code=ProblemCode.NETWORK_FAILURE
-            ) from None
+_ERRORS: Final = {Failure.NOT_FOUND: _NotThereError, Failure.TEMPORARY: PassingError}
 
 
-def _hint(code: str) -> str:
-    return ": see which credentials, region and AWS_ENDPOINT_URL are in force" if code in _REFUSED else ""
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except ObjectStoreError as error:
+        kind = _ERRORS.get(error.kind, PublishError)
+        raise kind(error.where, error.message, code=error.problem_code) from None
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise PublishError(str(error.filename or SCHEME), what, code=ProblemCode.NETWORK_FAILURE) from None
 
 
 def _each(action: Callable[[Source], None], sources: Sequence[Source]) -> None:

@@ -1,15 +1,10 @@
-"""An object store that documents arrive in, by its S3 API: keys are ``PREFIX/HOST/RUN.json.gz``.
-
-Credentials, region and endpoint are those of boto3's own chain, as for `puller site push`.
-"""
+"""An object store that documents arrive in: keys are ``PREFIX/HOST/RUN.json.gz``."""
 
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import urlsplit
 
-from foundation.problems import ProblemCode
+from foundation.object_store import Failure, Location, ObjectStore, ObjectStoreError, StoredObject
 from puller.errors import SourceError, UsageError
 from puller.fleet.document import MOST_BYTES, SUFFIXES
 from puller.fleet.importing.source import Found, Gone, Refused
@@ -19,40 +14,27 @@ from puller.values.host_name import WANTED, is_host_name
 class ObjectSource:
     """Methods are those of ``Source``."""
 
-    def __init__(self, bucket: str, prefix: str, client: Any) -> None:
-        self.name = f"s3://{bucket}/{prefix}".rstrip("/")
-        self._bucket = bucket
-        self._prefix = f"{prefix}/" if prefix else ""
-        self._client = client
+    def __init__(self, store: ObjectStore) -> None:
+        self.name = str(store)
+        self._store = store
         self._arrived: dict[str, datetime] = {}
 
     @classmethod
     def open(cls, location: str) -> "ObjectSource":
-        """``s3://BUCKET/PREFIX``; raises ``UsageError`` and ``SourceError``."""
-        parts = urlsplit(location)
-        if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-            raise UsageError("wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws")
+        """Open ``s3://BUCKET/PREFIX``. Raises ``UsageError``."""
         try:
-            import boto3
-            from botocore.config import Config
-        except ImportError:
-            what = f"{location} needs boto3, which is not installed here: install puller with the extra s3"
-            raise UsageError(what, code=ProblemCode.MISSING_DEPENDENCY) from None
-        with _explained(location):
-            client = boto3.client("s3", config=Config(retries={"mode": "standard", "max_attempts": 5}))
-        return cls(parts.netloc, parts.path.strip("/"), client)
+            return cls(ObjectStore(Location.parse(location), retries={"mode": "standard", "max_attempts": 5}))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        except ObjectStoreError as error:
+            raise UsageError(str(error), code=error.problem_code) from None
 
     def listed(self) -> Iterator[Found | Refused]:
-        with _explained(self.name):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix
-            )
-            for page in pages:
-                for entry in page.get("Contents", ()):
-                    yield self._found(entry)
+        with _explained():
+            yield from map(self._found, self._store.objects())
 
-    def _found(self, entry: Any) -> Found | Refused:
-        path = entry["Key"].removeprefix(self._prefix)
+    def _found(self, entry: StoredObject) -> Found | Refused:
+        path = entry.path
         host, _, name = path.partition("/")
         if not name or "/" in name:
             return Refused(path, "is no document of a host: wanted HOST/RUN.json.gz")
@@ -60,38 +42,32 @@ class ObjectSource:
             return Refused(path, f"is of no name of a host, {WANTED}")
         if not name.endswith(SUFFIXES):
             return Refused(path, f"has another name than a document, wanted {' or '.join(SUFFIXES)}")
-        arrived = entry["LastModified"].astimezone(UTC)
-        self._arrived[path] = arrived
-        return Found(path, host, int(entry["Size"]), int(arrived.timestamp() * 1e9))
+        self._arrived[path] = entry.modified
+        return Found(path, host, entry.size, int(entry.modified.timestamp() * 1e9))
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
         """As ``Source`` says; raises ``ValueError``."""
         if found.size > MOST_BYTES:
             raise ValueError(f"has {found.size} bytes, at most {MOST_BYTES} are read")
-        with _explained(f"{self.name}/{found.path}", may_be_gone=True):
-            answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}{found.path}")
-            data: bytes = answer["Body"].read(MOST_BYTES + 1)
+        with _explained(may_be_gone=True):
+            data = self._store.read(found.path, MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ValueError(f"has more than {MOST_BYTES} bytes")
         return data, min(self._arrived.pop(found.path, datetime.now(UTC)), datetime.now(UTC))
 
     def remove(self, found: Found) -> None:
-        with _explained(f"{self.name}/{found.path}"):
-            self._client.delete_object(Bucket=self._bucket, Key=f"{self._prefix}{found.path}")
+        with _explained():
+            self._store.remove([found.path])
 
     def close(self) -> None:
-        self._client.close()
+        self._store.close()
 
 
 @contextlib.contextmanager
-def _explained(where: str, *, may_be_gone: bool = False) -> Iterator[None]:
-    from botocore.exceptions import BotoCoreError, ClientError
-
+def _explained(*, may_be_gone: bool = False) -> Iterator[None]:
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
-        if may_be_gone and isinstance(error, ClientError) and error.response["Error"]["Code"] == "NoSuchKey":
+    except ObjectStoreError as error:
+        if may_be_gone and error.kind is Failure.NOT_FOUND:
             raise Gone from None
-        raise SourceError(
-            f"{where}: {' '.join(str(error).split())}", code=ProblemCode.NETWORK_FAILURE
-        ) from error
+        raise SourceError(str(error), code=error.problem_code) from error

@@ -5,11 +5,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
-
-import msgspec
-
-from puller.resources.packages.manager import Request, Wanted
+from collections.abc import Iterator, Sequence
 
 _MEMORY = "/proc/"
 
@@ -27,22 +23,20 @@ class KeptFiles:
 
 
 @contextlib.contextmanager
-def named_files(request: Request, suffix: str) -> Iterator[Request]:
-    """Yield a request with names that end with ``suffix`` for its kept files.
+def named_files(files: Sequence[str | None], suffix: str) -> Iterator[list[str | None]]:
+    """Yield the paths of package files, with names that end with ``suffix`` for kept files.
 
     Package managers read an argument as a file only if it ends with ``.deb`` or ``.rpm``. apt also resolves links, so
     the names are those of copies, which only this user can read, and which are removed at the end.
     """
-    if not any(wanted.file and wanted.file.startswith(_MEMORY) for wanted in request.install):
-        yield request
+    if not any(file and file.startswith(_MEMORY) for file in files):
+        yield [*files]
         return
     with tempfile.TemporaryDirectory(prefix="puller-") as directory:
 
-        def named(wanted: Wanted, number: int) -> Wanted:
-            if wanted.file is None or not wanted.file.startswith(_MEMORY):
-                return wanted
-            shutil.copyfile(wanted.file, path := f"{directory}/{number}{suffix}")
-            return msgspec.structs.replace(wanted, file=path)
+        def named(file: str | None, number: int) -> str | None:
+            if file is None or not file.startswith(_MEMORY):
+                return file
+            return str(shutil.copyfile(file, f"{directory}/{number}{suffix}"))
 
-        install = tuple(named(wanted, number) for number, wanted in enumerate(request.install))
-        yield msgspec.structs.replace(request, install=install)
+        yield [named(file, number) for number, file in enumerate(files)]

@@ -8,13 +8,15 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from puller.errors import ResourceError
 from puller.resources.packages.job import Job, failure
 from puller.resources.packages.openpgp import Key
 from puller.resources.packages.private import private_directory
-from puller.resources.packages.repository_properties import OF_APT, RepositoryProperties
+from puller.resources.packages.providers import PROVIDERS, load_class
+from puller.resources.packages.repository_properties import RepositoryProperties
 from puller.system.protocol import Attributes, System
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ class Layout(ABC):
 
     root: ClassVar[str]
     """The directory of the files that declare repositories."""
-    lacks: ClassVar[Sequence[str]] = ()
-    """Properties of repositories that this package manager does not have."""
 
     @abstractmethod
     def paths(self, name: str) -> Sequence[str]:
@@ -168,13 +168,12 @@ class DnfLayout(Layout):
     root: ClassVar[str] = "/etc/yum.repos.d"
     keys: ClassVar[str] = "/etc/pki/rpm-gpg"
     asks = False
-    lacks = OF_APT
 
     def paths(self, name: str) -> Sequence[str]:
         return f"{self.keys}/{name}", f"{self.root}/{name}.repo"
 
     def require(self, properties: RepositoryProperties) -> None:
-        for name in self.lacks:
+        for name in PROVIDERS["dnf"].lacks:
             if getattr(properties, name):
                 raise ResourceError(f"{name} is given, which apt has and dnf has not")
 
@@ -205,6 +204,18 @@ class DnfLayout(Layout):
             content = _repo(properties, None) + b"skip_if_unavailable=0\n"
             _put(job.system, f"{directory}/{properties.name}.repo", content)
             _run(job, "dnf", "-q", f"--setopt=reposdir={directory}", "makecache", "--refresh")
+
+
+@cache
+def layout_of(provider: str) -> Layout:
+    """Return the files of a package manager."""
+    layout: Layout = load_class(PROVIDERS[provider].layout)()
+    return layout
+
+
+def all_layouts() -> list[Layout]:
+    """Return the files of all package managers."""
+    return [layout_of(provider) for provider in PROVIDERS]
 
 
 def plain(url: str) -> str:

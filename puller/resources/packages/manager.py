@@ -198,8 +198,10 @@ class Manager(ABC):
             return self._run_simulation(job, request)
         from puller.resources.packages.kept_files import named_files  # for dry runs only
 
-        with named_files(request, self.suffix) as named:
-            return self._run_simulation(job, named)
+        with named_files([wanted.file for wanted in request.install], self.suffix) as files:
+            pairs = zip(request.install, files, strict=True)
+            install = tuple(msgspec.structs.replace(wanted, file=file) for wanted, file in pairs)
+            return self._run_simulation(job, msgspec.structs.replace(request, install=install))
 
     @abstractmethod
     def _run_simulation(self, job: Job, request: Request) -> Completed:

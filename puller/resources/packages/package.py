@@ -19,7 +19,7 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import ANYTHING, Content, PropertyError, Resource
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
-from puller.resources.packages.providers import PROVIDERS, manager_type, provider_of
+from puller.resources.packages.providers import PROVIDERS, load_class, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
 from puller.resources.spellings import Spellings
 
@@ -464,7 +464,7 @@ class Package(Resource[PackageProperties, PackageState]):
     @property
     def _manager(self) -> "Manager":
         """One for all packages of a run, as it keeps the answers."""
-        kind = manager_type(self.provider)
+        kind: type[Manager] = load_class(PROVIDERS[self.provider].manager)
         shared = self.context.shared
         if kind not in shared:
             shared[kind] = kind()

@@ -3,16 +3,11 @@
 To add a package manager, write one module with a ``Manager`` and a ``Layout``, and add its row here.
 """
 
-from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from puller.errors import ResourceError
 from puller.resources.base import Context
-
-if TYPE_CHECKING:
-    from puller.resources.packages.layouts import Layout
-    from puller.resources.packages.manager import Manager
 
 
 class Provider(NamedTuple):
@@ -24,6 +19,8 @@ class Provider(NamedTuple):
     """The end of the names of its package files."""
     manager: str
     layout: str
+    lacks: tuple[str, ...] = ()
+    """Properties of repositories that it does not have."""
 
 
 PROVIDERS = {
@@ -38,6 +35,7 @@ PROVIDERS = {
         suffix=".rpm",
         manager="puller.resources.packages.dnf:Dnf",
         layout="puller.resources.packages.layouts:DnfLayout",
+        lacks=("suites", "components", "architectures", "allow_release_info_change"),
     ),
 }
 
@@ -59,24 +57,7 @@ def suffix_of_family(family: Any) -> str:
     return next((provider.suffix for provider in PROVIDERS.values() if provider.family == family), "")
 
 
-def manager_type(name: str) -> "type[Manager]":
-    """Return the class of a package manager."""
-    kind: type[Manager] = _load(PROVIDERS[name].manager)
-    return kind
-
-
-@cache
-def layout_of(name: str) -> "Layout":
-    """Return the files in which a package manager declares repositories."""
-    layout: Layout = _load(PROVIDERS[name].layout)()
-    return layout
-
-
-def all_layouts() -> "list[Layout]":
-    """Return the layouts of all package managers."""
-    return [layout_of(name) for name in PROVIDERS]
-
-
-def _load(place: str) -> Any:
+def load_class(place: str) -> Any:
+    """Return the class of ``MODULE:CLASS``."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -18,9 +18,9 @@ from puller.resources.base import Content, Declared, PropertyError, Resource
 from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences
-from puller.resources.packages.layouts import Files, Layout
+from puller.resources.packages.layouts import Files, Layout, all_layouts, layout_of
 from puller.resources.packages.openpgp import Key, is_armoured, parse_key
-from puller.resources.packages.providers import PROVIDERS, all_layouts, layout_of, provider_of
+from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.repository_properties import RepositoryProperties, check_repository
 from puller.resources.packages.sources import Sources, read_source
 from puller.resources.paths import PathState

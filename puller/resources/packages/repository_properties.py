@@ -6,14 +6,11 @@ from urllib.parse import urlsplit
 
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.packages.openpgp import is_armoured, parse_key
-from puller.resources.packages.providers import PROVIDERS, layout_of
+from puller.resources.packages.providers import PROVIDERS
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _URL = re.compile(r"(?:https?|ftp|file|mirror(?:\+https?)?)://?[!-~]+")
 _WORD = re.compile(r"[A-Za-z0-9.$/][A-Za-z0-9.+_~$()/:-]*")
-OF_APT = ("suites", "components", "architectures", "allow_release_info_change")
-"""Properties that only apt has."""
-
 _WORDS = ("suites", "components", "architectures")
 _PRIORITIES = range(-32768, 32768)
 
@@ -55,12 +52,11 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
     ):
         yield PropertyError("priority", f"is {properties.priority}, wanted a number, and not 0")
     if properties.provider in PROVIDERS:
-        lacks = layout_of(properties.provider).lacks
         yield from (
             PropertyError(
                 name, f"is given, which apt has and {properties.provider} has not", because=["provider"]
             )
-            for name in lacks
+            for name in PROVIDERS[properties.provider].lacks
             if getattr(properties, name)
         )
 

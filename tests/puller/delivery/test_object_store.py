@@ -92,6 +92,6 @@ def test_a_store_that_is_away_or_silent_costs_no_more_than_its_time(
 
 
 def test_without_boto3_it_is_said_what_to_install(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
+    monkeypatch.setitem(sys.modules, "boto3", None)
     settled.configure(reports={"to": ["s3://reports"]})
     assert "install puller with the extra s3" in run(settled).output

@@ -9,11 +9,11 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.packages import providers
 from puller.resources.packages.dnf import Dnf
-from puller.resources.packages.layouts import DnfLayout
+from puller.resources.packages.layouts import DnfLayout, all_layouts, layout_of
 from puller.resources.packages.names import canonical_name
 from puller.resources.packages.package import Package
 from puller.resources.packages.properties import PackageProperties, check_package
-from puller.resources.packages.providers import PROVIDERS, Provider, all_layouts, layout_of, manager_type
+from puller.resources.packages.providers import PROVIDERS, Provider, load_class
 from puller.resources.packages.repository import Repository
 
 
@@ -42,14 +42,15 @@ def zypper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("zypper")
 def test_one_row_registers_a_package_manager() -> None:
-    assert manager_type("zypper") is Zypper
+    assert load_class(PROVIDERS["zypper"].manager) is Zypper
     assert "/etc/zypp/repos.d" in [layout.root for layout in all_layouts()]
     facts = {"os": {"family": "Suse", "architecture": "x86_64"}}
     assert canonical_name("glibc.x86_64", facts) == "glibc"
 
 
 def test_each_provider_has_its_classes() -> None:
-    assert [manager_type(name).suffix for name in PROVIDERS] == [row.suffix for row in PROVIDERS.values()]
+    for row in PROVIDERS.values():
+        assert load_class(row.manager).suffix == row.suffix
     assert len(all_layouts()) == len(PROVIDERS)
     assert Package.providers == Repository.providers == tuple(PROVIDERS)
 
