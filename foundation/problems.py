@@ -70,6 +70,7 @@ class ProblemCode(StrEnum):
     # Expressions, facts and data.
     UNDEFINED_FACT = "undefined-fact"
     UNDEFINED_DATA = "undefined-data"
+    DATA_CYCLE = "data-cycle"
     UNAVAILABLE_FACT = "unavailable-fact"
     INVALID_FACT_FILE = "invalid-fact-file"
     EXPRESSION_FAILS = "expression-fails"
@@ -102,6 +103,7 @@ class ProblemCode(StrEnum):
     UNREACHABLE_OVERRIDE = "unreachable-override"
     UNUSED_DATA = "unused-data"
     MISSPELT_ANNOTATION = "misspelt-annotation"
+    MISPLACED_ANNOTATION = "misplaced-annotation"
     ANNOTATION = "annotation"
     FOREIGN_EXPRESSION = "foreign-expression"
     UNQUOTED_OCTAL = "unquoted-octal"

@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
+from hiera.values.secrets import Secret
 from puller.cli.commands import cli
+from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.manifest.loader import load_manifest
@@ -97,14 +99,22 @@ def test_the_readme_lists_every_exit_status_that_users_meet() -> None:
 
 def test_the_manifests_of_the_page_on_data_are_valid(tmp_path: Path) -> None:
     examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), re.DOTALL)
-    assert len(examples) == 2
+    document, derived, rules, lists = examples
     facts = {"os": {"family": "RedHat"}, "networking": {"fqdn": "web01.example.com"}}
-    (tmp_path / "manifest.yaml").write_text(examples[0])
-    manifest = load_manifest(tmp_path / "manifest.yaml", "data.md", Inputs(facts, {}))
-    assert manifest.scope.data == {"port": 8080, "workers": 8, "url": "http://web01.example.com:8080/"}
-    (tmp_path / "manifest.yaml").write_text(examples[1])
+
+    def data_of(text: str, **host: object) -> dict[str, object]:
+        (tmp_path / "manifest.yaml").write_text(text)
+        sources = (DataSource(Origin.HOST, "data.yaml", host),)
+        return dict(load_manifest(tmp_path / "manifest.yaml", "data.md", Inputs(facts, {}, sources)).data.all)
+
+    url = "http://web01.example.com"
+    assert data_of(document) == {"port": 8080, "workers": 8, "url": f"{url}:8080/"}
+    assert data_of(document, port=9090)["url"] == f"{url}:9090/"
+    assert str(data_of(derived, version="2.0")["url"]).endswith("app-2.0.tar.gz")
     with pytest.raises(ManifestError, match=r"data\.server is required and has no value"):
-        load_manifest(tmp_path / "manifest.yaml", "data.md", Inputs(facts, {}))
+        data_of(rules)
+    users = [{"name": "web", "password": Secret("")}, {"name": "db", "password": Secret("")}]
+    assert data_of(lists) == {"users": users}
 
 
 def test_the_first_manifest_of_the_readme_loops(tmp_path: Path) -> None:

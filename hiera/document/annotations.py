@@ -3,14 +3,16 @@
 * ``# @require``: there must be a value, other than null and the empty text.
 * ``# @validate EXPRESSION``: an expression over ``value`` must be true, unless there is no value.
 * ``# @sensitive``: the value is shown nowhere.
-* A comment belongs to the key it stands beside, or to the next key below it. Another ``@word`` is a warning.
+* A comment belongs to the key it stands beside, or to the next key below it. One that belongs to no key is an error,
+  because it protects and checks nothing. Another ``@word`` is a warning.
+* A rule for a key within the items of a list holds for that key in every item.
 * Rules hold for the finished data, whichever source gave the value; all failures are told, in the file's order.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
@@ -19,7 +21,7 @@ from hiera.document.comments import DIRECTIVE, Path, comments
 from hiera.errors import HieraError
 from hiera.expressions.checks import CHECKS, matches
 from hiera.values.paths import MISSING, path_text, step
-from hiera.values.secrets import Secret
+from hiera.values.secrets import EACH, Secret
 
 _OPERATOR: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\|\||&&|!(?!=)""")
 _WORDS: Final = {"||": " or ", "&&": " and ", "!": " not "}
@@ -66,8 +68,12 @@ class Annotations(NamedTuple):
     def failures(self, data: Mapping[str, Any]) -> list[Problem]:
         """One problem for each rule that ``data`` breaks."""
         sensitive = self.sensitive
-        checked = ((rule, _failure(rule, data, rule.path in sensitive)) for rule in self.rules)
-        return [_problem_of(rule, what) for rule, what in checked if what]
+        checked = (
+            (rule, path, _failure(rule, value, rule.path in sensitive))
+            for rule in self.rules
+            for path, value in _places(data, rule.path)
+        )
+        return [_problem_of(rule, path, what) for rule, path, what in checked if what]
 
 
 def find_annotations(text: str, source: str) -> Annotations:
@@ -78,7 +84,9 @@ def find_annotations(text: str, source: str) -> Annotations:
     for line, comment, path in comments(text):
         word, _, rest = comment.lstrip("# \t@").partition(" ")
         if what := _problem(word, rest, path):
-            warnings.append(_warning(word, what, _location(text, source, line, word)))
+            warnings.append(
+                _warning(word, what, _location(text, source, line, word), is_misplaced=path is None)
+            )
         elif path is not None:
             kind, location = _KINDS[word], Location(source, line + 1)
             rules.append(Annotation(kind, path, location, rest.strip() if kind == "validate" else ""))
@@ -90,21 +98,28 @@ def _location(text: str, source: str, line: int, word: str) -> Location:
     return Location(source, line + 1, text.splitlines()[line].find(f"@{word}") + 1)
 
 
-def _warning(word: str, what: str, location: Location) -> Problem:
+def _warning(word: str, what: str, location: Location, *, is_misplaced: bool) -> Problem:
     """Return the problem of a comment that is no annotation. One that is nearly an annotation protects nothing."""
     similar = () if word in _KINDS else tuple(f"@{name}" for name in nearest(word.lower(), _KINDS, 1))
     code = ProblemCode.MISSPELT_ANNOTATION if similar else ProblemCode.ANNOTATION
-    message = f"unknown annotation @{word}" if similar else what
-    return Problem(code=code, message=message, location=location, name=f"@{word}", suggestions=similar)
+    message, hint = f"unknown annotation @{word}" if similar else what, ""
+    if word in _KINDS and is_misplaced:
+        code, hint = (
+            ProblemCode.MISPLACED_ANNOTATION,
+            "write it on a line of its own above the key, or behind its value",
+        )
+    return Problem(
+        code=code, message=message, location=location, name=f"@{word}", suggestions=similar, hint=hint
+    )
 
 
-def _problem_of(rule: Annotation, what: str) -> Problem:
+def _problem_of(rule: Annotation, path: Path, what: str) -> Problem:
     is_missing = rule.kind == "require"
     return Problem(
         code=ProblemCode.MISSING_DATA if is_missing else ProblemCode.REJECTED_DATA,
-        message=f"{path_text(('data', *rule.path))} {what}",
+        message=f"{path_text(('data', *path))} {what}",
         location=rule.location,
-        name=path_text(("data", *rule.path)),
+        name=path_text(("data", *path)),
         depends_on=DependsOn.DATA,
     )
 
@@ -122,10 +137,18 @@ def _problem(word: str, rest: str, path: Path | None) -> str:
 # -- checking -------------------------------------------------------------------------------------
 
 
-def _failure(rule: Annotation, data: Mapping[str, Any], sensitive: bool) -> str:
-    value: Any = data
-    for key in rule.path:
-        value = step(value, key)
+def _places(value: Any, path: Path, above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield each path that a rule is about, and its value: for a key within a list, that of each item."""
+    if not path:
+        yield above, value
+    elif path[0] is not EACH:
+        yield from _places(step(value, path[0]), path[1:], (*above, path[0]))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _places(item, path[1:], (*above, index))
+
+
+def _failure(rule: Annotation, value: Any, sensitive: bool) -> str:
     if rule.kind == "require":
         return "is required and has no value" if value is MISSING or value in (None, "") else ""
     # Null is no value: who wants one says @require as well.

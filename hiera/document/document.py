@@ -16,7 +16,8 @@ A document goes through these steps; the first three once, the others for each h
 4. Each entry of the order is resolved over the facts, and chooses its section of the overrides, or none.
 5. With ``first``, top-level keys that a chosen section replaces are dropped, so that nothing in them is resolved.
 6. Base and sections are merged, and expressions resolved, key by key as one asks for another (``layers``); where there
-   is neither expression nor secret, merging is all.
+   is neither expression nor secret, merging is all. A caller with several documents does this step for all of them
+   together: ``choose`` ends before it.
 7. A value that an annotation calls sensitive becomes a secret before another can see it.
 8. The caller merges the data of all its sources, and checks it by the annotations (``Annotations.failures``).
 """
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from foundation.problems import Location
 from hiera.document.explain import Entry, Explanation
-from hiera.document.layers import IsReplaced, Layer, LayeredMapping, Resolver, mergeable
+from hiera.document.layers import IsReplaced, Layer, LayeredMapping, LayerSource, Resolver, mergeable
 from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, has_expression, parse, resolve
 from hiera.limits import total
@@ -58,6 +59,45 @@ class Resolved:
     def __init__(self, data: dict[str, Any], explanation: Explanation) -> None:
         self.data = data
         self.explanation = explanation
+
+
+class Chosen:
+    """The sections of one document that make up the data of one host, with their expressions."""
+
+    __slots__ = ("entries", "layers", "merge", "source")  # as in ``layers``
+
+    def __init__(
+        self, source: str, merge: str, layers: tuple[Layer, ...], entries: tuple[Entry, ...]
+    ) -> None:
+        """``layers`` are lowest first, without top-level keys that a later section replaces."""
+        self.source = source
+        self.merge = merge
+        self.layers = layers
+        self.entries = entries
+
+    @property
+    def derived_keys(self) -> list[Any]:
+        """The top-level keys with an expression in their values."""
+        found = (
+            key for layer in self.layers for key, value in layer.values.items() if holds_expression(value)
+        )
+        return list(dict.fromkeys(found))
+
+    def merged(self) -> Resolved:
+        """Return the data of sections without expressions."""
+        data: dict[Any, Any] = functools.reduce(merge_deep, (layer.values for layer in self.layers), {})
+        return self.resolved(dict(data), _made_of(self.layers))
+
+    def of_layered(self, layered: LayeredMapping, resolver: Resolver, is_replaced: IsReplaced) -> Resolved:
+        """Return the data of ``layered``, which has these layers."""
+        data = layered.own(is_replaced)
+        made_of = {str(key): resolver.made_of["data", key] for key in data}
+        texts = {key: tuple(path_text(place[:-1]) for place in places) for key, places in made_of.items()}
+        return self.resolved(data, texts)
+
+    def resolved(self, data: dict[Any, Any], made_of: MadeOf) -> Resolved:
+        """Return the data with its explanation."""
+        return Resolved(data, Explanation(self.source, self.merge, self.entries, made_of))
 
 
 class Document:
@@ -91,6 +131,14 @@ class Document:
     def is_empty(self) -> bool:
         """Whether the document has no value for any host."""
         return not self.data and not any(self.overrides.values())
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the document has neither expressions nor secrets, on any host."""
+        values = (self.data, *self.overrides.values())
+        return not (self.annotations and self.annotations.sensitive) and not any(
+            map(holds_expression, values)
+        )
 
     @property
     def has_hierarchy(self) -> bool:
@@ -136,6 +184,20 @@ class Document:
         data = shape.mapping(("data",), value.get("data"))
         return cls(source, data, order, merge, shape.overrides(value.get("overrides")), locate, annotations)
 
+    def choose(
+        self,
+        facts: Mapping[str, Any],
+        environ: Mapping[str, str] | None = None,
+        *,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> Chosen:
+        """The sections for a host, for a caller that evaluates several documents together.
+
+        Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
+        """
+        # The hierarchy decides what the data is, so it cannot ask for any.
+        return self._choose(Scope(facts, _NoData(), environ, functions))
+
     def resolve(
         self,
         facts: Mapping[str, Any],
@@ -150,28 +212,35 @@ class Document:
         A value that cannot be resolved is left out where ``is_replaced`` says of its path that a higher source has
         another for it. Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
         """
-        scope = Scope(facts, data, environ, functions)
-        sections, entries = self._choose(scope)  # 4.
+        chosen = self.choose(facts, environ, functions=functions)  # 4. and 5.
+        sensitive = self.annotations.sensitive if self.annotations else frozenset()
+        # Most documents have no expressions, and then need none of the machinery that resolves them.
+        if not sensitive and not any(holds_expression(layer.values) for layer in chosen.layers):
+            return chosen.merged()
+        # 6. and 7.
+        scope, resolver = Scope(facts, data, environ, functions), Resolver(sensitive)
+        layered = LayeredMapping(chosen.layers, resolver, scope.data)
+        inner = scope.with_data(layered)
+        resolver.resolve_text = lambda text: resolve(text, inner)
         try:
-            with total:  # 5. to 7.
-                data, made_of = self._merged(sections, scope, is_replaced)
+            with total:
+                return chosen.of_layered(layered, resolver, is_replaced)
         except RecursionError:
             raise LimitError(self.source, "values refer to one another over too many steps") from None
-        return Resolved(data, Explanation(self.source, self.merge, entries, made_of))
 
-    def _choose(self, scope: Scope) -> tuple[list[Layer], tuple[Entry, ...]]:
+    def _choose(self, scope: Scope) -> Chosen:
         """The sections that make up the data for this host, lowest first, and what was decided on the way."""
-        sections = [Layer(self.data, ("data",))]
+        source = LayerSource(self._where)
+        sections = [Layer(self.data, ("data",), source)]
         entries = []
-        # The hierarchy decides what the data is, so it cannot ask for any.
-        scope = scope.with_data(_NoData())
         for index, text in enumerate(self.order):
             name = self._name(index, text, scope)
             reason = self._refusal(name, len(sections) > 1)
             entries.append(Entry(text, name, reason or "merged over what is above", merged=not reason))
             if name is not None and not reason:
-                sections.append(Layer(self.overrides[name], ("overrides", name)))
-        return sections, tuple(entries)
+                sections.append(Layer(self.overrides[name], ("overrides", name), source))
+        layers = sections if self.merge == "deep" else _without_replaced(sections)  # 5.
+        return Chosen(self.source, self.merge, tuple(layers), tuple(entries))
 
     def _refusal(self, name: str | None, decided: bool) -> str:
         """Why an entry adds nothing; empty when it does."""
@@ -189,26 +258,6 @@ class Document:
         except HieraError as error:
             path: Path = ("hierarchy", "order", index)
             raise error.at(path_text(path)).at(self._where(path)) from None
-
-    def _merged(
-        self, sections: list[Layer], scope: Scope, is_replaced: IsReplaced
-    ) -> tuple[dict[str, Any], MadeOf]:
-        layers = sections if self.merge == "deep" else _without_replaced(sections)  # 5.
-        sensitive = self.annotations.sensitive if self.annotations else frozenset()
-        # Most documents have no expressions, and then need none of the machinery that resolves them.
-        if not sensitive and not any(_holds_expression(layer.values) for layer in layers):
-            merged: Mapping[str, Any] = functools.reduce(merge_deep, (layer.values for layer in layers), {})
-            return dict(merged), _made_of(layers)
-        # 6. and 7.
-        resolver = Resolver(self._where, sensitive)
-        layered = LayeredMapping(layers, resolver, scope.data)
-        inner = scope.with_data(layered)
-        resolver.resolve_text = lambda text: resolve(text, inner)
-        data = layered.own(is_replaced)
-        made_of = {str(key): resolver.made_of["data", key] for key in data}
-        return data, {
-            key: tuple(path_text(place[:-1]) for place in places) for key, places in made_of.items()
-        }
 
     def _where(self, path: Path) -> Location:
         return _location(self.source, self.locate, path)
@@ -260,12 +309,12 @@ def _without_replaced(sections: list[Layer]) -> list[Layer]:
     kept = []
     for section in reversed(sections):
         values = {k: v for k, v in section.values.items() if k not in taken}
-        kept.append(Layer(values, section.place, final=section.final))
+        kept.append(Layer(values, section.place, section.source, final=section.final))
         taken.update(section.values)
     return kept[::-1]
 
 
-def _made_of(layers: list[Layer]) -> MadeOf:
+def _made_of(layers: Sequence[Layer]) -> MadeOf:
     """By key the sections that a value without expressions was made of, as ``Resolver.made_of`` notes the others."""
     made: dict[str, tuple[str, ...]] = {}
     values: dict[str, Any] = {}
@@ -276,12 +325,13 @@ def _made_of(layers: list[Layer]) -> MadeOf:
     return made
 
 
-def _holds_expression(value: Any) -> bool:
+def holds_expression(value: Any) -> bool:
+    """Whether there is an expression anywhere in a value, keys excepted."""
     if isinstance(value, str):
         return "{{" in value
     if isinstance(value, Mapping):
-        return any(map(_holds_expression, value.values()))
-    return isinstance(value, list) and any(map(_holds_expression, value))
+        return any(map(holds_expression, value.values()))
+    return isinstance(value, list) and any(map(holds_expression, value))
 
 
 def _location(source: str, locate: Locate, path: Path) -> Location:

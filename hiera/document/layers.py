@@ -4,6 +4,8 @@
   out of an expression merges as if it had been written.
 * An expression sees the finished ``data``: any key in any order. What needs itself is an error that shows the way.
 * What comes out of an expression is final: braces in it are text.
+* Layers of several documents are merged as their documents would be: lists of one document are joined, and between
+  documents they replace each other.
 * A ``base`` of data from lower sources is seen below the layers, and is not part of the result.
 """
 
@@ -12,50 +14,73 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from foundation.problems import Location
+from foundation.problems import Location, ProblemCode
 from hiera.errors import ExpressionError, HieraError
 from hiera.values.paths import path_text
-from hiera.values.secrets import Secret
+from hiera.values.secrets import hidden_below
 
 Path = tuple[str | int, ...]
 IsReplaced = Callable[[Path, HieraError], bool]
 """Told of a value that cannot be resolved, by its path below ``data``: whether it may be left out."""
 
 
+class LayerSource:
+    """The document that layers are from. Layers of one document share one object."""
+
+    __slots__ = ("joins_lists", "locate")  # no NamedTuple: Python compiles code for each of those
+
+    def __init__(self, locate: Callable[[Path], Location], *, joins_lists: bool = False) -> None:
+        """``locate`` gives the location of a path in the document.
+
+        ``joins_lists``: its lists are appended to those of the documents below it.
+        """
+        self.locate = locate
+        self.joins_lists = joins_lists
+
+
 class Layer:
-    """One mapping of the document, and where in the document it stands."""
+    """One mapping of a document, and its place there."""
 
-    __slots__ = ("final", "place", "values")  # no NamedTuple: Python compiles code for each of those
+    __slots__ = ("final", "place", "source", "values")
 
-    def __init__(self, values: Mapping[Any, Any], place: Path, *, final: bool = False) -> None:
+    def __init__(
+        self, values: Mapping[Any, Any], place: Path, source: LayerSource, *, final: bool = False
+    ) -> None:
         """``final``: it came out of an expression, so that nothing in it is resolved again."""
         self.values = values
         self.place = place
+        self.source = source
         self.final = final
 
 
 class _Piece:
     """The value that one layer has for a key."""
 
-    __slots__ = ("final", "place", "value")
+    __slots__ = ("final", "place", "source", "value")
 
-    def __init__(self, value: Any, place: Path, *, final: bool) -> None:
+    def __init__(self, value: Any, place: Path, source: LayerSource, *, final: bool) -> None:
         self.value = value
         self.place = place
+        self.source = source
         self.final = final
+
+    def under(self, key: Any, value: Any) -> _Piece:
+        """Return the piece for an item of this value."""
+        return _Piece(value, (*self.place, key), self.source, final=self.final)
 
 
 class Resolver:
-    """The state that all mappings of one document share: how to resolve a text, and what is being resolved just now."""
+    """The state that all mappings of one evaluation share: how to resolve a text, and what is being resolved now."""
 
-    def __init__(self, locate: Callable[[Path], Location], sensitive: Collection[Path] = ()) -> None:
-        """``locate`` gives the location of a path in the document; ``sensitive`` are paths of secrets."""
+    def __init__(self, sensitive: Collection[Path] = ()) -> None:
+        """``sensitive`` are the paths of secrets, below ``data``."""
         self.resolve_text: Callable[[str], Any] = str
-        self.locate = locate
         self.sensitive = sensitive
         self.active: list[Path] = []
         self.made_of: dict[Path, list[Path]] = {}
         """The path of a value → the places in the document that it was made of, lowest first."""
+        self.known: dict[tuple[LayerSource, Path], _Piece] = {}
+        """Texts that are resolved already: each is resolved once, whichever mapping reads it."""
 
     def resolved(self, piece: _Piece) -> _Piece:
         """The piece with its expression, if its value is a text with one, replaced by what it gives.
@@ -64,31 +89,39 @@ class Resolver:
         """
         if piece.final or not isinstance(piece.value, str) or "{{" not in piece.value:
             return piece
+        key = (piece.source, piece.place)
+        if (known := self.known.get(key)) is not None:
+            return known
         try:
-            return _Piece(self.resolve_text(piece.value), piece.place, final=True)
+            value = self.resolve_text(piece.value)
         except HieraError as error:
             error.keys = error.keys or piece.place
-            raise error.at(path_text(piece.place)).at(self.locate(piece.place)) from None
+            raise error.at(path_text(piece.place)).at(piece.source.locate(piece.place)) from None
+        resolved = self.known[key] = _Piece(value, piece.place, piece.source, final=True)
+        return resolved
 
     def masked(self, path: Path, value: Any) -> Any:
-        """The value, as a secret when its path says so: what other values make of it is secret then, too."""
-        if not self.sensitive or tuple(map(str, path[1:])) not in self.sensitive or value is None:
-            return value
-        inside = value.own() if isinstance(value, LayeredMapping) else value
-        return inside if isinstance(inside, Secret) else Secret(inside)
+        """Return the value with secrets where ``sensitive`` names it or a part of it.
+
+        Values that other expressions derive from it are secret then, too.
+        """
+        steps = path[1:]
+        for secret in self.sensitive if steps else ():
+            # The parts of a mapping are masked when they are read. A list is read as a whole.
+            if len(secret) == len(steps) or isinstance(value, list):
+                value = hidden_below(value, secret, steps)
+        return value
 
     def whole(self, piece: _Piece) -> Any:
         """The value of an item of a list, with everything in it resolved."""
         resolved = self.resolved(piece)
-        value, place = resolved.value, resolved.place
+        value = resolved.value
         if resolved.final:
             return value
         if isinstance(value, list):
-            return [
-                self.whole(_Piece(item, (*place, index), final=False)) for index, item in enumerate(value)
-            ]
+            return [self.whole(resolved.under(index, item)) for index, item in enumerate(value)]
         if isinstance(value, dict):
-            return {key: self.whole(_Piece(item, (*place, key), final=False)) for key, item in value.items()}
+            return {key: self.whole(resolved.under(key, item)) for key, item in value.items()}
         return value
 
 
@@ -111,17 +144,30 @@ class LayeredMapping(Mapping[Any, Any]):
     def __getitem__(self, key: Any) -> Any:
         if key in self._done:
             return self._done[key]
-        pieces = [
-            _Piece(layer.values[key], (*layer.place, key), final=layer.final)
+        path = (*self._path, key)
+        active = self._resolver.active
+        if path in active:
+            way = " → ".join(path_text(step) for step in (*active[active.index(path) :], path))
+            what = f"{path_text(path)} refers to itself: {way}"
+            raise ExpressionError("", what, code=ProblemCode.DATA_CYCLE)
+        active.append(path)
+        try:
+            # Reading a layer may evaluate other keys: a tree looks them up.
+            pieces = self._pieces(key)
+            if not pieces:
+                return self._base[key]
+            # Masked before it is kept: whoever asks for it from another value gets the secret.
+            value = self._done[key] = self._resolver.masked(path, self._combined(pieces, path))
+        finally:
+            active.pop()
+        return value
+
+    def _pieces(self, key: Any) -> list[_Piece]:
+        return [
+            _Piece(layer.values[key], (*layer.place, key), layer.source, final=layer.final)
             for layer in self._layers
             if key in layer.values
         ]
-        if not pieces:
-            return self._base[key]
-        path = (*self._path, key)
-        # Sealed before it is kept: whoever asks for it from another value gets the secret.
-        value = self._done[key] = self._resolver.masked(path, self._entered(path, pieces))
-        return value
 
     def __contains__(self, key: object) -> bool:
         return any(key in layer.values for layer in self._layers) or key in self._base
@@ -147,17 +193,6 @@ class LayeredMapping(Mapping[Any, Any]):
     def _own_keys(self) -> list[Any]:
         return list(dict.fromkeys(key for layer in self._layers for key in layer.values))
 
-    def _entered(self, path: Path, pieces: list[_Piece]) -> Any:
-        active = self._resolver.active
-        if path in active:
-            way = " → ".join(path_text(step) for step in (*active[active.index(path) :], path))
-            raise ExpressionError("", f"{path_text(path)} refers to itself: {way}")
-        active.append(path)
-        try:
-            return self._combined(pieces, path)
-        finally:
-            active.pop()
-
     def _combined(self, pieces: list[_Piece], path: Path) -> Any:
         alike = self._alike(pieces)
         self._resolver.made_of[path] = [piece.place for piece in alike]
@@ -166,13 +201,11 @@ class LayeredMapping(Mapping[Any, Any]):
             base = self._base.get(path[-1])
             # A piece that was replaced hides the lower sources as well, as it will when the caller merges them.
             below = base if len(alike) == len(pieces) and isinstance(base, Mapping) else None
-            layers = [Layer(piece.value, piece.place, final=piece.final) for piece in alike]
+            layers = [Layer(piece.value, piece.place, piece.source, final=piece.final) for piece in alike]
             return LayeredMapping(layers, self._resolver, below, path)
         if isinstance(top, list):
             return [
-                item
-                if piece.final
-                else self._resolver.whole(_Piece(item, (*piece.place, index), final=False))
+                item if piece.final else self._resolver.whole(piece.under(index, item))
                 for piece in alike
                 for index, item in enumerate(piece.value)
             ]
@@ -181,12 +214,28 @@ class LayeredMapping(Mapping[Any, Any]):
     def _alike(self, pieces: list[_Piece]) -> list[_Piece]:
         """The pieces that make the value, lowest first: the last, and those right below it that merge with it."""
         alike: list[_Piece] = []
+        replaced: LayerSource | None = None
         for piece in reversed(pieces):
-            resolved = self._resolver.resolved(piece)
-            # It had to be resolved to know its type; what lies below it never is, so that a missing fact there is no
-            # error for this host.
-            if alike and not mergeable(alike[-1].value, resolved.value):
+            above = alike[-1] if alike else None
+            if piece.source is replaced:
+                continue
+            is_other = above is not None and piece.source is not above.source
+            if (
+                above is not None
+                and is_other
+                and isinstance(above.value, list)
+                and not above.source.joins_lists
+            ):
                 break
+            # It is resolved to know its type. Pieces below a replaced one never are, so that a missing fact there is
+            # no error for this host.
+            resolved = self._resolver.resolved(piece)
+            if above is not None and not mergeable(above.value, resolved.value):
+                if is_other:
+                    break
+                # Within its document the value is replaced. The document as a whole still merges with those below it.
+                replaced = piece.source
+                continue
             alike.append(resolved)
             if not isinstance(resolved.value, (Mapping, list)):
                 break

@@ -40,14 +40,15 @@ from hiera.tree.config.documents import Documents, Files
 from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import SILENT, Step
-from hiera.tree.context.interpolation import Interpolator, Warn
-from hiera.tree.context.invocation import Invocation, Place, deep_recursion
+from hiera.tree.context.interpolation import Given, Interpolator, Warn
+from hiera.tree.context.invocation import Invocation, Outer, Place, deep_recursion
 from hiera.tree.context.keys import Key
 from hiera.tree.context.scope import Scope
 from hiera.tree.layers import Holder, Layer
 from hiera.tree.layout import Layout
 from hiera.tree.options import LookupOptions
 from hiera.tree.strategies import HASH, Merge, Strategy
+from hiera.values.paths import MISSING
 
 _OPTIONS = keys.parse(options.NAME)
 
@@ -106,17 +107,21 @@ class Tree:
         default_values: Mapping[str, Any] | None = None,
         value_type: str | None = None,
         step: Step = SILENT,
+        outer: Outer | None = None,
     ) -> Any:
         """The value of the first of ``names`` that is found; null is found too.
 
         ``merge`` is a strategy or a mapping with ``strategy`` and its options; it beats what the data says.
         ``override`` beats the data; ``default_values``, then ``default``, come after it. ``value_type`` is a
-        Puppet type expression that the answer must match. Raises ``KeyNotFound``, or another ``HieraError``.
+        Puppet type expression that the answer must match. ``outer`` is what ``%{lookup('key')}`` asks before the tree
+        for a whole key. Raises ``KeyNotFound``, or another ``HieraError``.
         """
         place = " or ".join(names)
         try:
             with deep_recursion():
-                value = self._answer(names, merge, Invocation(override, default_values), step, value_type)
+                value = self._answer(
+                    names, merge, Invocation(override, default_values, outer), step, value_type
+                )
             if value is ABSENT and default is not ABSENT:  # 12a.
                 value = _verified("Default value", default, value_type)
         except RecursionError:
@@ -169,6 +174,13 @@ class Tree:
 
     def _answer_data(self, name: str, invocation: Invocation, step: Step) -> Any | Absent:
         """The value that ``%{lookup('name')}`` stands for, by the options of its own key."""
+        if invocation.outer is not None:
+            key = keys.parse(name)
+            value = invocation.outer(key.root)
+            if value is not MISSING:
+                value = keys.dig(name, key.segments, value, step)
+                step.add("scope", "Data outside of the tree").found(name, value)
+                return Given(value)
         return self._answer((name,), None, invocation, step, None)
 
     def _search(self, name: str, merge: Merge, invocation: Invocation, step: Step) -> Any | Absent:

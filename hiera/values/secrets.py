@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 MASK = "Sensitive [value redacted]"  # as Puppet prints it
 
@@ -78,15 +78,44 @@ def revealed(value: Any, kind: type[Secret] = Secret) -> Any:
     return revealed(value.reveal(), kind) if isinstance(value, kind) else value
 
 
+class Each(str):
+    """The type of ``EACH``. Its text is how paths are written for people."""
+
+    __slots__ = ()
+
+
+EACH: Final = Each("*")
+"""The step of a path that stands for every item of a list."""
+
+
 def hidden_at(data: Mapping[Any, Any], path: Sequence[str | int]) -> dict[Any, Any]:
     """A copy of ``data`` in which what stands at ``path``, and every value below it, is a secret; if it is there."""
-    if not path or path[0] not in data:
-        return dict(data)
-    key, *rest = path
-    value = data[key]
-    if rest:
-        return {**data, key: hidden_at(value, rest) if isinstance(value, Mapping) else value}
-    return {**data, key: hidden(value)}
+    return {key: hidden_below(value, path, (key,)) for key, value in data.items()}
+
+
+def hidden_below(value: Any, path: Sequence[str | int], above: Sequence[str | int]) -> Any:
+    """Return ``value``, which stands at ``above``, with secrets: all of it, or the part of it that is at ``path``."""
+    if not all(map(is_step, above, path)):
+        return value
+    return _hidden_under(value, path[len(above) :])
+
+
+def _hidden_under(value: Any, path: Sequence[str | int]) -> Any:
+    if not path:
+        return hidden(value)
+    step, *rest = path
+    if step is EACH:
+        return [_hidden_under(item, rest) for item in value] if isinstance(value, list) else value
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _hidden_under(item, rest) if is_step(name, step) else item for name, item in value.items()}
+
+
+def is_step(key: object, step: object) -> bool:
+    """Return whether a key or an index is the step of an annotation, which is the text of a key, or ``EACH``."""
+    if step is EACH:
+        return isinstance(key, int)
+    return key == step or str(key) == str(step)
 
 
 def hidden(value: Any) -> Any:

@@ -6,25 +6,28 @@
   parent's own documents, right over the child's; or the data it is handed, right over the tree. Their lists are
   appended to those below.
 * Without a tree this is a plain dict. With one, a key is looked up when somebody asks for it, and then kept.
+* Expressions in documents are evaluated once all sources are there (``puller.data.derived``).
 * What annotations of any source call sensitive is a secret here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foundation.problems import Problem
-from hiera.errors import HieraError
+from foundation.problems import DependsOn, Problem
+from hiera.errors import ExpressionError, HieraError
 from hiera.values.paths import MISSING
 from hiera.values.secrets import hidden_at
 from puller.data.hiera_tree import TREE, ask_tree
-from puller.data.sources import DataSource, Origin, merged
+from puller.data.sources import DataSource, Origin, Surroundings, merged
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
+    from hiera.tree.context.explain import Step
     from hiera.tree.lookup import Tree
+    from puller.data.derived import Everything
 
 
 class BundleData:
@@ -39,13 +42,20 @@ class BundleData:
         parent: "BundleData | None" = None,
         handed: DataSource | None = None,
         libraries: tuple[DataSource, ...] = (),
+        here: Surroundings | None = None,
     ) -> None:
-        """``handed`` is what a child is given instead of its parent's documents."""
-        self.libraries = libraries
+        """``handed`` is what a child is given instead of its parent's documents.
+
+        ``here`` is what expressions in documents see of this host. Without it, no document may have any.
+        Raises ``HieraError`` for an expression that cannot be resolved, and whose value is not replaced.
+        """
+        self.libraries = self.written_libraries = libraries
+        """The data of libraries; and as they are written, for child manifests, whose data differ."""
         self.own = own
         self.tree = tree
-        self.outside = outside
+        self.outside = self.written_outside = outside
         self.parent = parent
+        self.here = Surroundings({}, {}) if here is None else here
         self.inherited: tuple[DataSource, ...] = ()
         self.handed: tuple[DataSource, ...] = () if handed is None else (handed,)
         if parent is not None and handed is None:
@@ -54,17 +64,75 @@ class BundleData:
                 for source in (parent.own, *parent.inherited)
             )
             self.handed = parent.handed
+        self.failed: Mapping[Any, HieraError] = {}
+        """Top-level keys of this host that cannot be resolved with the data of this manifest, and the reasons."""
+        if here is not None and any(source.is_open for source in self.documents):
+            self._evaluate()
 
     def of_child(self, own: DataSource, handed: DataSource | None) -> "BundleData":
-        """The data of a child manifest with a document of its own."""
-        return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
+        """The data of a child manifest before its own document is read."""
+        return BundleData(own, self.tree, self.written_outside, parent=self, handed=handed)
 
-    def over(self, own: DataSource, libraries: tuple[DataSource, ...] = ()) -> "BundleData":
-        """A copy with another document at the bottom, and the data of libraries below that."""
+    def over(
+        self, own: DataSource, libraries: tuple[DataSource, ...] = (), here: Surroundings | None = None
+    ) -> "BundleData":
+        """A copy with another document at the bottom, and the data of libraries below that.
+
+        Raises ``HieraError`` as the class does.
+        """
         handed = self.handed[0] if self.handed and not self.inherited else None
         return BundleData(
-            own, self.tree, self.outside, parent=self.parent, handed=handed, libraries=libraries
+            own,
+            self.tree,
+            self.written_outside,
+            parent=self.parent,
+            handed=handed,
+            libraries=libraries,
+            here=here,
         )
+
+    def _evaluate(self) -> None:
+        from puller.data.derived import evaluate  # few manifests have expressions in data
+
+        within = [*self.below, *self.handed]
+
+        def is_optional(key: Any) -> bool:
+            return not any(key in _keys_of(source) for source in within) and key not in self.tree_keys
+
+        sources = (*self.libraries, self.own, *self.outside)
+        resolved, self.failed = evaluate(self._everything, sources, is_optional)
+        count = len(self.libraries)
+        self.libraries, self.own, self.outside = resolved[:count], resolved[count], resolved[count + 1 :]
+
+    @cached_property
+    def _everything(self) -> "Everything":
+        """All data while expressions in it, or in the tree, are evaluated."""
+        from puller.data.derived import Everything
+
+        tree = None if self.tree is None else self.tree_keys
+        return Everything(self.below, self.above, frozenset(self.sensitive()), self.here, tree)
+
+    @cached_property
+    def tree_keys(self) -> "_OfTree":
+        """The keys of the tree."""
+        return _OfTree(self)
+
+    def ask(self, name: str, merge: Any = None, step: "Step | None" = None) -> Any:
+        """The tree's value of a key, or ``MISSING``; raises ``HieraError``.
+
+        ``%{lookup('…')}`` in it sees the data of all sources.
+        """
+        if self.tree is None:
+            return MISSING
+        return ask_tree(self.tree, name, merge, step, self.of_documents if self._documents_keys else None)
+
+    @cached_property
+    def _documents_keys(self) -> frozenset[Any]:
+        return frozenset(key for source in self.documents for key in _keys_of(source))
+
+    def of_documents(self, root: str) -> Any:
+        """The value of a top-level key that a document has, with that of the tree; ``MISSING`` for others."""
+        return self._everything.data[root] if root in self._documents_keys else MISSING
 
     def is_as(self, other: "BundleData") -> bool:
         """Whether the same comes of both: of the same data from each source, and the same of it sensitive."""
@@ -109,25 +177,12 @@ class BundleData:
     @cached_property
     def all(self) -> Mapping[str, Any]:
         """Everything: what expressions and templates see as ``data``."""
-        data: Mapping[str, Any] = merged(self.documents) if self.tree is None else _WithTree(self, self.tree)
-        if self.tree is None:
-            for path in self.sensitive():
-                data = hidden_at(data, path)
-        return data
-
-    def is_replaced(self, path: Sequence[object]) -> bool:
-        """Whether nothing below these sources is seen at a path; not where a value above may be merged with it."""
-        # A parent's lists are appended to the child's, so there a list hides nothing either.
-        merging = (Mapping, list) if self.inherited or self.handed else (Mapping,)
-        value: Any = self.all
-        try:
-            for key in path:
-                if not isinstance(value, Mapping):
-                    break
-                value = value[key]
-        except (KeyError, HieraError):  # what is wrong with a tree is told when it is asked in earnest
-            return False
-        return not isinstance(value, merging)
+        if self.tree is not None:
+            return _WithTree(self, self.tree)
+        data: Mapping[str, Any] = merged(self.documents)
+        for path in self.sensitive():
+            data = hidden_at(data, path)
+        return _WithFailed(data, self.failed) if self.failed else data
 
     def sensitive(self, root: object = None) -> Iterator[tuple[str | int, ...]]:
         """The paths of what is sensitive, all of them or those of one top-level key."""
@@ -145,8 +200,67 @@ class BundleData:
         return [failure for annotations in self.annotations for failure in annotations.failures(self.all)]
 
 
+def _keys_of(source: DataSource) -> Iterator[Any]:
+    """The top-level keys of a source, also where their values are not resolved yet."""
+    if source.is_open and source.chosen:
+        for layer in source.chosen.layers:
+            yield from layer.values
+    else:
+        yield from source.data
+
+
 def _data_of(sources: Iterable[DataSource]) -> list[Mapping[str, Any]]:
     return [source.data for source in sources if source.data]
+
+
+class _OfTree(Mapping[Any, Any]):
+    """The keys of a tree. Each is looked up when it is read, once."""
+
+    def __init__(self, data: BundleData) -> None:
+        self._data = data
+        self._known: dict[Any, Any] = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        from hiera.tree.context.keys import literal
+
+        if not isinstance(key, str):
+            raise KeyError(key)
+        if key not in self._known:
+            # Here a key is one key, whatever dots are in it; only the function ``hiera`` digs.
+            self._known[key] = self._data.ask(literal(key))
+        if self._known[key] is MISSING:
+            raise KeyError(key)
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._data.tree.holders() if self._data.tree else ())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _WithFailed(Mapping[Any, Any]):
+    """Data of which some keys of this host cannot be resolved: whoever reads one gets the reason."""
+
+    def __init__(self, data: Mapping[Any, Any], failed: Mapping[Any, HieraError]) -> None:
+        self.known = data
+        self._failed = failed
+
+    def __getitem__(self, key: Any) -> Any:
+        if key in self._failed:
+            raise _failure(self._failed[key])
+        return self.known[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(dict.fromkeys([*self.known, *self._failed]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _failure(error: HieraError) -> HieraError:
+    """Return the error for one reader: each adds its own place to it."""
+    return ExpressionError("", str(error)).depending(DependsOn.DATA)
 
 
 class _WithTree(Mapping[str, Any]):
@@ -183,6 +297,8 @@ class _WithTree(Mapping[str, Any]):
         return self._found
 
     def _find(self, key: Any) -> Any:
+        if key in self._sources.failed:
+            raise _failure(self._sources.failed[key])
         values: list[DataSource] = []
         for source in self._holding(key):
             values.append(source)
@@ -197,15 +313,9 @@ class _WithTree(Mapping[str, Any]):
     def _holding(self, key: Any) -> Iterator[DataSource]:
         """What the sources have for a key, the highest first, as sources with this key alone."""
         yield from _with_key(self._sources.above, key)
-        if (value := self._of_tree(key)) is not MISSING:
-            yield DataSource(Origin.MANIFEST, TREE, {key: value})
+        if key in self._sources.tree_keys:
+            yield DataSource(Origin.MANIFEST, TREE, {key: self._sources.tree_keys[key]})
         yield from _with_key(self._sources.below, key)
-
-    def _of_tree(self, key: Any) -> Any:
-        from hiera.tree.context.keys import literal
-
-        # Here a key is one key, whatever dots are in it; only the function ``hiera`` digs.
-        return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
 
 
 def _with_key(sources: tuple[DataSource, ...], key: Any) -> Iterator[DataSource]:
@@ -216,4 +326,6 @@ def _with_key(sources: tuple[DataSource, ...], key: Any) -> Iterator[DataSource]
 
 def known(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """The part of all data that has been read: of data with a tree, the keys that somebody has asked for."""
-    return data.found if isinstance(data, _WithTree) else data
+    if isinstance(data, _WithTree):
+        return data.found
+    return data.known if isinstance(data, _WithFailed) else data

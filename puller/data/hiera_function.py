@@ -16,9 +16,8 @@ from hiera.tree.context.explain import SILENT, Step
 from hiera.tree.context.keys import Key
 from hiera.values.paths import MISSING
 from hiera.values.plain import described
-from hiera.values.secrets import hidden_at
+from hiera.values.secrets import hidden_at, hidden_below
 from puller.data.bundle_data import BundleData
-from puller.data.hiera_tree import ask_tree
 
 if TYPE_CHECKING:
     from hiera.tree.lookup import Tree
@@ -41,7 +40,7 @@ def _found(data: BundleData, key: Key) -> Any:
     is_elsewhere = any(key.root in source.data for source in data.documents)
     if data.tree is not None and not is_elsewhere:
         # The tree knows more than the value: a module's default hierarchy may have the part that is missing.
-        return _hidden(data, key, ask_tree(data.tree, key.text))
+        return _hidden(data, key, data.ask(key.text))
     return _dug(key, data.all.get(key.root, ABSENT))
 
 
@@ -56,7 +55,7 @@ def _merged(data: BundleData, key: Key, merge: Any) -> Any:
         if isinstance(place, Mapping):
             return place.get(key.root, ABSENT)
         # The whole value: what is dug for may be in a mapping that only the merge brings about.
-        value = ask_tree(place, keys.literal(key.root), merge)
+        value = data.ask(keys.literal(key.root), merge)
         return ABSENT if value is MISSING else value
 
     value = strategies.strategy(merge).gather(places, ask, SILENT)
@@ -74,9 +73,5 @@ def _hidden(data: BundleData, key: Key, value: Any) -> Any:
     """A part of the tree's value, as a secret where annotations say so."""
     asked = (key.root, *key.segments)
     for path in data.sensitive(key.root):
-        if value is not MISSING and path[: len(asked)] == asked:
-            inside = path[len(asked) - 1 :]
-            value = hidden_at({inside[0]: value}, inside)[inside[0]]
-        elif value is not MISSING and asked[: len(path)] == path:
-            value = hidden_at({"": value}, ("",))[""]
+        value = value if value is MISSING else hidden_below(value, path, asked)
     return value

@@ -35,16 +35,23 @@ def open_tree(
     return tree
 
 
-def ask_tree(tree: "Tree", name: str, merge: Any = None, step: "Step | None" = None) -> Any:
+def ask_tree(
+    tree: "Tree",
+    name: str,
+    merge: Any = None,
+    step: "Step | None" = None,
+    outer: Callable[[str], Any] | None = None,
+) -> Any:
     """The tree's value of a key, or ``MISSING``; ``step`` records how it is found. Raises ``HieraError``.
 
-    The value is plain: Ruby's symbols and odd keys are text. Secrets stay secrets.
+    The value is plain: Ruby's symbols and odd keys are text. Secrets stay secrets. ``outer`` gives what
+    ``%{lookup('…')}`` finds outside of the tree for a whole key, or ``MISSING``.
     """
     from hiera.tree.context.explain import SILENT
     from hiera.tree.ruby.printable import printable
 
     try:
-        value = tree.lookup(name, merge=merge, step=SILENT if step is None else step)
+        value = tree.lookup(name, merge=merge, step=SILENT if step is None else step, outer=outer)
         return printable(value, lambda secret: secret)
     except KeyNotFound:
         return MISSING

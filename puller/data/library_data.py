@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bundles.filesystem.atomic import read_limited
+from hiera.document.document import Document
 from hiera.errors import DocumentError
 from puller.bundle_paths import FileTree
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings
@@ -15,13 +16,13 @@ DATA = "data.yaml"
 def library_data(
     libraries: Iterable[FileTree], facts: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[DataSource, ...]:
-    """The documents of the libraries that have one, in their order, each over those before; raises ``HieraError``."""
+    """The documents of the libraries that have one, in their order; raises ``HieraError``."""
     here = Surroundings(facts, environ)
     found: list[DataSource] = []
     for library in libraries:
         name, path = f"{library.name}:{DATA}", os.path.join(library.root, DATA)
         if os.path.lexists(path):
-            found.append(here.resolve(_read(path, name), name, Origin.LIBRARY, found))
+            found.append(here.choose(Document.parse(_read(path, name), name), name, Origin.LIBRARY))
     return tuple(found)
 
 

@@ -8,13 +8,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hiera.errors import HieraError, KeyNotFound
+from hiera.values.paths import MISSING
+from puller.data.bundle_data import BundleData
+from puller.data.sources import Origin, Surroundings
 
 if TYPE_CHECKING:
     from hiera.document.document import Document, Resolved
+    from hiera.document.explain import Explanation
     from hiera.tree.lookup import Tree
 
 
@@ -81,9 +86,13 @@ class Answers(Protocol):
 class TreeAnswers:
     """A Hiera 5 tree; keys that are ``sensitive`` elsewhere in a bundle are secrets here, too."""
 
-    def __init__(self, tree: Tree, sensitive: Collection[object] = ()) -> None:
+    def __init__(
+        self, tree: Tree, sensitive: Collection[object] = (), outer: Callable[[str], Any] | None = None
+    ) -> None:
+        """``outer`` gives what ``%{lookup('…')}`` finds outside of the tree, or ``MISSING``."""
         self._tree = tree
         self._sensitive = sensitive
+        self._outer = outer
 
     def ask(self, key: str, question: Question) -> Answer:
         from hiera.tree.context.explain import SILENT, recorder
@@ -95,7 +104,12 @@ class TreeAnswers:
         extra = {"default": question.default} if question.has_default else {}
         try:
             answer.value = self._tree.lookup(
-                key, merge=question.merge, value_type=question.value_type, step=step, **extra
+                key,
+                merge=question.merge,
+                value_type=question.value_type,
+                step=step,
+                outer=self._outer,
+                **extra,
             )
             answer.found = True
         except KeyNotFound:
@@ -133,21 +147,26 @@ class DocumentAnswers:
     """A single document; keys are dotted paths into its data."""
 
     def __init__(self, document: Document, facts: Mapping[str, Any]) -> None:
-        self._document = document
-        self._facts = facts
+        self.document = document
+        self.facts = facts
+        self.resolve: Callable[[], Resolved] = self._resolved_alone
+        """Gives its data: with those of the bundle, where there are others."""
         self._done: Resolved | None = None
 
     @property
     def sensitive_keys(self) -> frozenset[object]:
         """The top-level keys with something in them that must not be shown."""
-        annotations = self._document.annotations
+        annotations = self.document.annotations
         return frozenset(path[0] for path in annotations.sensitive) if annotations else frozenset()
 
     def _resolved(self) -> Resolved:
         # Not before the first question, whose answer it then is that the document cannot be resolved.
         if self._done is None:
-            self._done = self._document.resolve(facts=self._facts, environ=dict(os.environ))
+            self._done = self.resolve()
         return self._done
+
+    def _resolved_alone(self) -> Resolved:
+        return self.document.resolve(facts=self.facts, environ=dict(os.environ))
 
     def ask(self, key: str, question: Question) -> Answer:
         from hiera.values import paths
@@ -176,6 +195,40 @@ class DocumentAnswers:
 
     def holders(self) -> dict[str, list[str]]:
         return {str(key): self._places(str(key)) for key in self._resolved().data}
+
+
+class BundleTogether:
+    """The document and the tree of a bundle, whose expressions see the data of both."""
+
+    def __init__(self, document: DocumentAnswers, tree: Tree, name: str) -> None:
+        self._document = document.document
+        self._here = Surroundings(document.facts, dict(os.environ))
+        self._tree = tree
+        self._name = name
+        document.resolve = self.resolve
+
+    @cached_property
+    def _data(self) -> BundleData:
+        own = self._here.choose(self._document, self._name, Origin.MANIFEST)
+        return BundleData(own, self._tree, (), here=self._here)
+
+    def resolve(self) -> Resolved:
+        """The data of the document; raises ``HieraError``."""
+        from hiera.document.document import Resolved
+        from hiera.values.secrets import hidden_at
+
+        own = self._data.own
+        data: dict[str, Any] = dict(own.data)
+        for path in self._data.sensitive():
+            data = hidden_at(data, path)
+        return Resolved(data, cast("Explanation", own.explanation))  # each document has one
+
+    def of_documents(self, root: str) -> Any:
+        """The value of a key that the document has; ``MISSING`` for others, and where it cannot be resolved."""
+        try:
+            return self._data.of_documents(root)
+        except HieraError:  # the answer of the document says why
+            return MISSING
 
 
 class BundleAnswers:

@@ -2,7 +2,8 @@
 
 Lowest precedence first (``docs/data.md``): site data (``puller.data.site_data``), then ``data.yaml`` and
 ``data.d/*.yaml`` in name order, then ``--data`` files, then ``--set``. Each is a document of its own, with a hierarchy
-and overrides if it likes; its expressions see the data of those below it.
+and overrides if it likes. Its expressions see the data of all sources (``puller.data.derived``). A document of the site
+must also be valid without bundles, over the documents below it: otherwise its last good copy is used.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
-from hiera.document.document import Document
+from foundation.problems import DependsOn
+from hiera.document.document import Chosen, Document
 from hiera.document.explain import Explanation
-from hiera.errors import HieraError
+from hiera.errors import HieraError, UndefinedError
 from hiera.values.merge import merge_deep, merge_sources
 from puller.errors import ConfigurationError, file_problem
 from puller.system.trusted import trusted
@@ -45,6 +47,7 @@ class DataSource(msgspec.Struct, frozen=True):
     named: str | Callable[[], str]
     """Its name, or what finds it where that takes reading a text again."""
     data: Mapping[str, Any]
+    """Of a source that ``is_open``: the data as far as they can be resolved without the other sources."""
     document: Document | None = None
     """Where the data was read from, if anywhere."""
     explanation: Explanation | None = None
@@ -53,6 +56,10 @@ class DataSource(msgspec.Struct, frozen=True):
     """Why something in a top-level key cannot be resolved here; a higher source has another value in its place."""
     joins_lists: bool = False
     """Whether its lists are appended to those below it, as what a parent manifest hands down is."""
+    chosen: Chosen | None = None
+    """Its sections with their expressions or secrets; ``None`` where it has neither."""
+    is_open: bool = False
+    """Whether the expressions are still to be resolved, over the data of all sources (``puller.data.derived``)."""
 
     @property
     def name(self) -> str:
@@ -84,8 +91,21 @@ class Surroundings(msgspec.Struct, frozen=True):
     def resolve(self, text: str, name: str, origin: Origin, below: Iterable[DataSource] = ()) -> DataSource:
         """The data that a document gives over the sources ``below``; raises ``HieraError`` naming file and line."""
         document = Document.parse(text, name)
-        resolved = document.resolve(self.facts, self.environ, data=merged(below))
-        return DataSource(origin, name, resolved.data, document, resolved.explanation)
+        is_unknown = _is_of_bundle if origin in _OF_HOST else _must_be_known
+        resolved = document.resolve(self.facts, self.environ, data=merged(below), is_replaced=is_unknown)
+        source = DataSource(origin, name, resolved.data, document, resolved.explanation)
+        if document.is_final:
+            return source
+        chosen = document.choose(self.facts, self.environ)
+        return msgspec.structs.replace(source, chosen=chosen, is_open=True)
+
+    def choose(self, document: Document, named: str, origin: Origin) -> DataSource:
+        """The sections of a document of a bundle; raises ``HieraError`` naming file and line."""
+        chosen = document.choose(self.facts, self.environ)
+        if not document.is_final:
+            return DataSource(origin, named, {}, document, chosen=chosen, is_open=True)
+        resolved = chosen.merged()
+        return DataSource(origin, named, resolved.data, document, resolved.explanation)
 
     def load(
         self, paths: Iterable[Path], origin: Origin, below: Iterable[DataSource] = ()
@@ -105,6 +125,19 @@ class Surroundings(msgspec.Struct, frozen=True):
             except HieraError as error:
                 raise ConfigurationError(problems=error.problems) from error
         return tuple(sources)
+
+
+_OF_HOST = (Origin.HOST, Origin.COMMAND_LINE)
+
+
+def _must_be_known(path: object, error: HieraError) -> bool:
+    """Return that a value must be resolved at once: a document of the site that is not valid is not used."""
+    return False
+
+
+def _is_of_bundle(path: object, error: HieraError) -> bool:
+    """Return whether a value of this host may be resolved with the data of a bundle."""
+    return isinstance(error, UndefinedError) and error.depends_on is DependsOn.DATA
 
 
 def merged(sources: Iterable[DataSource]) -> Mapping[str, Any]:

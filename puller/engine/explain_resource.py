@@ -5,21 +5,13 @@
 * Everything is a plain value; secrets are masked.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 from foundation.formatting import lines
-from hiera.document.layers import mergeable
 from hiera.errors import HieraError
-from hiera.tree.context import keys
-from hiera.tree.context.explain import recorder
-from hiera.tree.ruby.printable import printable
-from hiera.values.paths import MISSING, path_text
-from puller.data.bundle_data import BundleData
-from puller.data.hiera_tree import TREE, ask_tree
-from puller.data.sources import DataSource
-from puller.engine.explain_data import places_of
+from puller.engine.explain_data import use_of
 from puller.manifest.applied import applied_as
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
@@ -82,7 +74,7 @@ def _explained(
     else:
         explained["properties"] = found.shown()
     # 4. Values and their sources.
-    explained["uses"] = [_use(path, value, found.home.data) for path, value in uses.values.items()]
+    explained["uses"] = [use_of(path, value, found.home.data) for path, value in uses.values.items()]
     # 5. What is remembered.
     if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
         explained["on_record"] = record
@@ -133,58 +125,6 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
             render_file(path, engine, scope, home.files)
     except (HieraError, ResourceError):
         return  # the run tells what is wrong with them
-
-
-def _use(path: tuple[Any, ...], value: Any, data: BundleData) -> dict[str, Any]:
-    is_function = path[0] == "hiera"
-    use: dict[str, Any] = {"name": f"hiera('{path[1]}')" if is_function else path_text(path)}
-    if len(path) == 1:
-        return {**use, "whole": True}
-    if value is MISSING:
-        return {**use, "found": False}
-    use["value"] = printable(_plain(value))
-    if path[0] in ("data", "hiera"):
-        root = keys.parse(path[1]).root if is_function else path[1]
-        use["from"] = list(_holders(data, root))
-    return use
-
-
-def _holders(data: BundleData, root: Any) -> Iterator[str]:
-    """Every place that the value of a top-level key was made of, the highest first."""
-    over: Any = MISSING
-    for value, shows_below, places in _candidates(data, root):
-        if over is not MISSING and not mergeable(over, value):
-            return
-        yield from places
-        if not shows_below:
-            return
-        over = value
-
-
-def _candidates(data: BundleData, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
-    """What each source that has the key has for it, whether what is below still counts, and where; highest first."""
-    for source in reversed(data.above):
-        yield from _candidate(source, root)
-    if data.tree is not None and isinstance(root, str):
-        step = recorder()
-        value = ask_tree(data.tree, keys.literal(root), step=step)
-        if value is not MISSING:
-            places = [f'{TREE} level "{level}" ({path})' for level, path in step.holders()]
-            yield value, isinstance(value, Mapping), places
-    for source in reversed(data.below):
-        yield from _candidate(source, root)
-
-
-def _candidate(source: DataSource, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
-    if root in source.data:
-        yield source.data[root], source.shows_below(root), places_of(source, root)
-
-
-def _plain(value: Any) -> Any:
-    """A value with plain mappings in it."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def why(event: Event) -> list[str]:

@@ -5,7 +5,7 @@
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from hiera.values.paths import MISSING
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import open_tree
-from puller.data.sources import DataSource, Origin, merged
+from puller.data.sources import DataSource, Origin, Surroundings
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
 from puller.manifest.declaration import Agent, Child, Declaration, Home
@@ -292,11 +292,12 @@ def _checked_data(
     nothing = DataSource(Origin.MANIFEST, text.name, {})
     try:
         if child is not None:
-            above, libraries = child.given, child.applied[0].home.data.libraries
+            above, libraries = child.given, child.applied[0].home.data.written_libraries
         else:
             tree = open_tree(text.directory, inputs.facts, inputs.private_key, family.warnings.append)
             above, libraries = BundleData(nothing, tree, inputs.sources), _of_libraries(family.files, inputs)
-        data = above.over(_own_data(text, inputs, above, libraries), libraries)
+        here = Surroundings(inputs.facts, inputs.environ)
+        data = above.over(_own_data(text, here), libraries, here)
         return data, data.failures()
     except HieraError as error:
         return BundleData(nothing, None, ()), list(error.problems)
@@ -310,24 +311,11 @@ def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
     return library_data(files.libraries.values(), inputs.facts, inputs.environ)
 
 
-def _own_data(
-    text: ManifestText, inputs: Inputs, above: BundleData, libraries: Sequence[DataSource]
-) -> DataSource:
-    """The manifest's own document (``docs/data.md``), whose expressions see the data of ``libraries``.
-
-    An expression that cannot be resolved is no harm where ``above`` replaces its value.
-    """
+def _own_data(text: ManifestText, here: Surroundings) -> DataSource:
+    """The manifest's own document (``docs/data.md``)."""
     values = {key: text.value[key] for key in _DATA_KEYS if key in text.value}
     document = Document.from_value(values, text.name, text.problems.locate, text.annotations)
-    unresolved: dict[object, str] = {}
-
-    def is_replaced(path: KeyPath, error: HieraError) -> bool:
-        unresolved[path[0]] = str(error)
-        return above.is_replaced(path)
-
-    resolved = document.resolve(inputs.facts, inputs.environ, data=merged(libraries), is_replaced=is_replaced)
-    explanation = resolved.explanation
-    return DataSource(Origin.MANIFEST, text.name, resolved.data, document, explanation, unresolved=unresolved)
+    return here.choose(document, text.name, Origin.MANIFEST)
 
 
 def _scope(files: BundleFiles, inputs: Inputs, data: BundleData) -> Scope:

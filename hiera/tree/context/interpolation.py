@@ -9,7 +9,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import HieraError, LimitError, LookupFailure
@@ -19,7 +19,7 @@ from hiera.tree.context.explain import SILENT, Step
 from hiera.tree.context.invocation import MAX_TEXT, Invocation
 from hiera.tree.context.scope import Facts, Scope
 from hiera.tree.ruby import values
-from hiera.values.secrets import Decrypted, has_secret, revealed
+from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
 
 Lookup = Callable[[str, Invocation, Step], Any | Absent]
 Warn = Callable[[Problem], None]
@@ -35,6 +35,24 @@ _CALL = re.compile(r"""^(\w+)\((?:"([^"]+)"|'([^']+)')\)$""", re.ASCII | re.MULT
 _EMPTY = frozenset(("", "::", '""', "''", '"::"', "'::'"))
 _BLANKS = "\0\t\n\v\f\r "
 _METHODS = frozenset(("lookup", "hiera", "alias", "scope", "literal"))
+
+
+class Given(NamedTuple):
+    """A value from outside of the tree, which is final: nothing in it is interpolated."""
+
+    value: Any
+
+    def in_text(self) -> Any:
+        """Return the value with secrets that make the text around them secret, as encrypted values do."""
+        return _decrypted(self.value)
+
+
+def _decrypted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _decrypted(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_decrypted(item) for item in value]
+    return Decrypted(value.reveal()) if isinstance(value, Secret) else value
 
 
 class Interpolator:
@@ -103,8 +121,12 @@ class Interpolator:
                 if found[0] != subject:
                     what = "is only permitted if the expression is equal to the entire string"
                     raise LookupFailure("", f"'alias' interpolation {what}")
-                return self._found(argument, invocation, step)
+                value = self._found(argument, invocation, step)
+                return value.value if isinstance(value, Given) else value
             value = self._value(method, argument, subject, invocation, step)
+            if isinstance(value, Given):
+                parts.add(value.in_text())
+                continue
             # The result is interpolated once more, as Puppet does it; on the stack of names, so that a circle
             # ends.
             with invocation.resolving(f"scope:{argument}" if method == "scope" else argument):
@@ -122,6 +144,8 @@ class Interpolator:
     def _found(self, key: str, invocation: Invocation, step: Step) -> Any:
         invocation.spend_lookup()
         value = self._lookup(key, invocation, step)
+        if isinstance(value, Given) and value.value is ABSENT:
+            return ""
         return "" if value is ABSENT else value
 
     def variable(self, expression: str, subject: str, invocation: Invocation, step: Step) -> Any:

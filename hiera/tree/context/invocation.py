@@ -5,7 +5,7 @@
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -35,6 +35,10 @@ def deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
+Outer = Callable[[str], Any]
+"""Gives the value that data outside of the tree has for a whole key, or ``MISSING``."""
+
+
 class Place(NamedTuple):
     """Where a value stands, for messages: in a data file, or in a ``hiera.yaml``."""
 
@@ -54,14 +58,19 @@ class Place(NamedTuple):
 class Invocation:
     """One question on its way through the tree.
 
-    ``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too.
+    ``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too. ``outer`` gives
+    what lookups in the data find outside of the tree, or ``MISSING``.
     """
 
     def __init__(
-        self, override: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        override: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        outer: Outer | None = None,
     ) -> None:
         self.override = override or {}
         self.defaults = defaults or {}
+        self.outer = outer
         self.place: Place | None = None
         """The place that is being read just now."""
         self._names: list[str] = []

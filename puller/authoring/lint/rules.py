@@ -50,6 +50,7 @@ _ROWS: Final = (
     # Data.
     Rule(Code.UNREACHABLE_OVERRIDE, _ERROR, "No entry of the hierarchy's order can lead to this override section."),
     Rule(Code.UNUSED_DATA, _WARNING, "Nothing in the bundle uses this key of data."),
+    Rule(Code.MISPLACED_ANNOTATION, _ERROR, "An annotation belongs to no key, so that it protects or checks nothing."),
     Rule(Code.MISSPELT_ANNOTATION, _ERROR, "An annotation is misspelt, so that it protects or checks nothing."),
     Rule(Code.ANNOTATION, _WARNING, "A comment that looks like an annotation is not heeded."),
     # Notation.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -23,6 +23,8 @@ def key_lines(found: Mapping[str, Any]) -> Iterator[str]:
         decided = decided or is_first
         yield visible(f"  {source['source']} {source['name']}: ") + _outcome(source, dim=not is_first)
         yield from (visible(f"    from {place}") for place in source.get("from", ()))
+        yield from (_styled(f"    {text}", dim=True) for text in source.get("expressions", ()))
+        yield from _used(source.get("inputs", ()), "    ")
         yield from (visible(f"    {sentence}") for sentence in source.get("hierarchy", ()))
         yield from (_styled(f"    {line}", dim=True) for line in source.get("lines", ()))
 
@@ -49,15 +51,19 @@ def resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"    {visible(name)}: {_text(value)}" for name, value in found["properties"].items())
     if found["uses"]:
         yield "  uses"
-        for use in found["uses"]:
-            yield f"    {_use(use)}"
-            yield from (visible(f"      from {place}") for place in use.get("from", ()))
+        yield from _used(found["uses"], "  ")
     if "on_record" in found:
         yield "  on record"
         yield from (visible(f"    {sentence}") for sentence in found["on_record"])
     for name in ("requires", "subscribes", "reloads_for", "refreshes", "below"):
         yield from (visible(f"  {name.replace('_', ' ')} {reference}") for reference in found.get(name, ()))
     yield from _last_run_lines(found.get("last_run"))
+
+
+def _used(uses: Iterable[Mapping[str, Any]], indent: str) -> Iterator[str]:
+    for use in uses:
+        yield f"{indent}  {_use(use)}"
+        yield from (visible(f"{indent}    from {place}") for place in use.get("from", ()))
 
 
 def _use(use: Mapping[str, Any]) -> str:

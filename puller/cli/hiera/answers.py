@@ -75,7 +75,7 @@ def open_answers(
 def _answers_of_bundle(
     options: Mapping[str, Any], source: str, facts: Mapping[str, Any], warn: Callable[[str], None]
 ) -> Iterator[Answers]:
-    from puller.data.queries import BundleAnswers, TreeAnswers
+    from puller.data.queries import BundleAnswers, BundleTogether, TreeAnswers
     from puller.manifest.bundle_facts import need_bundle_facts
 
     with _unpacked(source) as (directory, manifest, name):
@@ -84,7 +84,9 @@ def _answers_of_bundle(
         answers: list[Answers] = [document] if document is not None else []
         if os.path.exists(os.path.join(directory, "hiera.yaml")):
             sensitive = document.sensitive_keys if document is not None else frozenset()
-            answers.insert(0, TreeAnswers(_tree(options, directory, facts, warn), sensitive))
+            tree = _tree(options, directory, facts, warn)
+            outer = None if document is None else BundleTogether(document, tree, name).of_documents
+            answers.insert(0, TreeAnswers(tree, sensitive, outer))
         if not answers:
             raise UsageError(f"{source}: there is neither a hiera.yaml nor a manifest.yaml in it")
         yield answers[0] if len(answers) == 1 else BundleAnswers(answers)

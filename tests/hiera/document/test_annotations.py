@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hiera.document.annotations import Annotations, find_annotations
 from hiera.errors import HieraError
 from hiera.text.yaml_text import load
-from hiera.values.secrets import Secret
+from hiera.values.secrets import EACH, Secret, hidden_at
 
 DOCUMENT = """\
 # @require is not at a key of data
@@ -59,6 +59,7 @@ def test_a_comment_belongs_to_the_key_beside_or_below_it() -> None:
         ("web.yaml:13", "require", ("web",), ""),
         ("web.yaml:15", "sensitive", ("web", "pw"), ""),
         ("web.yaml:16", "validate", ("web", "pw"), "value is match('^x')"),
+        ("web.yaml:21", "require", ("web", "name", EACH, "x"), ""),
         ("web.yaml:23", "require", ("empty",), ""),
     ]
     assert found.warnings == ()
@@ -83,6 +84,10 @@ def test_all_failures_are_told_in_the_order_of_the_file() -> None:
         (["# @validate", "a: 1"], "f:2: @validate wants an expression"),
         (["a:", "  # @require", "  - 1", "b: 1"], "f:3: @require stands above no key of data"),
         (["a: 1 # @validat value", "b: 1"], "f:2: unknown annotation @validat"),
+        (["a:", "  # @sensitive", "  - b: 1"], "f:3: @sensitive stands above no key of data"),
+        (["a: [{b: 1, # @sensitive", "  c: 2}]"], "f:2: @sensitive stands above no key of data"),
+        (["a:", "  - # @sensitive", "    b: 1"], "f:3: @sensitive stands above no key of data"),
+        (["a:", "  # @sensitive", "  - {b: 1, c: 2}"], "f:3: @sensitive stands above no key of data"),
     ],
 )
 def test_what_only_looks_like_an_annotation_is_a_warning(lines: list[str], warning: str) -> None:
@@ -90,6 +95,50 @@ def test_what_only_looks_like_an_annotation_is_a_warning(lines: list[str], warni
     assert found.rules == ()
     assert len(found.warnings) == 1
     assert str(found.warnings[0]).startswith(warning)
+
+
+LISTS = """\
+users:
+  - name: a
+    # @sensitive
+    # @validate value | length > 2
+    password: one
+  - password: two # @require
+    name: b
+groups: [
+  {name: c,
+   # @sensitive
+   secrets: [x, y]}]
+"""
+
+
+def test_a_rule_in_a_list_holds_for_each_item() -> None:
+    annotations = annotate(*LISTS.splitlines())
+    assert annotations.warnings == ()
+    assert annotations.sensitive == {("users", EACH, "password"), ("groups", EACH, "secrets")}
+    data = {"users": [{"password": "x"}, {"password": "long"}, {"name": "c"}], "groups": []}
+    assert list(map(str, annotations.failures(data))) == [
+        "f:5: data.users[0].password has a secret value that does not satisfy: value | length > 2",
+        "f:7: data.users[2].password is required and has no value",
+    ]
+    for path in annotations.sensitive:
+        data = hidden_at(data, path)
+    assert data["users"] == [{"password": Secret("x")}, {"password": Secret("long")}, {"name": "c"}]
+
+
+def test_rules_in_overrides_hold_for_the_data() -> None:
+    text = "data: {a: 1}\noverrides:\n  host:\n    # @sensitive\n    password: x\n    a: 2 # @require\n"
+    found = find_annotations(text, "f")
+    assert [(rule.kind, rule.path) for rule in found.rules] == [
+        ("sensitive", ("password",)),
+        ("require", ("a",)),
+    ]
+
+
+@pytest.mark.parametrize("text", ["a: 'x # @require'", "a: |", 'a: ["#", " # @sensitive"]', "a: x#@require"])
+def test_text_is_no_annotation(text: str) -> None:
+    found = annotate(text, "  # @sensitive is in the text" if text.endswith("|") else "b: 1")
+    assert (found.rules, found.warnings) == ((), ())
 
 
 @pytest.mark.parametrize("value", [None, "", "absent"])

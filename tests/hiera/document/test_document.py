@@ -123,8 +123,8 @@ overrides:
   default: {pw: "ot{{ 'h' }}er"}
 """
     data = resolve(text)
-    secrets = data["pw"], data["url"], data["db"][80], data["db"]["pin"]
-    assert [secret.reveal() for secret in secrets] == ["other", "db://other", {"pin": 1}, 1]
+    secrets = data["pw"], data["url"], data["db"][80]["pin"], data["db"]["pin"]
+    assert [secret.reveal() for secret in secrets] == ["other", "db://other", 1, 1]
     assert (data["n"], data["none"]) == (1, None)
 
 

@@ -320,9 +320,13 @@ def test_a_document_sees_the_data_below_it(tmp_path: Path) -> None:
     second.write_text("data: {web: {url: 'http://x:{{ data.web.port }}/'}}")
     sources = Surroundings({}, {}).load([first, second], Origin.COMMAND_LINE)
     assert merged(sources) == {"web": {"port": 80, "url": "http://x:80/"}}
-    second.write_text("data: {a: '{{ data.nope }}'}")
-    with pytest.raises(ConfigurationError, match=r"b\.yaml:1:8: data\.a: .* data has no key 'nope'"):
+    second.write_text("data: {a: '{{ facts.nope }}'}")
+    with pytest.raises(ConfigurationError, match=r"b\.yaml:1:8: data\.a: .* facts has no key 'nope'"):
         Surroundings({}, {}).load([first, second], Origin.COMMAND_LINE)
+    second.write_text("data: {a: '{{ data.of_a_bundle }}'}")
+    assert merged(Surroundings({}, {}).load([first, second], Origin.COMMAND_LINE)) == {"web": {"port": 80}}
+    with pytest.raises(UndefinedError, match=r"b\.yaml:1:8: data\.a: .* data has no key 'of_a_bundle'"):
+        Surroundings({}, {}).resolve(second.read_text(), "b.yaml", Origin.SITE)
 
 
 # --- laws ---------------------------------------------------------------------------------------------------

@@ -334,7 +334,7 @@ def test_an_encrypted_password_reaches_its_places_and_is_shown_nowhere(
     assert (machine / "page").read_text() == f"it is {CANARY} {CANARY}\n"
     assert (machine / "environment").read_text() == CANARY
     assert (machine / "tinycm").read_text() == CANARY
-    assert (machine / "token").read_text().startswith(f"{CANARY} https://x/? [")
+    assert (machine / "token").read_text().startswith(f"{CANARY} https://x/?{CANARY} [")
     (machine / "app.conf").write_text("password=another\n")
     said.append(host.run("--diff", "-v").output)
     assert (machine / "app.conf").read_text() == f"password={CANARY}\n"

@@ -208,7 +208,7 @@ resources: [{apply: {name: roles/web.yaml}}]
         "bundles/web/roles/web.yaml": "data: {a: child, n: child}\nresources: [{exec: {name: x}}]",
     }
     manifest = load(lay(changes), c="host")
-    data = {"a": "common", "b": "bundle", "c": "host", "m": {"x": 1, "y": 2}, "d": "common", "e": "common"}
+    data = {"a": "common", "b": "bundle", "c": "host", "m": {"x": 1, "y": 2}, "d": "bundle", "e": "host"}
     assert dict(manifest.data.all) == {**data, "base": True}
     child = manifest.declarations[0].home.data
     assert dict(child.all) == {**data, "a": "child", "n": "child", "base": True}

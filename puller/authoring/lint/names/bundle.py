@@ -118,8 +118,9 @@ class Bundle:
         self.manifests: dict[str, ManifestFile] = {}
         # Of an archive it is called web-1.4.0.tar.gz:manifest.yaml.
         name = MANIFEST if subject.is_bundle else os.path.basename(subject.manifest_name)
-        if top := self._read(os.path.join(self.root, name), self.files):
-            self._expand([top])
+        self.top = self._read(os.path.join(self.root, name), self.files)
+        if self.top is not None:
+            self._expand([self.top])
             self._expand([*self._rendered(subject.texts)])
 
     def name_of(self, path: str) -> str:
@@ -128,24 +129,25 @@ class Bundle:
 
     def data_of(self, manifest: ManifestFile) -> Shape:
         """All data that a manifest can see; anything where nothing says what there is."""
-        own = (manifest.document(), manifest.above, self.libraries, self.tree)
-        if not any(one is not None for one in own):
-            return ANY
-        return mappings((*own, self.outside)) or ANY
+        own = self._data_of_bundle(manifest)
+        return ANY if own is None else mappings((own, self.outside)) or ANY
+
+    def _data_of_bundle(self, manifest: ManifestFile) -> Shape | None:
+        return mappings((manifest.document(), manifest.above, self.libraries, self.tree))
 
     def known_in_resources(self, manifest: ManifestFile) -> Known:
         """The scope of its resources."""
         return Known.of(self.data_of(manifest), self.facts, self.at_hand, IN_RESOURCES)
 
     def known_in_data(self, manifest: ManifestFile) -> Known:
-        """The scope of its own data: of itself, and of what is below."""
-        data = mappings((manifest.document(), self.libraries)) or ANY
-        return Known.of(data, self.facts, self.at_hand, IN_DATA)
+        """The scope of its own data: expressions there are resolved over the data of all sources."""
+        return Known.of(self.data_of(manifest), self.facts, self.at_hand, IN_DATA)
 
     def known_in_file(self, file: DataFile) -> Known:
-        """The scope of a document that is no manifest: of itself, and of all others of its kind."""
-        data = self.outside if file.is_given else self.libraries
-        shape = mappings((file.document(), data)) or ANY
+        """The scope of a document that is no manifest: of itself, of others of its kind, and of the bundle."""
+        others = self.outside if file.is_given else self.libraries
+        bundle = None if self.top is None else self._data_of_bundle(self.top)
+        shape = mappings((file.document(), others, bundle)) or ANY
         return Known.of(shape, self.facts, self.at_hand, IN_DATA)
 
     def loop_names(self, loop: Loop | None, known: Known) -> Known:
