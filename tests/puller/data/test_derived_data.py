@@ -28,7 +28,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Host, Publisher
+    from tests.support.stories import Execute, Host, Publisher
 
 HERE = Surroundings({"os": "debian"}, {})
 NOTHING = "resources: []\n"
