@@ -82,7 +82,8 @@ class Engine:
 
     The attention to one resource (``docs/resources/common.md``):
 
-    1. What cannot be resolved here, is not managed, or has unmet requirements gets its event at once.
+    1. What cannot be resolved here, is not managed, or has unmet requirements gets its event at once. So does what
+       subscribes to a resource that has not succeeded; its refresh stays pending.
     2. A provider is chosen. A change of what it subscribes to, in this run or in one that was cut short, makes its
        refresh due; of what it only reloads for, a reload.
     3. It is looked at.

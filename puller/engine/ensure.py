@@ -4,7 +4,7 @@
 * What it requires and subscribes to are events of the session, which stands for the run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -108,7 +108,7 @@ def _link(
     news = [
         (name, event)
         for name, reference in subscribed
-        if (event := _news(recorded, reference, since, session)) is not None
+        for event in _news(recorded, reference, since, session)
     ]
     for index in range(first):
         # All of them, for an ``apply`` resource brings those of its child manifest.
@@ -120,11 +120,16 @@ def _link(
     return [event.event for event in (*found, *(event for _, event in news))]
 
 
-def _news(events: Sequence[Recorded], reference: Reference, since: int, session: Session) -> Recorded | None:
-    """A change of a resource after ``since``, else its last event; ``None`` when that is a change before."""
+def _news(
+    events: Sequence[Recorded], reference: Reference, since: int, session: Session
+) -> Iterator[Recorded]:
+    """The change of a resource after ``since``, and its last event unless that is a change before."""
     last = _find(events, reference, session)
     change = change_since(events, reference, since)
-    return None if change is None and last.event.changed else change or last
+    if change is not None:
+        yield change
+    if change is not last and not (change is None and last.event.changed):
+        yield last
 
 
 def _find(events: Sequence[Recorded], reference: Reference, session: Session) -> Recorded:

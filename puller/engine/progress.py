@@ -2,10 +2,11 @@
 
 * Resources go by their index in the catalog. The indexes after its last one are events of other processes.
 * A requirement is met unless the resource failed, was not reached, or has unmet requirements itself; one that
-  ``control`` left out counts as met (``docs/resources/common.md``).
+  ``control`` left out counts as met (``docs/resources/common.md``). So is a subscription.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 
 from foundation.differences import changed as difference
 from foundation.problems import Problem, ProblemCode
@@ -57,18 +58,42 @@ class Progress:
     # What a resource requires and subscribes to
 
     def unmet_requirements(self, index: int, apart_from: Collection[int] = ()) -> list[str]:
-        """The references of a resource to what has not succeeded; those ``apart_from`` count as if they had."""
-        requirements = self._catalog.requirements(index)
-        if not requirements:  # as for most resources
-            return []
-        unmet = []
-        for reference, other in requirements:
-            if other in apart_from:
-                continue
-            event = self.events[other]
-            if event is None or event.state is State.FAILED or event.unmet_requirements or not event.reached:
-                unmet.append(str(reference))
+        """The references of a resource to what has not succeeded, subscriptions included.
+
+        Those ``apart_from`` count as if they had succeeded.
+        """
+        links = self._catalog.links
+        if not (index in links.requirements or index in links.subscriptions or index in links.reloads):
+            return []  # as for most resources
+        unmet = [
+            str(reference)
+            for reference, other in self._catalog.requirements(index)
+            if other not in apart_from and self._is_unmet(other)
+        ]
+        for other in (*self._catalog.subscriptions(index), *self._catalog.reloads(index)):
+            # Without its subject a partial run refreshes a resource as somebody has asked for it.
+            is_absent = self.events[other] is None and other not in self._planned
+            if other not in apart_from and not is_absent and self._is_unmet(other):
+                unmet.append(self._name_of(other))
         return list(dict.fromkeys(unmet))  # one name may stand for several child manifests
+
+    def _is_unmet(self, index: int) -> bool:
+        event = self.events[index]
+        return (
+            event is None
+            or event.state is State.FAILED
+            or bool(event.unmet_requirements)
+            or not event.reached
+        )
+
+    def _name_of(self, index: int) -> str:
+        event = self.events[index]
+        return event.reference if event is not None else str(self._catalog.attended(index).reference)
+
+    @cached_property
+    def _planned(self) -> frozenset[int]:
+        """The resources of this run; a partial run has not all of the catalog."""
+        return frozenset(self._catalog.order)
 
     def due_refresh(
         self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool

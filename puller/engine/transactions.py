@@ -172,7 +172,7 @@ class Transactions:
                 return
             if any(home.fail_on_error for home in homes(declaration)):
                 return
-            if self._catalog.requirements(other) and self._progress.unmet_requirements(other):
+            if self._progress.unmet_requirements(other):
                 return
             member = self._made(other)
             try:
