@@ -28,7 +28,7 @@ from puller.manifest.masking import Masks
 from puller.reporting.history import load_status
 from puller.reporting.monitoring import Finding
 from puller.reporting.report import Health, HealthResult
-from puller.run.application import read_manifest
+from puller.run.bundle_run import read_manifest
 from puller.state.directories import Directories
 from puller.system.protocol import System
 

@@ -22,11 +22,10 @@ from bundles.store.store import Store
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
-from puller.exit_status import ExitStatus
 from puller.reporting.fields import MessageId
-from puller.reporting.report import BundleReport, HeldBecause
 from puller.reporting.run_problems import RunProblems
-from puller.run.policy.selection import Chooser
+from puller.run.decision import Decision, Situation, Step, Usability, Version, decide
+from puller.run.policy.selection import Offer, ReleaseSelector
 from puller.state.directories import Directories
 from puller.system.trusted import find_trusted
 
@@ -107,7 +106,7 @@ def refresh(
     configuration: Configuration,
     directories: Directories,
     downloads: Directories,
-    chooser: Chooser,
+    selector: ReleaseSelector,
     deadline: Deadline,
 ) -> SiteView:
     """The site as it is now. ``downloads`` is where metadata and bundles arrive, ``deadline`` that of all fetching.
@@ -120,16 +119,16 @@ def refresh(
     Raises ``BundleError``, ``ConfigurationError`` for what is ours, and what the deadline's check raises.
     """
     # 1. Revalidation; in noop of what this host has, and not of the copy of it
-    known = _revalidated(configuration, directories, chooser, deadline)
+    known = _revalidated(configuration, directories, selector, deadline)
     # 2. All here?
-    if known is not None and _is_complete(known, configuration, Store(directories.bundles), chooser):
+    if known is not None and _is_complete(known, configuration, Store(directories.bundles), selector):
         return known
     # 3. and 4.
     return RefreshedSite.refreshed(configuration, downloads, deadline)
 
 
 def _revalidated(
-    configuration: Configuration, directories: Directories, chooser: Chooser, deadline: Deadline
+    configuration: Configuration, directories: Directories, selector: ReleaseSelector, deadline: Deadline
 ) -> SiteView | None:
     settings = transport_settings(configuration.http)
     anchor = find_trusted(configuration.trust_anchor)
@@ -139,7 +138,7 @@ def _revalidated(
         configuration.mirrors,
         _bundles(configuration),
         settings,
-        chooser.now,
+        selector.now,
         deadline,
         configuration.signed_data,
     )
@@ -150,92 +149,106 @@ def _bundles(configuration: Configuration) -> list[str]:
     return [choice.name for choice in configuration.bundles]
 
 
-def _is_complete(known: SiteView, configuration: Configuration, store: Store, chooser: Chooser) -> bool:
-    """Whether this host has all that it should run; no is also the answer when that cannot be told."""
+def _is_complete(
+    known: SiteView, configuration: Configuration, store: Store, selector: ReleaseSelector
+) -> bool:
+    """Whether the store has every version that this host should run. ``False`` also if that cannot be determined."""
     try:
         for choice in configuration.bundles:
             current = store.current(choice.name)
-            release = chooser.choose(known.indexes, choice, known.digest, current).release
-            if current is None or (release and store.find(choice.name, known.digest(release)) is None):
+            offer = selector.select(known.indexes, choice, known.digest, current)
+            is_here = offer.release is not None and store.find(choice.name, offer.sha256) is not None
+            if current is None or _decide_fetch(offer, None, is_here=is_here).step is Step.FETCH:
                 return False
     except (BundleError, ConfigurationError):
         return False
     return True
 
 
-class Offer(msgspec.Struct, frozen=True):
-    """The site's offer of one bundle to this host; reasons go into ``report`` and ``problems``.
-
-    1. Selection: which release this host should run (``puller.run.policy.selection``); a held one is told.
-    2. Without one, the release that this host stays on, when that is damaged here.
-    3. What is current or in the store is not fetched again.
-    4. Download, verification, installation (``bundles.client``, ``bundles.store``).
-    """
+class BundleSource(msgspec.Struct, frozen=True):
+    """The releases that the site has for this host: the steps *choose* and *unpack* of ``puller.run.agent``."""
 
     site: SiteView
-    chooser: Chooser
-    choice: BundleChoice
-    directories: Directories
-    """Where bundles arrive; in noop not where they are."""
+    selector: ReleaseSelector
+    downloads: Directories
+    """Where bundles arrive. In a dry run it is a private directory."""
     store: Store
-    report: BundleReport
     problems: RunProblems
 
-    def obtained(self, current: Installed | None) -> Installed | None:
-        """The bundle that this host should run, unpacked; ``None`` when what is here stays, with the reason noted."""
-        try:
-            # 1. Selection
-            named = self.site.indexes.find(self.choice.name, self.choice.channel)
-            self.report.published = named.version if named else ""
-            selection = self.chooser.choose(self.site.indexes, self.choice, self.site.digest, current)
-            if selection.waits_until:
-                self.report.waits_until = selection.waits_until.isoformat(timespec="seconds")
-            if selection.held:
-                self.report.held = selection.held
-                self.report.held_because = self.chooser.because(selection)
-                self._tell(MessageId.BUNDLE_HELD, f"held: {selection.held}")
-                self.problems.count(ExitStatus.HELD)
-            # 2. Damaged here?
-            release = selection.release or self._damaged()
-            # 3. and 4.
-            return self._installed(release, current) if release else None
-        except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
-            self.report.held = self.problems.caught(error)
-            self.report.held_because = HeldBecause.UNAVAILABLE
-            return None
+    def published(self, choice: BundleChoice) -> str:
+        """Return the version that the channel names. Empty if it has no such bundle."""
+        release = self.site.indexes.find(choice.name, choice.channel)
+        return release.version if release else ""
 
-    def _tell(self, kind: MessageId, sentence: str) -> None:
-        self.problems.log.notice(sentence, kind=kind, bundle=self.choice.name)
+    def choose(self, choice: BundleChoice, current: Installed | None) -> Offer:
+        """Return the release that this host should run. Raise what ``ReleaseSelector.select`` raises."""
+        return self.selector.select(self.site.indexes, choice, self.site.digest, current)
 
-    def _damaged(self) -> Release | None:
-        """The release that this host stays on, when it has to be fetched anew and is still published."""
-        named = self.store.named(self.choice.name)
+    def unpack(self, choice: BundleChoice, offer: Offer, current: Installed | None) -> Installed | None:
+        """Return the bundle of an offer. ``None``: the host keeps its version. Raise ``BundleError``, ``OSError``.
+
+        A version in the store is not fetched again. If the offer has to wait and the current version is damaged, the
+        current version is fetched again.
+        """
+        installed = self._find(choice.name, offer.sha256, current) if offer.release is not None else None
+        is_waiting = offer.release is None or offer.is_quarantined
+        damaged = self._find_damaged(choice.name) if is_waiting else None
+        decision = _decide_fetch(offer, damaged, is_here=installed is not None)
+        if decision.step is not Step.FETCH:
+            return None if is_waiting else installed
+        release = damaged.release if damaged is not None else offer.release
+        return self._fetch(release) if release is not None else None
+
+    def _find(self, name: str, sha256: str, current: Installed | None) -> Installed | None:
+        if current is not None and current.sha256 == sha256:
+            return current
+        return self.store.find(name, sha256)
+
+    def _find_damaged(self, name: str) -> Offer | None:
+        """Return the current version as an offer, if it is damaged and still published."""
+        named = self.store.named(name)
         if named is None or self.store.find(named.name, named.sha256):
             return None
         release = Release.of(named.name, named.version)
         with contextlib.suppress(FormatError):
-            if self.site.digest(release) == named.sha256 and not self.chooser.quarantine.find(named.sha256):
-                return release
+            if self.site.digest(release) == named.sha256:
+                is_quarantined = self.selector.quarantine.find(named.sha256) is not None
+                return Offer(release, named.sha256, is_quarantined=is_quarantined)
         return None
 
-    def _installed(self, release: Release, current: Installed | None) -> Installed:
-        digest = self.site.digest(release)
-        # 3. Here already?
-        if current is not None and digest == current.sha256:
-            return current
-        if (installed := self.store.find(release.bundle, digest)) is not None:
-            return installed
-        if not isinstance(self.site, RefreshedSite):  # all was here at step 2 of ``refresh``
+    def _fetch(self, release: Release) -> Installed:
+        """Download, verify and install a release."""
+        if not isinstance(self.site, RefreshedSite):  # ``refresh`` has seen every version in the store
             raise StoreError(release.bundle, "was changed by somebody else during this run")
-        # 4. Download
-        self._tell(MessageId.BUNDLE_FETCHING, f"{release}: fetching it from the site")
-        told = len(self.site.notes)
+        sentence = f"{release}: fetching it from the site"
+        self.problems.log.notice(sentence, kind=MessageId.BUNDLE_FETCHING, bundle=release.bundle)
+        reported = len(self.site.notes)
         try:
             with transfer(str(release), announced=True):
-                return self.site.install(release, Store(self.directories.bundles), self.directories)
+                return self.site.install(release, Store(self.downloads.bundles), self.downloads)
         finally:
-            for note in self.site.notes[told:]:  # of mirrors that failed while another one helped, or as well
+            for note in self.site.notes[
+                reported:
+            ]:  # of mirrors that failed while another one helped, or as well
                 self.problems.note(note, is_routine=isinstance(note, RoutineNote))
+
+
+def _decide_fetch(offer: Offer, damaged: Offer | None, *, is_here: bool) -> Decision:
+    """Return the decision before an offer is unpacked. ``damaged`` is the current version, if it is damaged."""
+    version = _version(offer, Usability.UNREAD if is_here else Usability.ABSENT)
+    return decide(
+        Situation(
+            pinned=version if offer.is_pinned else None,
+            published=None if offer.is_pinned else version,
+            current=_version(damaged, Usability.ABSENT) if damaged is not None else None,
+        )
+    )
+
+
+def _version(offer: Offer, usability: Usability) -> Version | None:
+    if offer.release is None:
+        return None
+    return Version(offer.sha256, usability, offer.is_quarantined)
 
 
 def copy_trust(source: Path, target: Path) -> None:

@@ -1,13 +1,13 @@
-"""New bundles on trial: the record by which the next run finds that one was cut short.
+"""The record of bundles on trial. The next run reads in it that an attempt was cut short.
 
-* A bundle is on trial from before its first resource is applied until it has passed (``good``) or is given up.
-* An attempt that has come to a resource and has no end on record was cut short: by a crash, a power cut, ``kill -9``.
-  Of several bundles on trial those that no resource was reached of had no part in it. The identity of the boot tells a
-  restart of the machine from the death of the process. A run that was asked to stop has an end.
-* How many attempts in a row had failed resources is part of the record. One that was cut short or stopped says nothing
-  of that, and one that passed ends the trial.
-* What the health checks said before the change is part of the record, so that a later attempt does not take the
-  consequences of an earlier one for how things were.
+* A bundle is on trial from its first resource until it has passed or is given up.
+* An attempt that has reached a resource and has no end on record was cut short, by a crash, a power cut or ``kill -9``.
+  If several bundles are on trial, those without a reached resource had no part in it. The identity of the boot
+  distinguishes a restart of the machine from the death of the process. A run that a signal stops records an end.
+* The record counts the attempts in a row with failed resources. An attempt that was cut short or stopped does not
+  change the count.
+* The record keeps the results of the health checks before the change. A later attempt must not take the damage of an
+  earlier one for the state before.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
     since: str
     health: dict[str, Health]
-    """What health checks said before the change, by ``puller.run.health_gate.key_of``."""
+    """The results of health checks before the change, by ``puller.run.judging.key_of``."""
     boot: str = ""
     """The boot in which the attempt at work began; empty when none is."""
     reached: bool = False
@@ -80,6 +80,12 @@ class Trials:
         """The trial of exactly this bundle."""
         trial = self._trials.get(bundle.name)
         return trial if trial is not None and trial.sha256 == bundle.sha256 else None
+
+    def find_interruptions(self, bundle: Installed) -> tuple[int, str]:
+        """Return how many attempts in a row were cut short, and how the last one was. 0: the last one has an end."""
+        trial = self.find(bundle)
+        how = trial.interruption(self.boot) if trial is not None else ""
+        return (trial.cut_short + 1, how) if trial is not None and how else (0, "")
 
     def begin(self, bundle: Installed, health: Mapping[str, Health]) -> Trial:
         """An attempt begins now; ``health`` counts only for the first one."""

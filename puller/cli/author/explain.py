@@ -136,7 +136,7 @@ def _subjects(
 def _enforced(path: str) -> Iterator[_Subject]:
     from bundles.store.store import Store
     from puller.config.configuration import load_configuration
-    from puller.run.application import read_manifest
+    from puller.run.bundle_run import read_manifest
     from puller.run.host import Host
 
     configuration = load_configuration(path)

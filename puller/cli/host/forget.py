@@ -6,8 +6,8 @@ from puller.cli.completing import bundles_with_state, left_behind
 from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.output import say, warn
 from puller.errors import UsageError
-from puller.run.forget import forget as forget_bundle
-from puller.run.forget import forget_left
+from puller.run.policy.forgetting import forget as forget_bundle
+from puller.run.policy.forgetting import forget_left
 from puller.state.directories import Directories
 from puller.state.lock import only_run
 

@@ -10,7 +10,7 @@ from puller.cli.output import say, warn
 from puller.errors import BusyError
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
-from puller.run.rollback import roll_back
+from puller.run.policy.rollback import roll_back
 from puller.run.trials import Trials
 from puller.state.lock import only_run
 

@@ -22,8 +22,8 @@ from puller.reporting.history import find_unfinished, load_last_report, load_sta
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.retention import began
-from puller.run.forget import Unconfigured, find_unconfigured
 from puller.run.left.managed import Left, Managed
+from puller.run.policy.forgetting import Unconfigured, find_unconfigured
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trials
 from puller.state.directories import Directories

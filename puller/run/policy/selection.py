@@ -1,7 +1,8 @@
-"""Which release of a bundle this host should run: a pin, else what the signed index says of the channel.
+"""Which release of a bundle the site offers to this host: that of a pin, else that of the channel and its rollout.
 
-* The answer comes from signed statements and this host's own records alone; nothing here asks anybody.
-* A release that is held back is named with the reason; the host then runs the release before it, or what it has.
+* The answer depends on signed statements and on records of this host. No function here uses the network.
+* An offer that has to wait names the reason. A rollout offers the release before it to hosts that it has not reached.
+* Whether the offer is fetched and applied is decided later (``puller.run.decision``).
 """
 
 from collections.abc import Callable
@@ -21,77 +22,90 @@ from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
 
 
-class Chooser(msgspec.Struct, frozen=True):
-    """Chooses for one host at one time. ``host`` is its identity, asked for only when a rollout is going on."""
+class Offer(msgspec.Struct, frozen=True):
+    """The release that a host should run."""
+
+    release: Release | None = None
+    """``None``: the version that the host has."""
+    sha256: str = ""
+    """Of its archive, as signed."""
+    is_pinned: bool = False
+    is_quarantined: bool = False
+    held: str = ""
+    """Why the host does not run the published release. Usually empty."""
+    held_because: HeldBecause | None = None
+    waits_until: datetime | None = None
+    """When the rollout reaches this host, if that is known."""
+
+
+class ReleaseSelector(msgspec.Struct, frozen=True):
+    """Selects releases for one host at one time."""
 
     host: Callable[[], str]
+    """Returns the identity of the host. Only rollouts need it."""
     now: datetime
     pins: Pins
     quarantine: Quarantine
 
-    def choose(
+    def select(
+        self,
+        indexes: Indexes,
+        choice: BundleChoice,
+        digest: Callable[[Release], str],
+        current: Installed | None,
+    ) -> Offer:
+        """Return the offer for the bundle ``choice``. ``digest`` returns the SHA-256 of a release, as signed.
+
+        Raise ``ConfigurationError`` if the site does not publish what this host requires, and what ``digest`` raises.
+        """
+        version = self.pins.version_for(choice.name, choice.version)
+        if version is not None:
+            selection = Selection(_pinned(choice.name, version, digest, current))
+        else:
+            selection = self._published(indexes, choice, digest, current)
+        release, held = selection.release, selection.held
+        because = HeldBecause.ROLLOUT if held else None
+        sha256 = digest(release) if release is not None else ""
+        entry = self.quarantine.find(sha256) if release is not None else None
+        if entry is not None:
+            held = f"{held}; {entry}" if held else str(entry)
+            because = HeldBecause.QUARANTINE
+        return Offer(
+            release,
+            sha256,
+            is_pinned=version is not None,
+            is_quarantined=entry is not None,
+            held=held,
+            held_because=because,
+            waits_until=selection.waits_until,
+        )
+
+    def _published(
         self,
         indexes: Indexes,
         choice: BundleChoice,
         digest: Callable[[Release], str],
         current: Installed | None,
     ) -> Selection:
-        """The release of ``choice`` for this host, or why there is none; ``digest`` gives its SHA-256, as signed.
-
-        1. A version that this host is held at, by a pin or its configuration.
-        2. Else the release in the channel of the signed index.
-        3. A rollout of it: how far that has come, this host's place in it, whether it is halted (docs/rollouts.md).
-        4. The quarantine of this host.
-
-        Raises ``ConfigurationError`` when what this host asks for is not published, and what ``digest`` raises.
-        """
-        # 1. Pin
-        version = self.pins.version_for(choice.name, choice.version)
-        if version is not None:
-            selection = Selection(_pinned(choice.name, version, digest, current))
-        else:
-            # 2. Channel
-            release = indexes.find(choice.name, choice.channel)
-            if release is None:
-                raise ConfigurationError(
-                    f"{choice.name}: channel {choice.channel!r} of the site has no such bundle",
-                    code=ProblemCode.NOT_PUBLISHED,
-                )
-            # 3. Rollout
-            selection = self._reached(release, digest, current)
-        # 4. Quarantine
-        return self._unless_quarantined(selection, digest)
-
-    def because(self, selection: Selection) -> HeldBecause:
-        """The reason for which a selection is held, in one word."""
-        given_up = any(str(entry) in selection.held for entry in self.quarantine.entries)
-        return HeldBecause.QUARANTINE if given_up else HeldBecause.ROLLOUT
-
-    def _reached(
-        self, release: Release, digest: Callable[[Release], str], current: Installed | None
-    ) -> Selection:
-        """The release that a rollout gives to this host."""
+        """Return the release of the channel, or the one that its rollout has for this host (docs/rollouts.md)."""
+        release = indexes.find(choice.name, choice.channel)
+        if release is None:
+            raise ConfigurationError(
+                f"{choice.name}: channel {choice.channel!r} of the site has no such bundle",
+                code=ProblemCode.NOT_PUBLISHED,
+            )
         if release.rollout is None:
             return Selection(release)
         is_here = current is not None and current.sha256 == digest(release)
         return release.chosen_for(self.host(), self.now, is_here)
 
-    def _unless_quarantined(self, selection: Selection, digest: Callable[[Release], str]) -> Selection:
-        if selection.release is None:
-            return selection
-        entry = self.quarantine.find(digest(selection.release))
-        if entry is None:
-            return selection
-        held = f"{selection.held}; {entry}" if selection.held else str(entry)
-        return Selection(None, held, selection.waits_until)
-
 
 def _pinned(
     bundle: str, version: str, digest: Callable[[Release], str], current: Installed | None
 ) -> Release | None:
-    """The release that a person on this host has named; that it is not there is theirs to settle.
+    """Return the release of a pin. ``None`` if the host runs that version and the site does not publish it any more.
 
-    ``None`` for whatever is here, when that is the version and the site offers it no more.
+    Raise ``ConfigurationError`` if the version is neither published nor on this host.
     """
     try:
         release = Release.of(bundle, version)

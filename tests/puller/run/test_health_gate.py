@@ -370,7 +370,7 @@ def test_a_rollback_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, pu
     assert healthy.status()["bundles"][0]["good"] == "1.0.0"
 
 
-@pytest.mark.parametrize("fails", ["puller.run.reconciliation.apply_catalog", "os.symlink"])
+@pytest.mark.parametrize("fails", ["puller.run.catalog.apply_catalog", "os.symlink"])
 def test_what_could_not_even_begin_was_not_cut_short(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:

@@ -103,7 +103,7 @@ def test_a_run_needs_memory_for_what_its_files_have_and_not_for_what_they_may_ha
 PLACES = {
     "the revalidation": "puller.run.site.revalidate",
     "the refresh": "bundles.client.client.TrustClient.refresh",
-    "the choice": "puller.run.policy.selection.Chooser.choose",
+    "the choice": "puller.run.policy.selection.ReleaseSelector.select",
     "the download": "bundles.client.client.TrustClient.fetch",
     "the installation": "bundles.store.store.Store.install",
 }
@@ -149,7 +149,7 @@ def test_a_bug_while_reading_a_new_bundle_keeps_the_last_good_one_enforced(
 
     publisher.publish("1.1.0")
     (settled.machine / "motd").unlink()
-    monkeypatch.setattr("puller.run.application.load_manifest", broken)
+    monkeypatch.setattr("puller.run.bundle_run.load_manifest", broken)
     outcome = settled.run()
     assert outcome.status == 1
     settled.assert_told("ZeroDivisionError: .*this is a bug in Puller", outcome)

@@ -244,7 +244,7 @@ def test_a_run_whose_report_cannot_be_kept_has_come_to_its_end_all_the_same(
         raise OSError(errno.ENOSPC, "No space left on device", "a report")
 
     with monkeypatch.context() as patched:
-        patched.setattr("puller.run.agent.save_report", full)
+        patched.setattr("puller.run.report_keeping.save_report", full)
         assert settled.run().status == 78
     assert "puller_last_run_exit_status 78\n" in metrics.read_text()
     outcome = settled.run()

@@ -1,0 +1,206 @@
+"""Decide what happens next to one bundle of this host: which version is applied, and whether it stays.
+
+* ``decide`` is pure. ``puller/run/agent.py`` carries out the step, adds the result to the situation and asks again.
+* A quarantined version is never fetched, read or applied.
+* A version is given up only if the host has another version to return to.
+* One run gives up one version of a bundle by its trial. The version that replaces it is not judged again.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+MAX_INTERRUPTIONS = 2
+"""Interrupted attempts in a row after which a version is given up. A single one may be a power cut."""
+
+
+class Usability(StrEnum):
+    """The state of a version on this host in this run."""
+
+    ABSENT = "absent"
+    """It is not in the store."""
+    UNREAD = "unread"
+    FITS = "fits"
+    """Its manifest is valid on this host."""
+    INVALID = "invalid"
+    """Its manifest is not valid on this host, or cannot be read."""
+    CONFLICTS = "conflicts"
+    """It contradicts another bundle of this host."""
+    UNUSABLE = "unusable"
+    """It could not be fetched, put on record or made current in this run."""
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One version of the bundle."""
+
+    sha256: str
+    usability: Usability = Usability.UNREAD
+    quarantined: bool = False
+    interruptions: int = 0
+    """Attempts in a row that were cut short."""
+
+
+class Result(StrEnum):
+    """The result of applying a version in this run."""
+
+    NONE = "none"
+    """Nothing was applied yet."""
+    UNDECIDED = "undecided"
+    """The catalog could not be applied, or a signal stopped the run."""
+    PARTIAL = "partial"
+    """Only a part was applied (``--only``)."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """A resource failed, or its requirements were not met."""
+    BROKEN = "broken"
+    """The version has failed its trial: by a health check, or by resources that failed in too many runs."""
+
+
+class Situation(msgspec.Struct, frozen=True):
+    """Everything that the decision depends on."""
+
+    pinned: Version | None = None
+    """The release of the operator's pin."""
+    published: Version | None = None
+    """The release of the channel, if its rollout has reached this host."""
+    current: Version | None = None
+    """The version that was applied before this run."""
+    good: Version | None = None
+    """The last version that passed."""
+    previous: Version | None = None
+    """The version that was current before the current one."""
+    returned_to: Version | None = None
+    """The version that replaces a version which failed its trial in this run."""
+    applied: Version | None = None
+    """The version that this run has applied."""
+    result: Result = Result.NONE
+    on_trial: bool = False
+    """Whether the applied version has not passed yet."""
+    gave_up: bool = False
+    """Whether this run has given up a version of this bundle."""
+
+
+class Step(StrEnum):
+    """What happens next."""
+
+    FETCH = "fetch"
+    """Download, verify and unpack the version. Then ask again."""
+    READ = "read"
+    """Read its manifest on this host. Then ask again."""
+    GIVE_UP = "give up"
+    """Quarantine the version. Then ask again."""
+    APPLY = "apply"
+    """Apply the version with the other bundles. Then ask again, with the result."""
+    NOTHING = "nothing"
+    """No version can be applied."""
+    ROLL_BACK = "roll back"
+    """Quarantine the applied version, and apply this one in its place."""
+    KEEP = "keep"
+    """The applied version has passed. It becomes the last good one."""
+    STAY = "stay"
+    """The applied version stays. If it is on trial, the trial continues in the next run."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A step, and the version that it is about. ``version`` is ``None`` for ``NOTHING``."""
+
+    step: Step
+    version: Version | None = None
+
+
+def decide(situation: Situation) -> Decision:
+    """Return the next step.
+
+    Before a version is applied, the first *candidate* decides that is neither quarantined nor refused. Refused means
+    invalid, conflicting or unusable.
+
+    ========= =====================================
+    candidate condition
+    ========= =====================================
+    returned  if it is set, and no other candidate
+    pinned    always
+    published if no version is pinned
+    current   always
+    good      always
+    fallback  if the current version is quarantined
+    ========= =====================================
+
+    The *fallback* of a version is the version to return to from it: the last good version, else the previous one. It
+    is another version, and not quarantined.
+
+    The first row that fits is the decision. ``-`` fits everything.
+
+    ========= ========= ========= ======= ======== ======== ========= =========
+    result    candidate cut short gave up on trial fallback step      version
+    ========= ========= ========= ======= ======== ======== ========= =========
+    none      no        -         -       -        -        nothing   -
+    none      absent    -         -       -        -        fetch     candidate
+    none      unread    -         -       -        -        read      candidate
+    none      fits      twice     -       -        yes      give up   candidate
+    none      fits      -         -       -        -        apply     candidate
+    broken    -         -         no      yes      yes      roll back fallback
+    succeeded -         -         -       -        -        keep      applied
+    -         -         -         -       -        -        stay      applied
+    ========= ========= ========= ======= ======== ======== ========= =========
+
+    *Cut short* and *fallback* are about the candidate. After a version was applied, the fallback is about that version.
+    """
+    if situation.result is not Result.NONE:
+        return _judge(situation)
+    for version in _candidates(situation):
+        if version is None or version.quarantined:
+            continue
+        match version.usability:
+            case Usability.ABSENT:
+                return Decision(Step.FETCH, version)
+            case Usability.UNREAD:
+                return Decision(Step.READ, version)
+            case Usability.FITS if _is_given_up(version, situation):
+                return Decision(Step.GIVE_UP, version)
+            case Usability.FITS:
+                return Decision(Step.APPLY, version)
+            case Usability.INVALID | Usability.CONFLICTS | Usability.UNUSABLE:
+                continue
+    return Decision(Step.NOTHING)
+
+
+def _judge(situation: Situation) -> Decision:
+    """Return what becomes of the applied version."""
+    applied = situation.applied
+    if situation.result is Result.SUCCEEDED:
+        return Decision(Step.KEEP, applied)
+    is_judged = situation.on_trial and not situation.gave_up
+    if situation.result is Result.BROKEN and is_judged and applied is not None:
+        fallback = find_fallback(situation.good, situation.previous, applied.sha256)
+        if fallback is not None:
+            return Decision(Step.ROLL_BACK, fallback)
+    return Decision(Step.STAY, applied)
+
+
+def _candidates(situation: Situation) -> Iterator[Version | None]:
+    """Yield the versions that may be applied, the best first."""
+    if situation.returned_to is not None:
+        yield situation.returned_to
+        return
+    current = situation.current
+    yield situation.pinned or situation.published
+    yield current
+    yield situation.good
+    if current is not None and current.quarantined:
+        yield find_fallback(situation.good, situation.previous, current.sha256)
+
+
+def _is_given_up(version: Version, situation: Situation) -> bool:
+    """Whether interrupted attempts are a reason to give up a version."""
+    if version.interruptions < MAX_INTERRUPTIONS:
+        return False
+    return find_fallback(situation.good, situation.previous, version.sha256) is not None
+
+
+def find_fallback(good: Version | None, previous: Version | None, sha256: str = "") -> Version | None:
+    """Return the version to return to from the version with this SHA-256."""
+    for version in (good, previous):
+        if version is not None and not version.quarantined and version.sha256 != sha256:
+            return version
+    return None

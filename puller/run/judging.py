@@ -1,0 +1,123 @@
+"""Rules by which the health checks and resources of a version on trial decide whether it stays.
+
+* A result other than OK and WARNING counts against a version. This includes UNKNOWN, which stands for any other exit
+  status (`curl` without an answer ends with 7), for a check that cannot be started, and for a timeout.
+* A check that was not in order before the change does not count. A check is the same before and after the change if its
+  resource and its command or expected state are the same.
+* The engine does not run the checks of a resource that could not be applied. Those that were in order before the change
+  are run here, because the new version may have broken them. Other checks are not run: the resource may have failed for
+  a reason outside the bundle, such as a mirror without an answer.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from bundles.digests import sha256
+from puller.checks.kinds import HealthCheck
+from puller.engine.conditions import health_checks_of
+from puller.engine.health_checks import check_health
+from puller.manifest.declaration import Declaration
+from puller.manifest.masking import Masks
+from puller.reporting.report import Event, Health, State
+from puller.system.protocol import System
+
+_MAX_FAILURES = 3
+"""Failures in a reason. The quarantine keeps the reason, and has to stay small."""
+
+Outcome = tuple[Declaration, Event]
+"""A resource, and its event in this run."""
+
+
+class _Checked(msgspec.Struct, frozen=True):
+    """A resource with health checks, each with its key."""
+
+    declaration: Declaration
+    checks: list[tuple[str, HealthCheck]]
+
+
+def key_of(reference: object, check: HealthCheck) -> str:
+    """Return the identity of a check, the same in two bundles. It is a digest, because commands may contain secrets."""
+    content = check.command
+    if check.goss is not None:  # its path in the store differs between versions
+        with contextlib.suppress(OSError):
+            content = f"goss\0{sha256(Path(check.goss).read_bytes()).hexdigest()}"
+    if content is None:
+        content = f"{check.kind}\0{msgspec.json.encode(check.wanted, enc_hook=str).decode()}"
+    return sha256(f"{reference}\0{content}".encode()).hexdigest()
+
+
+def health_before(
+    enforced: Iterable[Declaration], new: Iterable[Declaration], system: System
+) -> dict[str, Health]:
+    """Run the checks of ``new`` that are also ``enforced``. Return the results by ``key_of``."""
+    known = {key for resource in _checked(enforced) for key, _ in resource.checks}
+    return {
+        key: check_health(check, system).status
+        for resource in _checked(new)
+        for key, check in resource.checks
+        if key in known
+    }
+
+
+def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], system: System) -> str:
+    """Return why health checks give up a version. Empty if they do not.
+
+    1. Run the checks that the engine has not run. Their results are added to the events.
+    2. Count the checks that are not in order now and were not out of order before the change.
+    3. The first of them are the reason.
+    """
+    failures = []
+    for declaration, event in outcomes:
+        for resource in _checked([declaration]):
+            # 1.
+            _run_the_rest(resource, event, before, system)
+            # 2.
+            for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
+                if not result.status.in_order and before.get(key, Health.OK).in_order:
+                    failures.append(f"{event.reference}: {result}")
+    # 3.
+    more = [f"and {len(failures) - _MAX_FAILURES} more"] if len(failures) > _MAX_FAILURES else []
+    return "; ".join(failures[:_MAX_FAILURES] + more)
+
+
+def has_failed(outcomes: Sequence[Outcome]) -> bool:
+    """Whether a resource failed, or its requirements were not met."""
+    return any(event.state is State.FAILED or event.unmet_requirements for _, event in outcomes)
+
+
+def is_broken(outcomes: Sequence[Outcome]) -> bool:
+    """Whether the version that was returned to has failures."""
+    return any(
+        (event.state is State.FAILED and not event.health_checks)
+        or any(not result.status.in_order for result in event.health_checks)
+        for _, event in outcomes
+    )
+
+
+def have_health_checks(declarations: Iterable[Declaration]) -> bool:
+    """Whether any of the resources has health checks."""
+    return any(declaration.properties.health_checks for declaration in declarations)
+
+
+def _run_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health], system: System) -> None:
+    """Run the checks that the engine has not run, up to the first one that was not in order before the change."""
+    if event.state is not State.FAILED and not event.unmet_requirements and event.reached:
+        return
+    for key, check in resource.checks[len(event.health_checks) :]:
+        if key not in before or not before[key].in_order:
+            return
+        result = check_health(check, system)
+        # The report keeps the output of the check, which may contain a secret.
+        Masks().hide(result, resource.declaration)
+        event.health_checks.append(result)
+
+
+def _checked(declarations: Iterable[Declaration]) -> Iterator[_Checked]:
+    """Yield the resources that have health checks."""
+    for declaration in declarations:
+        checks = () if declaration.failure else health_checks_of(declaration)
+        if keys := [(key_of(declaration.reference, check), check) for check in checks]:
+            yield _Checked(declaration, keys)

@@ -1,0 +1,86 @@
+"""Roll back a bundle on the operator's request, and find the version to return to.
+
+* The version that is given up is quarantined before anything else changes. A run that begins between two steps does not
+  take it for new.
+* The version to return to was current before, and is not quarantined.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from bundles.errors import StoreError
+from bundles.store.contents import Installed
+from bundles.store.store import Store
+from foundation.problems import ProblemCode
+from puller.errors import UsageError
+from puller.run.decision import Version, find_fallback
+from puller.run.policy.quarantine import Quarantine
+from puller.run.trials import Trials
+
+
+def find_fallback_bundle(
+    store: Store, quarantine: Quarantine, name: str, *, except_for: str = ""
+) -> Installed | None:
+    """Return the version to return to from the one with the SHA-256 ``except_for``."""
+
+    def load(find: Callable[[str], Installed | None]) -> Installed | None:
+        with suppress(StoreError):  # a damaged version cannot be returned to
+            return find(name)
+        return None
+
+    def version(bundle: Installed | None) -> Version | None:
+        if bundle is None:
+            return None
+        return Version(bundle.sha256, quarantined=quarantine.find(bundle.sha256) is not None)
+
+    good = load(store.good)
+    if find_fallback(version(good), None, except_for) is not None:
+        return good
+    previous = load(store.previous)
+    return previous if find_fallback(None, version(previous), except_for) is not None else None
+
+
+def roll_back(
+    store: Store, quarantine: Quarantine, trials: Trials, name: str, why: str
+) -> tuple[Installed, Installed]:
+    """Give up the current version for its fallback. Return both. The next run applies the fallback.
+
+    1. Find the current version and its fallback. Without both, nothing is changed.
+    2. Quarantine the current version, so that a run after a crash does not take it for new.
+    3. Close its trial.
+    4. Make the fallback current.
+    5. Make it the last good version. Otherwise a damaged link would lead back to the version that was given up.
+
+    Raise ``UsageError`` without a current version or a fallback, ``StoreError``, ``OSError``.
+    """
+    # 1. Versions
+    current = store.current(name)
+    if current is None:
+        raise UsageError(
+            f"{name}: nothing is enforced on this host, so there is nothing to roll back from",
+            code=ProblemCode.NOTHING_TO_ENFORCE,
+        )
+    target = find_fallback_bundle(store, quarantine, name, except_for=current.sha256)
+    if target is None:
+        raise UsageError(
+            f"{name} {current.version}: there is nothing to roll back to: {_why(store, quarantine, name)}",
+            code=ProblemCode.ROLLBACK_FAILS,
+        )
+    # 2. Quarantine
+    quarantine.add(name, current.version, current.sha256, why)
+    # 3. Trial
+    trials.close(name)
+    # 4. Current
+    store.activate(name, target.sha256)
+    # 5. Good
+    store.mark_good(name, target.sha256)
+    return current, target
+
+
+def _why(store: Store, quarantine: Quarantine, name: str) -> str:
+    try:
+        before = store.previous(name)
+    except StoreError as error:
+        return str(error)
+    entry = before and quarantine.find(before.sha256)
+    return str(entry) if entry else "no other version was enforced here before"

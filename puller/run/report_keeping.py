@@ -1,0 +1,117 @@
+"""Keep the report of a run: on disk, as metrics, and in the spools of the destinations.
+
+* Every run has an end on record, also if its report cannot be written.
+* A problem while the report is kept becomes part of the report, which is then written again.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from puller.config.configuration import Configuration
+from puller.errors import ResourceError
+from puller.exit_status import ExitStatus
+from puller.reporting.fields import MessageId
+from puller.reporting.history import forget_end, keep_end, save_report, save_status
+from puller.reporting.report import Report
+from puller.reporting.retention import Retention
+from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
+from puller.run.host import Host
+from puller.state.directories import Directories
+
+if TYPE_CHECKING:
+    from puller.delivery.delivery import Delivery
+    from puller.reporting.sent_report import RestlessResource, SentReport
+
+
+class ReportKeeper(msgspec.Struct, frozen=True):
+    """Keeps the report of one run."""
+
+    configuration: Configuration
+    directories: Directories
+    host: Host
+    problems: RunProblems
+
+    def keep(self, report: Report, delivery: "Delivery | None") -> None:
+        """Write the report and the metrics, and prepare the report for sending. Errors are reported."""
+        self._save(report)
+        with self.problems.remembering():
+            save_status(self.directories, "idle")
+        reported = len(report.problems)
+        restless = self._find_restless(report)
+        self._write_metrics(report, restless)
+        if len(report.problems) > reported:
+            self._save(report)
+        if delivery:  # last, because the document contains the report that is kept
+            self._prepare(delivery, report, restless)
+
+    def keep_end(self, report: Report) -> None:
+        """Keep only the end of a run, and its metrics."""
+        with contextlib.suppress(OSError):
+            keep_end(report, self.directories)
+        self._write_metrics(report, [])
+
+    def _save(self, report: Report) -> None:
+        options = self.configuration.reports
+        retention = Retention(
+            options.keep, options.quiet_for, options.eventful_for, options.most, options.most_bytes
+        )
+        try:
+            save_report(report, self.directories, retention, datetime.now(UTC))
+            forget_end(self.directories)
+        except OSError as error:
+            self._report_unkept("report", report, error)
+            with self.problems.remembering():
+                keep_end(report, self.directories)
+
+    def _find_restless(self, report: Report) -> "list[RestlessResource]":
+        """Return the resources that change in run after run. Log those that did not before."""
+        changes = any(bundle.summary.changes for bundle in report.bundles)
+        if not changes and not self.directories.restless.exists():
+            return []
+        from puller.reporting.restless import MOST_SAID, sentence, update_restless
+
+        restless: list[RestlessResource] = []
+        with self.problems.remembering():
+            restless, new = update_restless(report, self.directories, self.problems.warn)
+            log, kind = self.problems.log, MessageId.RESOURCE_RESTLESS
+            for resource in new[:MOST_SAID]:
+                log.warn(sentence(resource), kind=kind, bundle=resource.bundle, resource=resource.reference)
+            if (more := len(new) - MOST_SAID) > 0:
+                log.warn(f"and {more} more are restless", kind=kind)
+        return restless
+
+    def _write_metrics(self, report: Report, restless: "Sequence[RestlessResource]") -> None:
+        if textfile := self.configuration.reports.textfile:
+            from puller.reporting import metrics
+
+            try:
+                metrics.write(self._sent_report(report, restless), Path(textfile))
+            except (OSError, ResourceError) as error:
+                self._report_unkept("metrics", report, error)
+
+    def _prepare(self, delivery: "Delivery", report: Report, restless: "Sequence[RestlessResource]") -> None:
+        """Put the report into the spools. An error does not change the exit status of the run."""
+        from puller.delivery.chosen_facts import chosen_facts
+
+        try:
+            facts = chosen_facts(self.host.facts, self.configuration.reports.facts)
+            delivery.keep(self._sent_report(report, restless, facts))
+        except Exception as error:  # noqa: BLE001  see above
+            self.problems.log.warn(f"reports are not sent: {sentence_of(error)}")
+
+    def _sent_report(
+        self, report: Report, restless: "Sequence[RestlessResource]", facts: Mapping[str, Any] | None = None
+    ) -> "SentReport":
+        from puller.run.standing import standing
+
+        return standing(self.configuration, self.directories, report, restless, facts or {})
+
+    def _report_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
+        message = f"the {what} cannot be kept: {sentence_of(error)}"
+        self.problems.error(problem_of(error, message), ExitStatus.CONFIGURATION)
+        report.exit_status = self.problems.exit_status
