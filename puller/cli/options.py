@@ -156,7 +156,7 @@ data_options = together(
         help="The key for encrypted values in the bundle's Hiera tree.",
     ),
 )
-"""With ``fact_options`` for ``puller.run.inputs.load_inputs``, which resolves a manifest with them."""
+"""With ``fact_options`` for ``puller.run.host.load_inputs``, which resolves a manifest with them."""
 
 before_option = click.option(
     "--with",

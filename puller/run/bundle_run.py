@@ -105,7 +105,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class BundleRun(msgspec.Struct):
-    """What happened to one bundle in this run. ``report`` is the part that is persisted."""
+    """The record of one bundle in this run. ``report`` is the part that is persisted."""
 
     context: RunContext
     choice: BundleChoice

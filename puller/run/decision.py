@@ -82,7 +82,7 @@ class Situation(msgspec.Struct, frozen=True):
 
 
 class Step(StrEnum):
-    """What happens next."""
+    """A step of a bundle in a run."""
 
     FETCH = "fetch"
     """Download, verify and unpack the version. Then ask again."""

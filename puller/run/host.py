@@ -1,45 +1,50 @@
-"""This host as a run sees it: its name, its facts, and data of its own."""
+"""Facts and data for manifests: those of this host, and those that the command line adds."""
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from puller.config.configuration import Configuration
-from puller.data.sources import DataSource, Origin, Surroundings, host_files
+from puller.data.sources import DataSource, Origin, Surroundings, assigned, host_files
+from puller.facts.given import chosen_facts, facts_from
 from puller.facts.tree import Facts, gather
 from puller.manifest.manifest import Inputs
+from puller.state.directories import Directories
+from puller.state.places import PRIVATE_KEY, configuration_file, places_of_data
+from puller.values.visible import visible
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # 5 % of `puller apply` without changes, which usually needs neither
     from bundles.deadline import Deadline
+    from puller.config.configuration import Configuration
     from puller.data.site_data import Signed, SiteData, Warn
 
 
-def own_facts(configuration: Configuration) -> dict[str, str]:
-    """The facts that the agent knows of this host by itself."""
-    # Puppet's word for the name that an agent goes by; hierarchies of sites ask for it.
+def own_facts(configuration: "Configuration") -> dict[str, str]:
+    """Return the facts that the configuration of the agent states."""
+    # Puppet's name of the fact, which hierarchies of sites use.
     return {"clientcert": configuration.host_name} if configuration.host_name else {}
 
 
 class Host(msgspec.Struct, frozen=True):
-    """Facts are gathered when they are asked for, group by group."""
+    """This host. Its facts are gathered on demand, group by group."""
 
-    configuration: Configuration
+    configuration: "Configuration"
     facts: Facts
     environ: Mapping[str, str]
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "Host":
-        """The machine that we run on."""
+    def of(cls, configuration: "Configuration") -> "Host":
+        """Return the machine that the process runs on."""
         facts = gather(custom_directories=[configuration.facts_directory], agent=own_facts(configuration))
         return cls(configuration, facts, dict(os.environ))
 
     @property
     def name(self) -> str:
-        """As configured, else the fully qualified name."""
+        """The configured name, else the fully qualified one."""
         return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
 
     def inputs(
@@ -51,14 +56,14 @@ class Host(msgspec.Struct, frozen=True):
         deadline: "Deadline | None" = None,
         noop: bool = False,
     ) -> Inputs:
-        """Facts and data for manifests; ``copies`` is the directory for site data, ``warn`` is told its problems.
+        """Return facts and data for manifests. ``copies`` is the directory for site data.
 
-        ``signed`` is the site data that the site has signed; ``None`` when it could not be asked.
-        ``deadline`` is that of all that is fetched. With ``noop`` nothing is written. Raises ``ConfigurationError``
-        for data of this host that is not valid.
+        ``signed`` are the documents that the site has signed, ``None`` if it could not be refreshed. ``deadline`` is
+        the time limit of everything that is fetched. Problems with site data are passed to ``warn``. With ``noop``
+        nothing is written. Raise ``ConfigurationError`` for invalid data of this host.
         """
         locations = self.configuration.site_data
-        if not locations and not copies.exists():  # most hosts have none, and need nothing imported for it
+        if not locations and not copies.exists():
             return self._inputs(())
         site = self._site_data(copies, warn, deadline, signed, noop=noop)
         if not noop:
@@ -66,7 +71,7 @@ class Host(msgspec.Struct, frozen=True):
         return self._inputs(site.load(locations))
 
     def inputs_of_last_run(self, copies: Path, warn: "Warn") -> Inputs:
-        """Facts and data for manifests without asking anybody else: site data is what the last run has kept."""
+        """Return facts and data for manifests, with the site data of the last run. Nothing is fetched."""
         return self._inputs(
             self._site_data(copies, warn, None, noop=True).load_copies(self.configuration.site_data)
         )
@@ -86,10 +91,72 @@ class Host(msgspec.Struct, frozen=True):
         *,
         noop: bool,
     ) -> "SiteData":
-        from puller.config.transport import settings_for
+        from puller.config.transport import settings_for  # see above
         from puller.data.site_data import SiteData
 
         surroundings = Surroundings(self.facts, self.environ)
         return SiteData(
             copies, surroundings, partial(settings_for, self.configuration), warn, signed, deadline, noop
         )
+
+
+class CommandInputs(msgspec.Struct, frozen=True):
+    """Facts and data of the command line."""
+
+    facts: Any
+    options: Mapping[str, Any]
+    host: Inputs | None = None
+    """The facts and data of this host, over which the command line wins. ``None``: the command line alone counts."""
+    host_problems: Sequence[str] = ()
+    """Problems with the data of this host that do not stop a run."""
+
+    def for_manifest(self) -> Inputs:
+        """Return the facts and data that a manifest is resolved with."""
+        here = Surroundings(self.facts, dict(os.environ))
+        below: Sequence[DataSource] = ()
+        private_key = self.options["private_key"]
+        if self.host is not None:
+            below = self.host.sources
+            private_key = self.host.private_key if private_key == PRIVATE_KEY else private_key
+        sources = here.load(map(Path, self.options["data_files"]), Origin.COMMAND_LINE, below)
+        given = assigned(self.options["data_pairs"])
+        as_user = self.options.get("as_user")
+        return Inputs(self.facts, here.environ, (*sources, *given), private_key, as_user)
+
+    def problems(self) -> list[str]:
+        """Return sentences about facts that could not be read. Complete only when all facts were gathered."""
+        return [*self.host_problems, *(str(problem) for problem in getattr(self.facts, "problems", ()))]
+
+    def warn(self) -> None:
+        """Print the problems on stderr."""
+        for problem in self.problems():
+            print(visible(f"puller: {problem}"), file=sys.stderr)
+
+
+def load_inputs(options: Mapping[str, Any]) -> CommandInputs:
+    """Return the inputs of the options ``fact_options`` and ``data_options``."""
+    return CommandInputs(chosen_facts(options), options)
+
+
+def load_inputs_of_host(options: Mapping[str, Any]) -> CommandInputs:
+    """Return the facts and data of this host as a run has them, with the options over them.
+
+    Site data are the copies that the last run has kept. Without a configuration, the data are in their default places.
+    Raises ``ConfigurationError`` for a configuration or data that are not valid, and ``UsageError``.
+    """
+    if options["no_system_facts"]:
+        return load_inputs(options)
+    path = configuration_file(options["config"] or None, as_user=options["as_user"])
+    if not options["config"] and not os.path.exists(path):
+        facts = facts_from(options)
+        files = host_files(*map(Path, places_of_data(as_user=options["as_user"])))
+        sources = Surroundings(facts, dict(os.environ)).load(files, Origin.HOST)
+        return CommandInputs(facts, options, Inputs(facts, os.environ, sources, options["private_key"]))
+    from puller.config.configuration import load_configuration  # see above
+
+    configuration, problems = load_configuration(path), list[str]()
+    directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    facts = facts_from(options, directories=[configuration.facts_directory], agent=own_facts(configuration))
+    host = Host(configuration, facts, dict(os.environ))
+    inputs = host.inputs_of_last_run(directories.data, lambda sentence, error: problems.append(sentence))
+    return CommandInputs(facts, options, inputs, problems)

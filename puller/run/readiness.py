@@ -6,18 +6,25 @@
 """
 
 import os
+import pwd
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from bundles.client.trust_anchor import Anchor
 from bundles.errors import BundleError
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
+from puller.config.transport import transport_settings, verify_files
+from puller.delivery.destination import open_destination
 from puller.errors import PullerError, file_problem
+from puller.run.host import Host
+from puller.state.directories import Directories
 from puller.state.places import PRIVATE_KEY
 from puller.system.safe_paths import require_writable
+from puller.system.trusted import find_trusted
 
 Keys = tuple[str | int, ...]
 
@@ -49,8 +56,6 @@ def find_unready(configuration: Configuration) -> Iterator[Unready]:
 
 
 def _check_destination(configuration: Configuration, options: DestinationOptions) -> None:
-    from puller.delivery.destination import open_destination
-
     destination = open_destination(configuration, options)
     try:
         destination.verify()
@@ -69,9 +74,6 @@ def _of(keys: str | Keys, check: Callable[[], None]) -> Iterator[Unready]:
 
 
 def _check_anchor(configuration: Configuration) -> None:
-    from bundles.client.trust_anchor import Anchor
-    from puller.system.trusted import find_trusted
-
     Anchor.load(find_trusted(configuration.trust_anchor))
 
 
@@ -85,10 +87,6 @@ def _site(configuration: Configuration) -> Iterator[Unready]:
 
 def _check_host_data(configuration: Configuration) -> None:
     """Raise for data of this host, or site data in files, that a run could not read."""
-    from puller.run.host import Host
-    from puller.state.directories import Directories
-    from puller.system.trusted import find_trusted
-
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
     # Site data that was never fetched is no problem before the first run.
     Host.of(configuration).inputs_of_last_run(directories.data, lambda *_: None)
@@ -102,21 +100,15 @@ def _check_private_key(configuration: Configuration) -> None:
     path = configuration.eyaml_private_key
     if not os.path.lexists(path) and (path == PRIVATE_KEY or configuration.as_user):
         return
-    from puller.system.trusted import find_trusted
-
     with open(find_trusted(path), "rb"):
         pass
 
 
 def _check_transport(configuration: Configuration) -> None:
-    from puller.config.transport import transport_settings, verify_files
-
     verify_files(transport_settings(configuration.http))
 
 
 def _check_user(name: str) -> None:
-    import pwd
-
     if name and not (name.isascii() and name.isdecimal()):
         try:
             pwd.getpwnam(name)
@@ -126,8 +118,6 @@ def _check_user(name: str) -> None:
 
 def _check_listed(path: str, *, needed: bool = False) -> None:
     """Raise for a directory that exists and cannot be read."""
-    from puller.system.trusted import find_trusted
-
     if needed or os.path.lexists(path):
         os.listdir(path if needed else find_trusted(path))
 

@@ -1,7 +1,9 @@
-"""The site as one run uses it: asked once what is published, then for releases and their bytes.
+"""The site in one run: its metadata, the releases that it offers, and their way into the store.
 
-Most runs find nothing new. For them a revalidation is enough (``bundles.client.revalidation``); what verifies
-signatures is imported only when it says that something may have changed.
+* Most runs find nothing new. For them a revalidation is enough (``bundles.client.revalidation``).
+* A release arrives by the files that this host lacks, or by its archive. Both lead to the same tree and the same trust:
+  the index names the archive and the description by their SHA-256, and the description names every file.
+* After any problem with files, the archive is fetched. A missing file does not make a release unavailable.
 """
 
 import contextlib
@@ -10,15 +12,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from bundles import progress
 from bundles.client.notes import RoutineNote
+from bundles.client.partial_downloads import FILES
 from bundles.client.revalidation import revalidate
 from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
+from bundles.filesystem.atomic import remove_any
+from bundles.format.artifact import Artifact, Digest
 from bundles.format.index import Indexes
 from bundles.format.release import Release
-from bundles.progress import transfer
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from bundles.transport.mirror import open_mirrors
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
@@ -34,22 +40,22 @@ if TYPE_CHECKING:
 
 
 class SiteView(Protocol):
-    """The site, as far as this host can trust it."""
+    """The verified metadata of the site."""
 
     @property
     def indexes(self) -> Indexes:
-        """Which version of each bundle a host should run, by channel; and the site data that it reads."""
+        """The version of each bundle by channel, and the site data."""
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for people: mirrors that failed although another helped, damaged state."""
+        """Sentences about mirrors that failed, although another one succeeded, and about damaged state."""
 
     def digest(self, release: Release) -> str:
-        """SHA-256 of the archive of a release, as signed; raises ``FormatError`` when it is not published."""
+        """Return the signed SHA-256 of the archive of a release. Raise ``FormatError`` if it is not published."""
 
 
 class RefreshedSite(msgspec.Struct, frozen=True):
-    """The site as it is now, verified, and the way to its bundles."""
+    """The site after the client workflow, which can download its bundles."""
 
     client: "TrustClient"
     indexes: Indexes
@@ -58,12 +64,8 @@ class RefreshedSite(msgspec.Struct, frozen=True):
     def refreshed(
         cls, configuration: Configuration, directories: Directories, deadline: Deadline
     ) -> "RefreshedSite":
-        """Fetch and verify the metadata: steps 3 and 4 of ``refresh``.
-
-        ``deadline`` is that of all that is fetched from the site, now and later. Raises as ``refresh``.
-        """
-        from bundles.client.client import TrustClient
-        from bundles.transport.mirror import open_mirrors
+        """Fetch and verify the metadata: steps 3 and 4 of ``refresh``. Raise what ``refresh`` raises."""
+        from bundles.client.client import TrustClient  # as much as the rest of an idle run
 
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)
@@ -86,7 +88,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for people: mirrors that failed although another helped, damaged state."""
+        """Sentences about mirrors that failed, although another one succeeded, and about damaged state."""
         return self.client.notes
 
     def digest(self, release: Release) -> str:
@@ -94,12 +96,102 @@ class RefreshedSite(msgspec.Struct, frozen=True):
         return self.client.digest(release)
 
     def install(self, release: Release, store: Store, directories: Directories) -> Installed:
-        """Download, verify and unpack; what is in the store already is not fetched again. Raises ``BundleError``."""
+        """Download, verify and unpack a release, unless the store has it. Raise ``BundleError``."""
         if (installed := store.find(release.bundle, self.digest(release))) is not None:
             return installed
-        from puller.run.arrival import Arrival  # with what compresses and compares, for something new only
-
         return Arrival(self.client, release, store, directories.downloads).install()
+
+
+class Arrival:
+    """The download of one release into ``store``. ``directory`` contains downloads, also interrupted ones."""
+
+    def __init__(self, client: "TrustClient", release: Release, store: Store, directory: Path) -> None:
+        self._client = client
+        self._release = release
+        self._store = store
+        self._artifact: Artifact = client.artifact(release)
+        sha256 = self._artifact.archive.sha256
+        self._archive = directory / f"{sha256}.tar.gz"
+        self._files = directory / f"{sha256}{FILES}"
+
+    def install(self) -> Installed:
+        """Download and verify the release, and put it into the store. Raise ``BundleError``.
+
+        1. Find the bundles in the store. Without one, files are no advantage.
+        2. Fetch files (``_from_files``), if they are smaller than the archive.
+        3. Otherwise, or after any problem with files, fetch the archive.
+        4. Remove the downloads when the release is in the store. After an error, the next run resumes them.
+        """
+        self._archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (installed := self._by_files()) is None:
+            installed = self._by_archive()
+        # 4.
+        self._forget_files()
+        return installed
+
+    def _by_files(self) -> Installed | None:
+        try:
+            # 1.
+            directories = self._store.directories()
+            # 2.
+            return self._from_files(directories) if directories else None
+        except (BundleError, OSError) as error:
+            # 3. Also after an error of this machine: a file of another version may be damaged.
+            self._client.notes.append(f"{error}; the archive of {self._release} is fetched in place of files")
+            return None
+
+    def _from_files(self, directories: list[Path]) -> Installed | None:
+        """Install the release by its files. ``None`` if the archive is smaller. Raise ``BundleError``, ``OSError``.
+
+        1. Fetch the description, which the index names by its SHA-256.
+        2. Find the files that no bundle of this host has, and compare their size with that of the archive.
+        3. Fetch them.
+        4. Assemble the tree.
+        """
+        # 7 % of an idle run
+        from bundles.format.compressed_file import read_verified
+        from bundles.store.assembly import Assembly, is_promising
+
+        if not is_promising(self._artifact):
+            return None
+        # 1.
+        description = self._artifact.description
+        (place,) = self._fetched([description]).values()
+        assembly = Assembly(self._artifact, read_verified(place, description), directories)
+        # 2.
+        if not assembly.is_worth_it:
+            self._forget_files()
+            progress.expect(self._artifact.archive.length)
+            return None
+        # 3.
+        fetched = self._fetched(assembly.missing)
+        # 4.
+        return self._store.assemble(
+            assembly.parts(fetched),
+            name=self._release.bundle,
+            version=self._release.version,
+            check=self._client.deadline.check,
+        )
+
+    def _fetched(self, files: list[Digest]) -> dict[str, Path]:
+        return self._client.fetch_files(files, self._files)
+
+    def _forget_files(self) -> None:
+        if self._files.is_dir():
+            remove_any(self._files)
+
+    def _by_archive(self) -> Installed:
+        try:
+            self._client.fetch(self._release, self._archive)
+            return self._store.install(
+                self._archive,
+                name=self._release.bundle,
+                version=self._release.version,
+                sha256=self._artifact.archive.sha256,
+                check=self._client.deadline.check,
+            )
+        finally:  # an interrupted download has another name, and stays
+            self._archive.unlink(missing_ok=True)
 
 
 def refresh(
@@ -109,18 +201,18 @@ def refresh(
     selector: ReleaseSelector,
     deadline: Deadline,
 ) -> SiteView:
-    """The site as it is now. ``downloads`` is where metadata and bundles arrive, ``deadline`` that of all fetching.
+    """Return the current metadata of the site. ``downloads`` receives metadata and bundles.
 
-    1. Revalidation: is the verified metadata of this host still the site's? (``bundles.client.revalidation``)
-    2. Is all that this host should run by it in the store? Then there is nothing to fetch.
-    3. Else the client workflow of the TUF specification, section 5 (``bundles.client.client``).
-    4. Partial downloads that nobody goes on with are removed.
+    1. Revalidate: compare the stored metadata with those of the site (``bundles.client.revalidation``).
+    2. If they are unchanged and the store has every version that this host should run, nothing is fetched.
+    3. Otherwise, run the client workflow of the TUF specification, section 5 (``bundles.client.client``).
+    4. Remove partial downloads of other releases.
 
-    Raises ``BundleError``, ``ConfigurationError`` for what is ours, and what the deadline's check raises.
+    Raise ``BundleError``, ``ConfigurationError`` for the settings of this host, and what the deadline raises.
     """
-    # 1. Revalidation; in noop of what this host has, and not of the copy of it
+    # 1. In a dry run with the metadata of this host, not with the copy
     known = _revalidated(configuration, directories, selector, deadline)
-    # 2. All here?
+    # 2.
     if known is not None and _is_complete(known, configuration, Store(directories.bundles), selector):
         return known
     # 3. and 4.
@@ -145,7 +237,7 @@ def _revalidated(
 
 
 def _bundles(configuration: Configuration) -> list[str]:
-    """The bundles whose metadata is needed: those that are configured. What has left is taken away without the site."""
+    """Return the names of the bundles whose metadata are needed."""
     return [choice.name for choice in configuration.bundles]
 
 
@@ -224,7 +316,7 @@ class BundleSource(msgspec.Struct, frozen=True):
         self.problems.log.notice(sentence, kind=MessageId.BUNDLE_FETCHING, bundle=release.bundle)
         reported = len(self.site.notes)
         try:
-            with transfer(str(release), announced=True):
+            with progress.transfer(str(release), announced=True):
                 return self.site.install(release, Store(self.downloads.bundles), self.downloads)
         finally:
             for note in self.site.notes[
@@ -252,8 +344,8 @@ def _version(offer: Offer, usability: Usability) -> Version | None:
 
 
 def copy_trust(source: Path, target: Path) -> None:
-    """Copy the trusted metadata of this host, for a dry run that must not add to it; raises ``OSError``."""
+    """Copy the trusted metadata of this host for a dry run, which must not change them. Raise ``OSError``."""
     if source.exists():
-        import shutil  # with all that it packs and unpacks by, which a real run does not
+        import shutil  # see ``tempfile`` in puller.run.agent
 
         shutil.copytree(source, target, symlinks=True)

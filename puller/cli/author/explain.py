@@ -27,7 +27,7 @@ from puller.exit_status import ExitStatus
 from puller.manifest.host_catalog import HostCatalog, load_together
 from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder
-from puller.run.inputs import load_inputs
+from puller.run.host import load_inputs
 from puller.state.directories import Directories
 from puller.values.visible import visible_json
 

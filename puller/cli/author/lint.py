@@ -11,7 +11,7 @@ from puller.cli.completing import files
 from puller.cli.options import before_option, data_options, fact_options, other_machine_options
 from puller.exit_status import ExitStatus
 from puller.manifest.source import open_source
-from puller.run.inputs import load_inputs
+from puller.run.host import load_inputs
 from puller.values.colour import is_wanted
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.manifest.source import ManifestSource, open_source
-from puller.run.inputs import load_inputs
+from puller.run.host import load_inputs
 
 
 @click.command()

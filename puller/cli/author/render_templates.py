@@ -20,7 +20,7 @@ from puller.cli.output import say, show
 from puller.data.sources import merged
 from puller.errors import ResourceError, SourceError, UsageError
 from puller.manifest.source import MANIFEST
-from puller.run.inputs import CommandInputs
+from puller.run.host import CommandInputs
 
 _ENGINES = ("jinja", "jet", "go")
 _HIDDEN = "(sensitive)\n"

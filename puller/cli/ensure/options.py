@@ -12,7 +12,7 @@ from puller.engine.ensure import Wanted, ensure
 from puller.engine.sessions import Session
 from puller.reporting.log import Log
 from puller.reporting.report import Event, Summary
-from puller.run.inputs import load_inputs
+from puller.run.host import load_inputs
 from puller.run.jobs import Options
 from puller.system.signals import Stopped, StopRequests
 

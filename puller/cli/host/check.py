@@ -21,7 +21,7 @@ from puller.system.signals import Stopped, StopRequests
 if TYPE_CHECKING:
     from puller.manifest.manifest import Inputs
     from puller.reporting.monitoring import Finding, Verdict
-    from puller.run.checking import Standing
+    from puller.run.current_health import HostHealth
 
 
 @click.command()
@@ -67,7 +67,7 @@ class _Found:
     """What was asked, and what was done about it."""
 
     def __init__(self) -> None:
-        self.standing: Standing | None = None
+        self.health: HostHealth | None = None
         self.at_work = ""
         self.held = ""
         self.run: dict[str, Any] | None = None
@@ -78,7 +78,7 @@ def _answer(
 ) -> "tuple[_Found, list[Finding]]":
     """Ask; a problem with the records is a finding, too."""
     from bundles.store.store import Store
-    from puller.run import checking
+    from puller.run import current_health
     from puller.run.host import Host
     from puller.run.template_cache import cached_templates
     from puller.system.local import LocalSystem
@@ -86,10 +86,10 @@ def _answer(
     found = _Found()
     try:
         found.held = _why_held(configuration, directories)
-        found.at_work = checking.who_is_at_work(directories)
+        found.at_work = current_health.find_active_run(directories)
         if found.at_work:
             return found, [_unknown(f"{found.at_work}, and nothing was asked")]
-        before = checking.last_run(directories)
+        before = current_health.last_run(directories)
         host = Host.of(configuration)
         notes: list[str] = []
 
@@ -97,18 +97,20 @@ def _answer(
             return host.inputs_of_last_run(directories.data, lambda sentence, error: notes.append(sentence))
 
         with cached_templates(directories.template_cache, noop=True):
-            standing = checking.ask_enforced(
+            health = current_health.check_enforced(
                 configuration.bundles,
                 bundles,
                 Store(directories.bundles),
                 cache(inputs),
                 LocalSystem(),
             )
-        if (at_work := checking.who_is_at_work(directories)) or checking.last_run(directories) != before:
+        if (at_work := current_health.find_active_run(directories)) or current_health.last_run(
+            directories
+        ) != before:
             found.at_work = at_work or "a run was at work"
             return found, [_unknown(f"{found.at_work} while the checks were asked")]
-        found.standing = standing
-        findings = list(checking.findings_of(standing))
+        found.health = health
+        findings = list(current_health.findings_of(health))
         return found, [*findings, *(_unknown(note) for note in notes)]
     except (PullerError, BundleError, OSError, ValueError) as error:
         return found, [_unknown(str(error))]
@@ -169,7 +171,7 @@ def _remark(sentence: str) -> "Finding":
 def _tell(found: _Found, findings: "list[Finding]", started: float, output_format: str) -> int:
     from puller.reporting.monitoring import Verdict
 
-    asked = found.standing.asked if found.standing else []
+    asked = found.health.results if found.health else []
     failed = sum(not one.result.status.in_order for one in asked)
     figures = {"time": f"{time.monotonic() - started:.3f}s", "checks": str(len(asked)), "failed": str(failed)}
     verdict = Verdict(findings, figures)
@@ -189,14 +191,14 @@ def _tell(found: _Found, findings: "list[Finding]", started: float, output_forma
 def _data(found: _Found, verdict: "Verdict") -> dict[str, Any]:
     from msgspec import to_builtins
 
-    standing = found.standing
+    health = found.health
     return {
         "health": verdict.health.value,
         "says": str(verdict),
-        "enforced": standing.enforced if standing else {},
+        "enforced": health.enforced if health else {},
         "checks": [
             {"bundle": one.bundle, "resource": one.resource, **to_builtins(one.result)}
-            for one in (standing.asked if standing else ())
+            for one in (health.results if health else ())
         ],
         "findings": [{"health": one.health.value, "says": one.sentence} for one in verdict.findings],
         "at_work": found.at_work or None,

@@ -1,6 +1,5 @@
 """``puller status``: what is enforced on this host, since when, and how the last run went."""
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,6 @@ import click
 from msgspec import to_builtins
 
 from bundles.errors import BundleError
-from bundles.store.store import Store
 from foundation.formatting import plain
 from puller.cli.host.common import config_option, load_host
 from puller.cli.options import DurationType, text_format_option
@@ -22,10 +20,8 @@ from puller.reporting.history import find_unfinished, load_last_report, load_sta
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.retention import began
-from puller.run.left.managed import Left, Managed
-from puller.run.policy.forgetting import Unconfigured, find_unconfigured
-from puller.run.policy.holds import Holds
-from puller.run.trials import Trials
+from puller.run.host_state import BundleState, HostState, Unconfigured
+from puller.run.left.managed import Left
 from puller.state.directories import Directories
 from puller.values.times import parse_moment, shown
 
@@ -127,33 +123,32 @@ def _look(path: str) -> tuple[dict[str, Any], Report | None]:
 
 
 def _collect(configuration: Configuration, directories: Directories, report: Report | None) -> dict[str, Any]:
-    doing, now = load_status(directories), datetime.now(UTC)
+    running, now = load_status(directories), datetime.now(UTC)
     notes: list[str] = []
-    holds = Holds.load(configuration, directories, now, notes.append, noop=True)
+    state = HostState(configuration, directories, now, notes.append, verify=True)
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
     published = {choice.name: _published(last.get(choice.name)) for choice in configuration.bundles}
+    holds = state.holds
     past = len(holds.quarantine.entries) - len(holds.quarantine.in_force(published))
-    store, trials = Store(directories.bundles), Trials(directories, notes.append, noop=True)
-    managed = Managed(directories, notes.append, noop=True)
-    at_work = doing is not None and doing.state == "running"
+    is_running = running is not None and running.state == "running"
+    bundles = [
+        _bundle(bundle, last.get(bundle.choice.name)) | _left_behind(state.managed.left(bundle.choice.name))
+        for bundle in state.bundles
+    ]
     restless = load_restless(restless_file(directories), notes.append, noop=True)
-    fetching = load_fetching(directories, doing.process) if doing and at_work else None
+    fetching = load_fetching(directories, running.process) if running and is_running else None
     return {
-        "running_since": doing.since if doing and at_work else None,
+        "running_since": running.since if running and is_running else None,
         "fetching": {**to_builtins(fetching), "says": str(fetching)} if fetching else None,
-        "cut_short": None if at_work else find_unfinished(directories),
+        "cut_short": None if is_running else find_unfinished(directories),
         "holds": {**holds.data(now), "lines": [*holds.lines(now, published), *notes], "past": past},
         "notes": notes,
-        "bundles": [
-            _bundle(choice.name, store, trials, last.get(choice.name))
-            | _left_behind(managed.left(choice.name))
-            for choice in configuration.bundles
-        ],
+        "bundles": bundles,
         "left": [
-            _left(left) | _left_behind(managed.remains(left.name))
-            for left in find_unconfigured(store, configuration)
+            _unconfigured(bundle) | _left_behind(state.managed.remains(bundle.name))
+            for bundle in state.unconfigured()
         ],
-        "restless": [to_builtins(one) for one in restless],
+        "restless": [to_builtins(resource) for resource in restless],
         "restless_lines": sentences(restless),
         "unsent": _unsent(configuration, directories, notes),
         "last_run": _last_run(report) if report else None,
@@ -165,54 +160,53 @@ def _published(last: BundleReport | None) -> str:
 
 
 def _unsent(configuration: Configuration, directories: Directories, notes: list[str]) -> list[dict[str, Any]]:
-    """The reports that wait to be sent."""
+    """Return the destinations for which reports wait."""
     if not configuration.reports.to:
         return []
     from puller.delivery.delivery import Delivery
 
     delivery = Delivery(configuration, directories.spool, notes.append)
-    return [{**to_builtins(one), "says": str(one)} for one in delivery.unsent()]
+    return [{**to_builtins(unsent), "says": str(unsent)} for unsent in delivery.unsent()]
 
 
-def _left(left: Unconfigured) -> dict[str, Any]:
+def _unconfigured(bundle: Unconfigured) -> dict[str, Any]:
     return {
-        "name": left.name,
-        "version": left.version,
-        "directory": str(left.directory),
-        "bytes": left.size,
+        "name": bundle.name,
+        "version": bundle.version,
+        "directory": str(bundle.directory),
+        "bytes": bundle.size,
     }
 
 
 def _left_behind(resources: Sequence[Left]) -> dict[str, Any]:
-    """The resources that nobody manages any more, where there are any."""
-    found = [
-        {"reference": one.reference, "made": one.made, "since": one.since, "stays": one.stays}
-        for one in resources
+    """Return the resources that no bundle manages any more. Empty without any."""
+    listed = [
+        {"reference": left.reference, "made": left.made, "since": left.since, "stays": left.stays}
+        for left in resources
     ]
-    return {"left_behind": found} if found else {}
+    return {"left_behind": listed} if listed else {}
 
 
-def _bundle(name: str, store: Store, trials: Trials, last: BundleReport | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "enforced": None, "since": None, "sha256": None, "good": None}
-    try:
-        if current := store.current(name):
-            # The date of the link itself: when it was turned to this bundle.
-            since = os.lstat(current.path.parent / "current").st_mtime
-            found |= {"enforced": current.version, "sha256": current.sha256}
-            found["since"] = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
-            # They differ after `rollback --later`, and when a run was cut short.
-            if last and last.sha256 and last.sha256 != current.sha256:
-                found["applied"] = last.version
-        if current and (trial := trials.find(current)):
-            found["trial"] = {"since": trial.since, "failed_runs": trial.failed}
-        if good := store.good(name):
-            found["good"] = good.version
-    except (BundleError, OSError) as error:
-        found["problem"] = str(error)
-    found["held"] = last.held or None if last else None
+def _bundle(bundle: BundleState, last: BundleReport | None) -> dict[str, Any]:
+    enforced, since = bundle.enforced, bundle.enforced_since
+    fields: dict[str, Any] = {
+        "name": bundle.choice.name,
+        "enforced": enforced.version if enforced else None,
+        "since": since.isoformat(timespec="seconds") if since else None,
+        "sha256": enforced.sha256 if enforced else None,
+        "good": bundle.good.version if bundle.good else None,
+    }
+    # They differ after `rollback --later`, and when a run was cut short.
+    if enforced and last and last.sha256 and last.sha256 != enforced.sha256:
+        fields["applied"] = last.version
+    if trial := bundle.trial:
+        fields["trial"] = {"since": trial.since, "failed_runs": trial.failed}
+    if bundle.problem:
+        fields["problem"] = bundle.problem
+    fields["held"] = last.held or None if last else None
     if last and (given_up := last.given_up):
-        found["given_up"] = f"{given_up.version} {given_up.outcome}"
-    return found
+        fields["given_up"] = f"{given_up.version} {given_up.outcome}"
+    return fields
 
 
 def _last_run(report: Report) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from bundles.client.client import TrustClient
 from bundles.format.release import Release
 from bundles.store.store import Store
 from bundles.transport.directory import DirectoryMirror
-from puller.run.arrival import Arrival
+from puller.run.site import Arrival
 
 if TYPE_CHECKING:
     from tests.support.stories import Publisher
