@@ -18,7 +18,9 @@ import msgspec
 from foundation import differences as _differences
 from foundation import problems as _problems
 from foundation.differences import Action, Difference, DifferenceKind
+from foundation.masking import HIDDEN
 from foundation.problems import Location, Problem
+from foundation.quantities import counted
 from foundation.suggestions import MOST
 
 ARROW, ASCII_ARROW = "→", "->"
@@ -89,8 +91,7 @@ def _grouped(problems: Sequence[Problem]) -> str:
     text = text_of(problems[0])
     if len(problems) == 1:
         return text
-    others = len(problems) - 1
-    return f"{text} (and {others} more {'resource' if others == 1 else 'resources'})"
+    return f"{text} (and {counted(len(problems) - 1, 'more resource')})"
 
 
 def _format(problem: Problem, *, with_place: bool = True) -> str:
@@ -141,7 +142,7 @@ def _one(difference: Difference, arrow: str, *, is_predicted: bool) -> str:
     else:
         name = f"{difference.path} {difference.property}".lstrip()
     if difference.secret:
-        return f"{name} (sensitive)"
+        return f"{name} {HIDDEN}"
     if kind is DifferenceKind.UNKNOWN:
         reason = f" ({difference.desired})" if difference.desired else ""
         return f"{name} {kind}{reason}"

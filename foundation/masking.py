@@ -1,6 +1,11 @@
-"""Masks for what must not be shown: credentials, and what URLs hold of them.
+"""All masks of secrets.
 
-* This package has no type for secrets of its own. Credentials are handed in as anything that prints as a mask and
+* ``MASK`` stands for credentials and for parts of URLs.
+* ``VALUE_MASK`` stands for a secret of the data, also inside of other text. It has Puppet's words, which Hiera prints.
+  Two values are also compared by it, so it must not occur in ordinary files, as ``***`` does.
+* ``HIDDEN`` stands for a whole property that is sensitive.
+
+* The type of secrets is ``hiera/values/secrets.py``. Credentials are handed in as anything that prints as a mask and
   gives its text to ``reveal`` alone, such as Puller's one type for secrets.
 * Text from outside (a URL, a library's error) goes through `mask_urls` before it is shown; every error of this
   package does that by itself.
@@ -9,6 +14,8 @@
 from typing import Protocol
 
 MASK = "***"
+VALUE_MASK = "Sensitive [value redacted]"
+HIDDEN = "(sensitive)"
 
 # Not compiled here: most texts hold no URL.
 # The user information of a URL: everything between "://" and the last "@" before the path.

@@ -16,12 +16,13 @@ from bundles.client.partial_downloads import is_kept, partial_download
 from bundles.client.tuf_errors import mismatch
 from bundles.deadline import Deadline, aside
 from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
-from bundles.filesystem.free_space import check_free_space, readable
+from bundles.filesystem.free_space import check_free_space
 from bundles.filesystem.trees import open_regular
 from bundles.format.target_paths import digest_of
 from bundles.format.tuf import TargetFile
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
+from foundation.quantities import size_text
 
 _Verify = Callable[[bytes | BinaryIO], None]
 
@@ -71,7 +72,7 @@ def _with_progress(error: TransportError, held: int, length: int) -> TransportEr
     """``error`` with how far a download came."""
     if not is_kept(held):
         return error
-    what = f"{error.what}; {readable(held)} of {readable(length)} are here, and the next attempt goes on from there"
+    what = f"{error.what}; {size_text(held)} of {size_text(length)} are here, and the next attempt goes on from there"
     return type(error)(error.where, what, code=error.code, hint=error.hint)
 
 

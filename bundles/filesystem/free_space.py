@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bundles.errors import StoreError
+from foundation.quantities import size_text
 
 LARGEST_RESERVE = 16 * 1024 * 1024
 """Bytes; of a small file system a twentieth is kept free instead."""
-
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def check_free_space(where: Path, directory: Path, *, size: int, files: int) -> None:
@@ -28,8 +27,8 @@ def check_free_space(where: Path, directory: Path, *, size: int, files: int) -> 
     free, reserve = disk.f_bavail * disk.f_frsize, min(LARGEST_RESERVE, disk.f_blocks * disk.f_frsize // 20)
     needed = size + files * disk.f_frsize
     if needed + reserve > free:
-        what = f"needs {readable(needed)}, and {readable(reserve)} are to stay free"
-        raise StoreError(str(where), f"{what}; {readable(free)} are free on {_mount_point(directory)}")
+        what = f"needs {size_text(needed)}, and {size_text(reserve)} are to stay free"
+        raise StoreError(str(where), f"{what}; {size_text(free)} are free on {_mount_point(directory)}")
     if disk.f_files and files > disk.f_favail:  # Btrfs has no fixed number of inodes, and says 0
         what = f"needs {files} inodes, {disk.f_favail} are free on {_mount_point(directory)}"
         raise StoreError(str(where), what)
@@ -40,7 +39,7 @@ def free_space(path: Path) -> str:
     while not path.exists():
         path = path.parent
     disk = os.statvfs(path)
-    free = "no inodes" if disk.f_files and not disk.f_favail else readable(disk.f_bavail * disk.f_frsize)
+    free = "no inodes" if disk.f_files and not disk.f_favail else size_text(disk.f_bavail * disk.f_frsize)
     return f"{free} are free on {_mount_point(path)}"
 
 
@@ -51,16 +50,8 @@ def needing(size: int) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            error.add_note(f"wanted {readable(size)}")
+            error.add_note(f"wanted {size_text(size)}")
         raise
-
-
-def readable(size: float) -> str:
-    """``12.3 MB``: three digits are enough to see what is missing."""
-    unit = 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} {_UNITS[unit]}"
 
 
 def _mount_point(directory: Path) -> Path:

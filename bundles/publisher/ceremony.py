@@ -34,6 +34,7 @@ from bundles.publisher.keys import Signer, shown_id
 from bundles.publisher.published import ROLES
 from bundles.publisher.signing import sign_with
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 
 _FORMAT = 1
 _LARGEST = 2_000_000
@@ -159,7 +160,7 @@ def check_thresholds(root: Root, where: str) -> None:
     for role in ROLES:
         keys, threshold = len(root.roles[role].keyids), root.roles[role].threshold
         if keys < threshold:
-            has = f"{keys} key" if keys == 1 else f"{keys} keys"
+            has = counted(keys, "key")
             raise PublishError(
                 where, f"{role} would have {has} and need {threshold}: nobody could sign for it"
             )
@@ -202,8 +203,7 @@ def _unnamed(root: Root, other: Root) -> dict[str, Any]:
 def _missing(result: VerificationResult, kind: str) -> list[str]:
     if result.verified:
         return []
-    signatures = "1 more signature" if result.missing == 1 else f"{result.missing} more signatures"
-    return [f"{signatures} by the {kind}: {_any_of(result.unsigned)}"]
+    return [f"{counted(result.missing, 'more signature')} by the {kind}: {_any_of(result.unsigned)}"]
 
 
 def _any_of(key_ids: Any) -> str:

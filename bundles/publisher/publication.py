@@ -32,6 +32,7 @@ from bundles.publisher.site import NewArchive, Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.versions import AUTO, next_version
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 
 _BUILD = ".build-"
 _MOST_TOLD = 50
@@ -346,5 +347,5 @@ def _raise_all(problems: Sequence[PublishError | FormatError], count: int) -> No
     if problems:
         lines = first_few(list(map(str, problems)), _MOST_TOLD, "\n")
         raise PublishError(
-            "", f"{len(problems)} of {count} bundles cannot be published, so none is:\n{lines}"
+            "", f"{len(problems)} of {counted(count, 'bundle')} cannot be published, so none is:\n{lines}"
         )

@@ -8,7 +8,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
-MASK = "Sensitive [value redacted]"  # as Puppet prints it
+from foundation.masking import VALUE_MASK
 
 
 class Secret:
@@ -31,10 +31,10 @@ class Secret:
         return self._value
 
     def __repr__(self) -> str:
-        return MASK
+        return VALUE_MASK
 
     def __format__(self, spec: str) -> str:
-        return format(MASK, spec)
+        return format(VALUE_MASK, spec)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and bool(self._value == other._value)

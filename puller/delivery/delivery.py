@@ -15,6 +15,7 @@ import msgspec
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import BundleError
 from foundation.masking import mask_location, mask_urls
+from foundation.quantities import counted
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
 from puller.delivery.destination import Destination, DoubtedError, RefusedError, open_destination
@@ -38,7 +39,7 @@ class Unsent(msgspec.Struct, frozen=True):
     """Identity of the run."""
 
     def __str__(self) -> str:
-        what = "1 report waits" if self.reports == 1 else f"{self.reports} reports wait"
+        what = counted(self.reports, "report waits", "reports wait")
         return f"{what} to be sent to {self.to}, the oldest of the run {self.oldest}"
 
 
@@ -128,7 +129,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
     def _tell_waiting(self, options: DestinationOptions, what: str) -> None:
         waiting = len(self._waiting(options))
-        self._tell(options, f"{what}; {waiting} wait{'s' if waiting == 1 else ''} for the next run")
+        self._tell(options, f"{what}; {counted(waiting, 'waits', 'wait')} for the next run")
 
     def _tell(self, options: DestinationOptions, what: str) -> None:
         self.warn(mask_urls(f"reports to {mask_location(options.location)}: {what}"))

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.quantities import counted
 from puller.reporting.in_order import without_lists
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.sent_report import PublishedBundle, SentReport
@@ -105,11 +106,11 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
     while count > 1:
         count //= 2
         fewer, gone = _with_most_severe(sent.report, count)
-        yield _saying(_with_report(sent, fewer), [*left, f"{gone} resources"])
+        yield _saying(_with_report(sent, fewer), [*left, counted(gone, "resource")])
     # 4.
     fewer, gone = _with_most_severe(sent.report, 1)
     sent = _with_report(sent, _shortened(fewer, _SHORT_TEXT, _SHORT_LIST))
-    left = [*left, f"{gone} resources", "facts", "restless resources", "exports"]
+    left = [*left, counted(gone, "resource"), "facts", "restless resources", "exports"]
     count = _MOST_BUNDLES
     while count:
         yield _saying(_with_few_bundles(sent, count), [*left, f"bundles beyond the first {count}"])

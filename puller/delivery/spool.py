@@ -21,6 +21,7 @@ import msgspec
 
 from bundles.deadline import Deadline
 from bundles.filesystem.atomic import open_directory, remove_any
+from foundation.quantities import counted
 from puller.delivery.document import LARGEST, host_of
 from puller.state.state_file import read_state, set_aside, write_state
 
@@ -132,7 +133,8 @@ def forget_others(directory: Path, kept: Collection[Path], warn: Warn) -> None:
                 waited = len(list(path.glob("*.json.gz")))
                 remove_any(path)
                 if waited:
-                    warn(f"{waited} reports for a destination that is not configured any more are removed")
+                    what = counted(waited, "report was", "reports were")
+                    warn(f"{what} removed: the destination is no longer configured")
 
 
 def _beyond(waiting: list[Waiting], count: int, size: int) -> Iterator[Waiting]:

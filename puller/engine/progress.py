@@ -10,6 +10,7 @@ from functools import cached_property
 
 from foundation.differences import changed as difference
 from foundation.problems import Problem, ProblemCode
+from foundation.quantities import counted
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.ways import why_no_way
@@ -154,7 +155,7 @@ class Progress:
             event.state = State.CHANGED
         elif expected:
             event.state = State.WOULD_CHANGE
-            event.noop_message = f"Would have changed {expected} of {len(events)} resources"
+            event.noop_message = f"Would have changed {expected} of {counted(len(events), 'resource')}"
 
     # What noop cannot predict
 

@@ -19,6 +19,7 @@ from enum import StrEnum
 
 import msgspec
 
+from foundation.quantities import counted
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, HeldBecause, Report, told_failures
 from puller.reporting.sent_report import PublishedBundle, SentReport
@@ -142,7 +143,7 @@ def _failure(report: Report) -> str:
         if told := told_failures(bundle.events, most=1):
             return told[0]
     failed = sum(bundle.summary.failed + bundle.summary.unmet for bundle in report.bundles)
-    return f"{failed} resources failed" if failed else f"exit status {report.exit_status}"
+    return f"{counted(failed, 'resource')} failed" if failed else f"exit status {report.exit_status}"
 
 
 def _all(report: Report) -> list[BundleReport]:

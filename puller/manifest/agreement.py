@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
+from foundation.masking import HIDDEN
 from foundation.problems import Problem, ProblemCode
 from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundlePathError
-from puller.manifest.declaration import HIDDEN, Declaration
+from puller.manifest.declaration import Declaration
 from puller.resources.agreeing import Contradiction, fields, linked
 from puller.resources.base import Properties
 from puller.values.identical import identical

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from foundation.masking import mask_urls
+from foundation.masking import HIDDEN, mask_urls
 from hiera.tree.ruby.printable import printable
-from puller.manifest.declaration import HIDDEN, Declaration
+from puller.manifest.declaration import Declaration
 
 _LONGEST = 60  # characters of the value of one key
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from foundation.formatting import prefixed, text_of
-from foundation.masking import mask_urls, mask_userinfo
+from foundation.masking import HIDDEN, mask_urls, mask_userinfo
 from foundation.problems import DependsOn, Problem, replaced
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
@@ -22,7 +22,6 @@ from puller.values.suggestions import Path as KeyPath
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop
 
-HIDDEN = "(sensitive)"
 """What is shown in the place of a property that must not be."""
 
 

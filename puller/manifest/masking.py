@@ -18,9 +18,9 @@ import msgspec
 
 from foundation.differences import Difference
 from foundation.formatting import prefixed
-from foundation.masking import mask_urls
+from foundation.masking import VALUE_MASK, mask_urls
 from foundation.problems import Problem
-from hiera.values.secrets import MASK, Secret, has_secret
+from hiera.values.secrets import Secret, has_secret
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration
 from puller.reporting.report import Event, HealthResult
@@ -48,7 +48,7 @@ class Mask:
         # there: of all lines of a large secret it would take seconds to make.
         folded = text.casefold()
         found = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
-        return re.sub("|".join(found), MASK, text, flags=re.IGNORECASE) if found else text
+        return re.sub("|".join(found), VALUE_MASK, text, flags=re.IGNORECASE) if found else text
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ class Masks:
         of_all, hidden = self._of_all(declaration), declaration.properties.sensitive
 
         def masked(text: str) -> str:
-            return MASK if hidden and text else of_all(text)
+            return VALUE_MASK if hidden and text else of_all(text)
 
         result.name = self._of_data(declaration)(result.name)
         result.output, result.error_output = masked(result.output), masked(result.error_output)
@@ -131,7 +131,7 @@ class Masks:
             return
         for name in ("output", "error_output"):
             if getattr(result, name):
-                setattr(result, name, MASK)
+                setattr(result, name, VALUE_MASK)
 
     def _of_all(self, declaration: Declaration) -> Callable[[str], str]:
         """The mask for the data and for the resource's own properties."""

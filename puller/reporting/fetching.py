@@ -15,8 +15,8 @@ from typing import TextIO
 
 import msgspec
 
-from bundles.filesystem.free_space import readable
 from bundles.progress import Transfer
+from foundation.quantities import size_text
 from puller.reporting.log import Log
 from puller.state.directories import Directories
 from puller.state.state_file import read_state, write_state
@@ -52,9 +52,9 @@ def line_of(
     doing: str, what: str, have: int, size: int | None, rate: float | None, left: float | None
 ) -> str:
     """``fetching web 1.5.0: 312.4 MB of 701.2 MB, 24.1 MB/s, 16 s left``."""
-    parts = [f"{doing} {visible(what)}: {readable(have)}" + (f" of {readable(size)}" if size else "")]
+    parts = [f"{doing} {visible(what)}: {size_text(have)}" + (f" of {size_text(size)}" if size else "")]
     if rate is not None:
-        parts.append(f"{readable(rate)}/s")
+        parts.append(f"{size_text(rate)}/s")
     if left is not None:
         parts.append(f"{_time(left)} left")
     return ", ".join(parts)
@@ -163,13 +163,13 @@ def _record_of(transfer: Transfer) -> Record:
 
 
 def _amount(transfer: Transfer) -> str:
-    size = "what is not here yet" if transfer.size is None else readable(transfer.size)
-    return f"{size}, of which {readable(transfer.held)} are here" if transfer.held > 0 else size
+    size = "what is not here yet" if transfer.size is None else size_text(transfer.size)
+    return f"{size}, of which {size_text(transfer.held)} are here" if transfer.held > 0 else size
 
 
 def _result(transfer: Transfer) -> str:
-    rate = f", {readable(transfer.rate)}/s" if transfer.rate else ""
-    return f"{transfer.done} {readable(transfer.passed)} in {transfer.seconds:.1f} s{rate}"
+    rate = f", {size_text(transfer.rate)}/s" if transfer.rate else ""
+    return f"{transfer.done} {size_text(transfer.passed)} in {transfer.seconds:.1f} s{rate}"
 
 
 def load_fetching(directories: Directories, process: int) -> Record | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from foundation.differences import Difference
 from foundation.problems import Problem
+from foundation.quantities import counted
 from puller.exit_status import ExitStatus
 
 
@@ -163,7 +164,7 @@ def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[s
 
 def partial_sentence(applied: int, declared: int) -> str:
     """The sentence about a run that was limited by ``--only``."""
-    return f"this was a partial run, of {applied} of {declared} resources: it says nothing of the others"
+    return f"this was a partial run, of {applied} of {counted(declared, 'resource')}: it says nothing of the others"
 
 
 def _named(event: Event) -> str:
@@ -220,7 +221,7 @@ class Summary(msgspec.Struct, kw_only=True):
         return ExitStatus.CHANGED if changes and detailed else ExitStatus.OK
 
     def __str__(self) -> str:
-        counts = [f"{self.resources} resources", f"{self.stable} stable", f"{self.changed} changed"]
+        counts = [counted(self.resources, "resource"), f"{self.stable} stable", f"{self.changed} changed"]
         others = {name: getattr(self, name) for name in ("refreshed", "would_change", "failed", "skipped")}
         counts += [f"{count} {name.replace('_', ' ')}" for name, count in others.items() if count]
         counts += [f"{self.reversals} taken back"] if self.reversals else []

@@ -17,8 +17,9 @@ import msgspec
 
 from foundation.differences import Action, Difference, acting
 from foundation.durations import Duration
+from foundation.masking import VALUE_MASK
 from foundation.problems import ProblemCode
-from hiera.values.secrets import MASK, Secret
+from hiera.values.secrets import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
 from puller.resources.owners import group_name
@@ -159,7 +160,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         given = properties.stdin.reveal() if properties.stdin else ""
         secrets = [line for line in given.splitlines() if len(line) >= _SHORTEST]
         for line in (completed.stdout + completed.stderr).splitlines():
-            shown = reduce(lambda text, secret: text.replace(secret, MASK), secrets, line)
+            shown = reduce(lambda text, secret: text.replace(secret, VALUE_MASK), secrets, line)
             self.context.log(f"{properties.alias or properties.name}: {shown}")
 
     def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from bundles.errors import BundleError, StoreError
 from bundles.store.store import Store
+from foundation.quantities import counted
 from hiera.errors import HieraError
 from puller.config.configuration import BundleChoice
 from puller.engine.conditions import health_checks_of, why_unmanaged
@@ -174,8 +175,8 @@ def _in_order(good: int, total: int) -> str:
     if not total:
         return "what is enforced has no health checks"
     if good == total:
-        return f"{good} check{'s' * (good > 1)} in order"
-    return f"{good} of {total} checks in order"
+        return f"{counted(good, 'check')} in order"
+    return f"{good} of {counted(total, 'check')} in order"
 
 
 def _is_locked(path: Path) -> bool:

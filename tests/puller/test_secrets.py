@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from foundation.masking import VALUE_MASK
 from hiera.expressions.expressions import Scope
-from hiera.values.secrets import MASK, Secret
+from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.cli.ensure.property_options import properties_from
 from puller.config.configuration import load_configuration
@@ -201,7 +202,7 @@ def test_what_a_manifest_calls_sensitive_is_so_for_puller_hiera(
     assert SECRET not in output
     assert "web" in output
     status, output = execute("hiera", "resolve", str(bundle), "--format", "json")
-    assert json.loads(output) == {"made": MASK, "own": MASK, "plain": "web", "token": MASK}
+    assert json.loads(output) == {"made": VALUE_MASK, "own": VALUE_MASK, "plain": "web", "token": VALUE_MASK}
 
 
 def test_a_mistyped_option_is_refused_without_its_value() -> None:

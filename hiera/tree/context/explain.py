@@ -8,9 +8,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from foundation.masking import VALUE_MASK
 from hiera.tree.context.absent import ABSENT
 from hiera.tree.ruby import values
-from hiera.values.secrets import MASK, Secret
+from hiera.values.secrets import Secret
 
 
 class Step:
@@ -59,7 +60,7 @@ class Step:
         if self.value is not ABSENT:
             self.value = Secret(self.value)
         if self.kind == "interpolation":
-            self.name = MASK
+            self.name = VALUE_MASK
         for step in self.steps:
             step.conceal()
 

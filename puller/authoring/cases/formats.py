@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from foundation.quantities import counted
 from puller.authoring.cases.results import Failure, Result
 from puller.values.colour import coloured, coloured_diff_line
 from puller.values.visible import visible, visible_json
@@ -40,8 +41,7 @@ def _lines(failure: Failure, paint: Callable[[str], str]) -> Iterator[str]:
 def summary(results: Sequence[Result], seconds: float) -> str:
     """``12 cases: 11 passed, 1 failed, in 0.42 s``."""
     failed = sum(not result.passed for result in results)
-    cases = "1 case" if len(results) == 1 else f"{len(results)} cases"
-    return f"{cases}: {len(results) - failed} passed, {failed} failed, in {seconds:.2f} s"
+    return f"{counted(len(results), 'case')}: {len(results) - failed} passed, {failed} failed, in {seconds:.2f} s"
 
 
 def as_json(results: Sequence[Result], seconds: float) -> str:

@@ -13,10 +13,8 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from foundation.masking import mask_urls
+from foundation.masking import HIDDEN, VALUE_MASK, mask_urls
 from hiera.regex import is_found
-from hiera.values.secrets import MASK
-from puller.manifest.declaration import HIDDEN
 
 _LONGEST: Final = 300
 """Characters of a value in a message."""
@@ -211,7 +209,7 @@ def fits(wanted: Any, found: Any) -> bool:
 
 def is_hidden(found: Any) -> bool:
     """Whether a value is shown by a mark, because it is secret, or has a secret in it."""
-    return isinstance(found, str) and (found == HIDDEN or MASK in found)
+    return isinstance(found, str) and (found == HIDDEN or VALUE_MASK in found)
 
 
 def compares_hidden(wanted: Any, found: Any) -> bool:

@@ -13,11 +13,10 @@ from typing import Any, Final
 import yaml
 
 from bundles.filesystem.atomic import read_limited
-from foundation.masking import mask_urls
+from foundation.masking import HIDDEN, mask_urls
 from puller.authoring.cases.case_files import SNAPSHOTS, TESTS
 from puller.authoring.cases.expectations import bounded_diff
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
-from puller.manifest.declaration import HIDDEN
 
 FORMAT: Final = 1
 _SIZE_LIMIT: Final = 64 * 1024 * 1024  # bytes

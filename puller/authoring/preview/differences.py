@@ -15,11 +15,10 @@ import msgspec
 
 from foundation.differences import Difference, added, changed, presence, removed, secret
 from foundation.formatting import text_of_all
+from foundation.masking import HIDDEN, VALUE_MASK
 from foundation.problems import Problem
-from hiera.values.secrets import MASK
 from puller.authoring.preview.refreshes import Refreshed, refreshed, skipped
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
-from puller.manifest.declaration import HIDDEN
 from puller.resources.diff import unified
 from puller.values.removed import ABSENT
 
@@ -224,7 +223,7 @@ def _property(name: str, old: Any, new: Any) -> Difference:
         return added(name, _text(new))
     if new is None:
         return removed(name, _text(old))
-    if any(mask in f"{old}{new}" for mask in (HIDDEN, MASK)):  # perhaps in a part of it
+    if any(mask in f"{old}{new}" for mask in (HIDDEN, VALUE_MASK)):  # perhaps in a part of it
         return secret(name)
     if name == "ensure":
         return presence(_text(old), _text(new))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 from puller.cli.options import text_format_option
 from puller.cli.output import say, warn
 from puller.manifest.source import MANIFEST
@@ -115,7 +116,9 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
     refuse_broken([directory])
     with watched_by(Fetching()):
         built = build_bundle(directory, output, name=name, version=version, libraries=libraries)
-    say(f"{built.path}: {len(built.description.files)} files, {built.size} bytes, sha256 {built.sha256}")
+    say(
+        f"{built.path}: {counted(len(built.description.files), 'file')}, {built.size} bytes, sha256 {built.sha256}"
+    )
 
 
 def libraries_of(directory: Path) -> Mapping[str, Path]:
@@ -207,7 +210,7 @@ def _as_text(description: "BundleDescription", archive: "Counted") -> str:
         f"name     {description.name}",
         f"version  {description.version}",
         f"sha256   {archive.sha256}",
-        f"size     {archive.size} bytes, {description.size} unpacked, {len(description.files)} files",
+        f"size     {archive.size} bytes, {description.size} unpacked, {counted(len(description.files), 'file')}",
         *(f"library  {name}, sha256 {digest}" for name, digest in description.libraries().items()),
         "",
     ]

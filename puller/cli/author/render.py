@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from foundation.masking import mask_urls
+from foundation.masking import HIDDEN, mask_urls
 from puller.cli.author.render_templates import find_template_options, render_templates, template_options
 from puller.cli.completing import files
 from puller.cli.options import (
@@ -17,7 +17,7 @@ from puller.cli.options import (
 )
 from puller.cli.output import say, show, warn
 from puller.manifest.applied import applied_as
-from puller.manifest.declaration import HIDDEN, Declaration
+from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import load_together
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs

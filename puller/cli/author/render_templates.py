@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from foundation.masking import HIDDEN
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.cli.options import together
@@ -23,7 +24,7 @@ from puller.manifest.source import MANIFEST
 from puller.run.host import CommandInputs
 
 _ENGINES = ("jinja", "jet", "go")
-_HIDDEN = "(sensitive)\n"
+_HIDDEN = f"{HIDDEN}\n"
 
 template_options = together(
     click.option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 from puller.cli.fleet.options import (
     open_reader,
     opened_store,
@@ -197,11 +198,11 @@ def _write(file: Path, text: str, count: int, *, force: bool) -> None:
     try:
         before = _read(lambda: read_limited(file, SIZE_LIMIT))
         if before == text:
-            say(f"{file}: {count} hosts, as before")
+            say(f"{file}: {counted(count, 'host')}, as before")
             return
         there = _count(before)
         if not force and is_suspicious(there, count):
-            what = f"{count} hosts are left of {there}, and it stays as it is"
+            what = f"{counted(count, 'host is', 'hosts are')} left of {there}, and it stays as it is"
             raise FewHostsError(f"{file}: {what}; --force writes it all the same")
         write_output(file, text.encode())
     except OSError as error:
@@ -209,7 +210,7 @@ def _write(file: Path, text: str, count: int, *, force: bool) -> None:
             file_problem(error, "cannot be written", where=error.filename or file),
             code=ProblemCode.UNWRITABLE_OUTPUT,
         ) from error
-    say(f"{file}: {count} hosts")
+    say(f"{file}: {counted(count, 'host')}")
 
 
 def _read(read: Callable[[], bytes]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 from puller.cli.fleet.options import open_reader, opened_store, parse_conditions, store_option, where_option
 from puller.cli.output import say
 from puller.errors import SourceError, file_problem
@@ -48,4 +49,4 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
                 file_problem(error, "cannot be written", where=error.filename or directory),
                 code=ProblemCode.UNWRITABLE_OUTPUT,
             ) from error
-    say(f"{directory}: facts of {count} hosts")
+    say(f"{directory}: facts of {counted(count, 'host')}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foundation.quantities import counted
 from puller.cli.fleet.options import opened_store, store_option
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show, warn
@@ -112,15 +113,15 @@ class _Progress:
 
 def _sentence(imported: "Imported", seconds: float) -> str:
     parts = [
-        f"{imported.read} new reports in {seconds:.1f} s",
+        f"{counted(imported.read, 'new report')} in {seconds:.1f} s",
         f"{imported.newest} of them the last of their host",
     ]
     if imported.unchanged:
         parts.append(f"{imported.unchanged} were imported before")
     if imported.refused:
-        parts.append(f"{imported.refused} files are no reports")
+        parts.append(f"{counted(imported.refused, 'file is no report', 'files are no reports')}")
     if imported.removed:
-        parts.append(f"{imported.removed} files removed")
+        parts.append(f"{counted(imported.removed, 'file')} removed")
     return "; ".join(parts)
 
 

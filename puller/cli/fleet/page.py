@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 from puller.cli.fleet.options import open_reader, opened_store, silent_option, store_option
 from puller.cli.output import say
 from puller.errors import UsageError
@@ -51,7 +52,8 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
         made = make_pages(reader, directory, name=name, refused=refused, progress=_Progress().show)
     seconds = time.monotonic() - began
     gone = f", {made.removed} removed" if made.removed else ""
-    say(f"{directory}: pages of {made.hosts} hosts, {made.written} files written{gone} in {seconds:.1f} s")
+    written = f"pages of {counted(made.hosts, 'host')}, {counted(made.written, 'file')} written"
+    say(f"{directory}: {written}{gone} in {seconds:.1f} s")
 
 
 class _Progress:
@@ -65,5 +67,5 @@ class _Progress:
         now = time.monotonic()
         if self._is_watched and (now - self._drawn >= _REDRAWN_AFTER or done == count):
             self._drawn = now
-            end = "" if done == count else f"pages of {done} of {count} hosts"
+            end = "" if done == count else f"pages of {done} of {counted(count, 'host')}"
             click.echo(f"\r\x1b[K{end}", err=True, nl=False)

@@ -8,6 +8,7 @@ import click
 
 from bundles.first_few import first_few
 from foundation.formatting import plain
+from foundation.quantities import counted
 from puller.cli.fleet.options import (
     open_reader,
     opened_store,
@@ -111,7 +112,7 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
     from puller.fleet.conditions import Condition
 
     counts = ", ".join(f"{count} {Condition(word).label}" for word, count in fleet.states.items())
-    say(f"{fleet.hosts} hosts: {counts}" if fleet.hosts else "no report of any host was imported")
+    say(f"{counted(fleet.hosts, 'host')}: {counts}" if fleet.hosts else "no report of any host was imported")
     for one in fleet.bundles:
         _print_bundle(reader, one.name)
     if fleet.failures:
@@ -131,11 +132,11 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
         say("\nrestless, changed in run after run:")
         for resource in fleet.restless[:_MOST]:
             say(
-                f"  {_short(resource.reference)} ({_short(resource.bundle)}) on {_hosts(len(resource.hosts))}"
+                f"  {_short(resource.reference)} ({_short(resource.bundle)}) on {counted(len(resource.hosts), 'host')}"
             )
         _print_more(len(fleet.restless))
     if refused:
-        say(f"\n{refused} files that arrived are no reports:")
+        say(f"\n{counted(refused, 'file that arrived is no report', 'files that arrived are no reports')}:")
         for path, why in files.items():
             say(f"  {path}: {_short(why)}")
 
@@ -152,14 +153,14 @@ def _print_bundle(reader: "Reader", name: str) -> None:
         states = ", ".join(f"{count} {Condition(word).label}" for word, count in version.states.items())
         rest = [f"{version.gave_up} gave it up"] if version.gave_up else []
         rest += [f"{version.waiting} wait for it"] if version.waiting else []
-        rows.append((f"  {_short(version.version)}", _hosts(version.hosts), states, ", ".join(rest)))
+        rows.append((f"  {_short(version.version)}", counted(version.hosts, "host"), states, ", ".join(rest)))
     print_table(("  version", "hosts", "how they are", ""), rows)
 
 
 def _print_failures(failures: "Sequence[FailureView]") -> None:
     for one in failures[:_MOST]:
         what = f"{one.reference}: " if one.reference else ""
-        say(f"  {_hosts(len(one.hosts))}: {_short(what + one.message)}")
+        say(f"  {counted(len(one.hosts), 'host')}: {_short(what + one.message)}")
         say(f"    {first_few([host.name for host in one.hosts])}, since {_time(one.first)}")
     _print_more(len(failures))
 
@@ -172,10 +173,6 @@ def _print_more(count: int) -> None:
 def _hours(reader: "Reader") -> str:
     hours = reader.silent_after.total_seconds() / 3600
     return f"{hours:g} h" if hours >= 1 else f"{hours * 60:g} min"
-
-
-def _hosts(count: int) -> str:
-    return "1 host" if count == 1 else f"{count} hosts"
 
 
 def _time(when: datetime | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import BundleError
+from foundation.quantities import counted
 from puller.cli.host.common import chosen, config_option, load_host
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
@@ -150,7 +151,7 @@ def _repaired(
     report = load_last_report(directories)
     changed = sum(one.summary.changes for one in report.bundles) if report else 0
     asked.run = {"exit_status": status, "changed": changed}
-    what = f"{changed} resource{'s' * (changed != 1)}" if changed else "nothing"
+    what = counted(changed, "resource") if changed else "nothing"
     return asked, [*after, _remark(f"a run was made, which changed {what} (exit status {status})")]
 
 

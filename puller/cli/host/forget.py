@@ -2,6 +2,7 @@
 
 import click
 
+from foundation.quantities import size_text
 from puller.cli.completing import bundles_with_state, left_behind
 from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.output import say, warn
@@ -44,9 +45,7 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
     with only_run(directories.run), state_in_use("written"):
         found = forget_bundle(directories, bundle, warn)
     version = f" {found.version}" if found.version else ""
-    say(
-        f"{bundle}{version} is forgotten, {found.size / 1_000_000:.1f} MB are free; what it has made here stays"
-    )
+    say(f"{bundle}{version} is forgotten, {size_text(found.size)} are free; what it has made here stays")
 
 
 def _forget_left(directories: Directories, bundle: str, references: tuple[str, ...]) -> None:

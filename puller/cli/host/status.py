@@ -9,6 +9,7 @@ from msgspec import to_builtins
 
 from bundles.errors import BundleError
 from foundation.formatting import plain
+from foundation.quantities import counted, size_text
 from puller.cli.host.common import config_option, load_host
 from puller.cli.options import DurationType, text_format_option
 from puller.cli.output import say, show
@@ -251,7 +252,7 @@ def _print(found: dict[str, Any]) -> None:
     for unsent in found["unsent"]:
         say(unsent["says"])
     if past := found["holds"]["past"]:
-        what = "1 earlier bundle is" if past == 1 else f"{past} earlier bundles are"
+        what = counted(past, "earlier bundle is", "earlier bundles are")
         say(f"{what} quarantined, and not published for this host any more: `puller quarantine list`")
     last = found["last_run"]
     if last is None:
@@ -282,7 +283,7 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
     say(_bundle_line(bundle))
     if trial := bundle.get("trial"):
         count = trial["failed_runs"]
-        failed = f", resources failed in the last {count} run{'s' * (count > 1)}" if count else ""
+        failed = f", resources failed in the last {counted(count, 'run')}" if count else ""
         say(f"  on trial since {shown(parse_moment(trial['since']))}{failed}")
     if bundle["held"]:
         say(f"  held: {bundle['held']}", "yellow")
@@ -298,9 +299,11 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
 
 def _left_line(left: dict[str, Any]) -> str:
     what = f"{left['name']} {left['version'] or '(damaged)'}"
-    size = f"{left['bytes'] / 1_000_000:.1f} MB"
+    size = size_text(left["bytes"])
     count = len(left.get("left_behind", ()))
-    managed = f"; {count} resources of it are managed by nobody" if count else ""
+    managed = (
+        f"; {counted(count, 'resource of it is', 'resources of it are')} managed by nobody" if count else ""
+    )
     return (
         f"{what} is not in the configuration any more, and is not applied; {size} are kept in {left['directory']} "
         f"until `puller forget {left['name']}`{managed}"

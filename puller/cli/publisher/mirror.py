@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foundation.quantities import counted
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
 
@@ -108,7 +109,7 @@ def _sentence(done: "Copied", *, noop: bool) -> str:
         return f"is as the site is{later}"
     copied, removed = ("to copy", "to remove") if noop else ("copied", "removed")
     count = len(done.fetched) + len(done.written)
-    said = f"{'1 file' if count == 1 else f'{count} files'} {copied}"
+    said = f"{counted(count, 'file')} {copied}"
     return said + (f", {len(done.removed)} {removed}" if done.removed else "") + later
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foundation.problems import ProblemCode
+from foundation.quantities import counted, size_text
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
@@ -143,7 +144,7 @@ def _lines(directory: Path, pruned: "Pruned", *, noop: bool) -> "Iterator[str]":
     swept, would = pruned.swept, "would be " if noop else ""
     for bundle, versions in pruned.versions.items():
         for version in versions:
-            size = _readable(version.artifact.archive.length)
+            size = size_text(version.artifact.archive.length)
             yield f"{bundle} {version.version} {would or 'is '}pruned, {size}, published {_day(version)}"
     if swept.removed:
         yield f"{directory}: {_files(swept.removed)} that no host can ask for {would or 'are '}removed"
@@ -170,8 +171,7 @@ def _plain(pruned: "Pruned", *, noop: bool) -> dict[str, Any]:
 
 
 def _files(files: "Mapping[str, int]") -> str:
-    count = "1 file" if len(files) == 1 else f"{len(files)} files"
-    return f"{count} ({_readable(sum(files.values()))})"
+    return f"{counted(len(files), 'file')} ({size_text(sum(files.values()))})"
 
 
 def _versions(record: "Record") -> "list[Version]":
@@ -181,7 +181,7 @@ def _versions(record: "Record") -> "list[Version]":
 def _row(record: "Record", version: "Version") -> tuple[str, ...]:
     channels = ", ".join(_channels(record, version.version)) or "-"
     files = "there" if version.pruned is None else f"pruned {version.pruned:%Y-%m-%d}"
-    size = _readable(version.artifact.archive.length)
+    size = size_text(version.artifact.archive.length)
     return record.index.bundle, version.version, _day(version), size, channels, files
 
 
@@ -209,9 +209,3 @@ def _plain_statements(history: "History") -> list[dict[str, Any]]:
 
 def _day(version: "Version") -> str:
     return f"{version.published:%Y-%m-%d}"
-
-
-def _readable(size: int) -> str:
-    from bundles.filesystem.free_space import readable
-
-    return readable(size)

@@ -11,6 +11,7 @@ import click
 
 from bundles.first_few import first_few
 from foundation.problems import Problem, ProblemCode
+from foundation.quantities import counted
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
 from puller.cli.publisher.options import (
@@ -198,7 +199,7 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
         for line in more_lines(publication):
             say(line)
     changed = sum(publication.changed for publication in publications)
-    count = f"{changed} of {len(publications)} {'bundle' if len(publications) == 1 else 'bundles'}"
+    count = f"{changed} of {counted(len(publications), 'bundle')}"
     if not changed:
         say(f"channel {channel}: nothing to do")
     elif noop:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foundation.quantities import counted, size_text
 from puller.cli.completing import files
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _REDRAWN_AFTER = 0.2
 """Seconds between two looks of a progress line."""
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 _SHOWN = 20
 """Files that a plan names before it counts the rest."""
 
@@ -141,17 +141,17 @@ class _Progress:
     def _line(self, seconds: float, *, is_last: bool) -> str:
         have = self._bytes + sum(self._parts.values())
         rate = have / seconds if seconds > 0 else 0.0
-        done = f"{self._files} of {_files(self._all_files)}, {_size(have)} of {_size(self._all_bytes)}"
+        done = f"{self._files} of {counted(self._all_files, 'file')}, {size_text(have)} of {size_text(self._all_bytes)}"
         if is_last:
             return f"{self._destination}: {done} in {seconds:.1f} s"
         left = f", {(self._all_bytes - have) / rate:.0f} s left" if rate else ""
-        return f"{done}, {_size(rate)}/s{left}"
+        return f"{done}, {size_text(rate)}/s{left}"
 
 
 def _print_plan(steps: "Plan", destination: str) -> None:
     for verb, paths in (("copy", steps.copied), ("remove", steps.removed)):
         for path in paths[:_SHOWN]:
-            say(f"{verb:<6} {path} ({_size(steps.sizes[path])})")
+            say(f"{verb:<6} {path} ({size_text(steps.sizes[path])})")
         if len(paths) > _SHOWN:
             say(f"{verb:<6} and {len(paths) - _SHOWN} more")
     say(f"{destination}: {_sentence(steps) if not steps.is_empty else _nothing_to_do(steps)}")
@@ -164,9 +164,9 @@ def _nothing_to_do(steps: "Plan") -> str:
 
 
 def _sentence(steps: "Plan") -> str:
-    said = f"{_files(len(steps.copied))} to copy, {_size(steps.copied_bytes)}"
+    said = f"{counted(len(steps.copied), 'file')} to copy, {size_text(steps.copied_bytes)}"
     if steps.removed:
-        said += f"; {len(steps.removed)} to remove, {_size(steps.removed_bytes)}"
+        said += f"; {len(steps.removed)} to remove, {size_text(steps.removed_bytes)}"
     return said + (f"; {len(steps.gone)} stay until no host can ask for them" if steps.gone else "")
 
 
@@ -181,15 +181,3 @@ def _plain(steps: "Plan", destination: str, *, noop: bool) -> dict[str, object]:
         "removed_bytes": steps.removed_bytes,
         "kept": {path: since.isoformat() for path, since in steps.gone.items()},
     }
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
-
-
-def _size(count: float) -> str:
-    """Bytes with the largest unit of 1000 that leaves at least one."""
-    unit = 0
-    while count >= 1000 and unit < len(_UNITS) - 1:
-        count, unit = count / 1000, unit + 1
-    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"

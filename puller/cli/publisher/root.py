@@ -7,6 +7,7 @@ import click
 
 from bundles.errors import PublishError
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 from puller.cli.output import say
 from puller.cli.publisher.key_sources import role_keys, signer_of
 from puller.cli.publisher.options import passphrase_option, site_directory, uri_option
@@ -139,7 +140,7 @@ def import_(directory: Path, file: Path, passphrase_file: Path | None) -> None:
       puller site root import site next-root.json
     """
     new, outcome = role_keys(directory, passphrase_file).take_signatures(file)
-    say(f"{file}: {new} new signature{'' if new == 1 else 's'}")
+    say(f"{file}: {counted(new, 'new signature')}")
     print_outcome(directory, outcome)
 
 

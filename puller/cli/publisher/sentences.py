@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bundles.first_few import first_few
 from bundles.format.release import shown_percent
+from foundation.quantities import counted
 from puller.cli.output import say
 
 if TYPE_CHECKING:
@@ -114,15 +115,15 @@ def changes_sentence(changes: "Changes") -> str:
     named = list(own.changed[:_MOST_NAMED])
     if more := len(own.changed) - len(named):
         named.append(f"{more} more")
-    named += [f"{sign}{_files(paths)}" for sign, paths in (("+", own.added), ("-", own.removed)) if paths]
+    named += [
+        f"{sign}{counted(len(paths), 'file')}"
+        for sign, paths in (("+", own.added), ("-", own.removed))
+        if paths
+    ]
     parts = [f"changed: {', '.join(named)}"] if named else []
     if libraries:
         parts.append(f"because of {'library' if len(libraries) == 1 else 'libraries'} {first_few(libraries)}")
     return "; ".join(parts)
-
-
-def _files(paths: Sequence[str]) -> str:
-    return "1 file" if len(paths) == 1 else f"{len(paths)} files"
 
 
 def print_outcome(directory: Path, outcome: "Outcome") -> None:
@@ -131,7 +132,7 @@ def print_outcome(directory: Path, outcome: "Outcome") -> None:
         say(f"{directory}: is so already: nothing to do")
         return
     if outcome.void:
-        count = "1 signature is" if outcome.void == 1 else f"{outcome.void} signatures are"
+        count = counted(outcome.void, "signature is", "signatures are")
         say(f"{directory}: this joins the change that was pending; {count} void: it says more now")
     if outcome.pending:
         say(f"{directory}: NOT in force yet; this change of the root waits for signatures:")

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from foundation.differences import Difference
 from foundation.formatting import ARROW, lines
 from foundation.problems import Problem, ProblemCode
+from foundation.quantities import counted
 from puller.fleet.conditions import Condition
 from puller.fleet.pages import links
 from puller.fleet.pages.charts import shares_over_time
@@ -91,7 +92,7 @@ def css(word: str) -> str:
 
 def hosts(count: int) -> str:
     """``1 host``, ``37 hosts``."""
-    return "1 host" if count == 1 else f"{count} hosts"
+    return counted(count, "host")
 
 
 def short(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bundles.publisher.watch_rule import WatchRule
+from foundation.quantities import counted
 
 _NAMED = 3
 _CHANCE = 1e-5
@@ -82,7 +83,7 @@ def _reasons(
             names = ", ".join(one.host for one in bad[:_NAMED])
             more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
             why = next((f": {one.why}" for one in bad if one.why), "")
-            said = f"{len(bad)} of {len(outcomes)} hosts{of} {words} (limit {limit:g}%): {names}{more}{why}"
+            said = f"{len(bad)} of {counted(len(outcomes), 'host')}{of} {words} (limit {limit:g}%): {names}{more}{why}"
             yield said, Became.FAILED in what
 
 

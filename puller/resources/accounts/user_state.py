@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foundation.differences import Difference, DifferenceKind, added, changed, presence, secret
+from foundation.quantities import counted
 from puller.errors import ResourceError
 from puller.resources.accounts.databases import Ageing, Databases, Known, User
 from puller.resources.accounts.names import is_id
@@ -215,5 +216,4 @@ def _listed(names: set[str] | frozenset[str]) -> str:
 
 def _described_keys(properties: UserProperties) -> str:
     number = len(properties.authorized_keys or ())
-    plural = "" if number == 1 else "s"
-    return f"{number} key{plural}{' and no others' if properties.exclusive_keys else ''}"
+    return f"{counted(number, 'key')}{' and no others' if properties.exclusive_keys else ''}"

@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 from bundles import progress
 from bundles.errors import BundleError, TransportError
-from bundles.filesystem.free_space import readable
 from bundles.filesystem.trees import Counted, pieces_of
 from foundation.problems import ProblemCode
+from foundation.quantities import size_text
 from puller.errors import ResourceError, StoppedDownload
 from puller.resources.archives.fetching import Request, fetch_archive
 from puller.resources.archives.opened import Opened
@@ -85,7 +85,7 @@ def _progress(request: Request, partial: BinaryIO) -> str:
     """How far a download came, when the next run goes on with it."""
     held = partial.seek(0, os.SEEK_END)
     return (
-        f"; {readable(held)} are here, and the next run goes on from there"
+        f"; {size_text(held)} are here, and the next run goes on from there"
         if request.checksum and held
         else ""
     )

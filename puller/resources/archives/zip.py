@@ -18,6 +18,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.format.paths import MemberPath, shown
+from foundation.quantities import counted
 from puller.resources.archives.limits import Budget, Limits
 from puller.resources.archives.members import (
     LONGEST_TARGET,
@@ -105,7 +106,7 @@ class ZipReader:
         """All entries, and where their table begins."""
         count, size, offset = self._find_directory()
         if size > self._limits.directory or count * _CENTRAL.size > size:
-            raise FormatError("", f"has a table of contents of {size} bytes for {count} files")
+            raise FormatError("", f"has a table of contents of {size} bytes for {counted(count, 'file')}")
         data = self._read(offset, size, "its table of contents")
         entries, at = [], 0
         for _ in range(count):
@@ -114,7 +115,8 @@ class ZipReader:
             entries.append(entry)
         if at != size:
             raise FormatError(
-                "", f"has a table of contents of {size} bytes, in which {count} files take {at}"
+                "",
+                f"has a table of contents of {size} bytes, in which {counted(count, 'file takes', 'files take')} {at}",
             )
         return entries, offset
 

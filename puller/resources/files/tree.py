@@ -13,6 +13,7 @@ from functools import cached_property
 
 from foundation.differences import Difference, changed, unknown
 from foundation.problems import ProblemCode
+from foundation.quantities import counted
 from puller.errors import ResourceError
 from puller.resources.checksums import sha256
 from puller.resources.files.content import resolved
@@ -87,7 +88,7 @@ class Tree(OneFile):
             return message
         self._expect(plan)
         changed = {*plan.changed, *plan.in_the_way}
-        return f"Would have changed {len(changed)} files, removed {len(plan.removed)}"
+        return f"Would have changed {counted(len(changed), 'file')}, removed {len(plan.removed)}"
 
     @property
     def notes(self) -> Sequence[str]:

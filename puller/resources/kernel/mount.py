@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from foundation.differences import Difference, added, changed, presence, removed, secret
-from hiera.values.secrets import MASK
+from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
@@ -225,7 +225,7 @@ class Mount(Resource[MountProperties, MountState]):
         return Change(self._wanted, plan(self.properties.ensure, self._wanted, actual), actual, notes.append)
 
     def _shown(self, text: str) -> str:
-        return MASK if self.properties.sensitive else text
+        return VALUE_MASK if self.properties.sensitive else text
 
     # At load
 

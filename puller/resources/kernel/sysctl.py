@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from foundation.differences import ABSENT, Difference, added, changed, presence, secret
-from hiera.values.secrets import MASK
+from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
@@ -210,7 +210,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return Edit(self.properties.name, None if self.properties.ensure == "absent" else self._wanted)
 
     def _shown(self, value: str) -> str:
-        return MASK if self.properties.sensitive else " ".join(value.split())
+        return VALUE_MASK if self.properties.sensitive else " ".join(value.split())
 
     # Changes
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from foundation.quantities import counted
 from puller.templates.errors import FunctionError
 from puller.templates.govalue.gojson import to_json
 from puller.templates.govalue.printf import sprintf
@@ -47,7 +48,7 @@ def _go_function(name: str, call: Callable[..., Any], *parameters: Callable[[Any
 
     def checked(frame: Frame, values: list[Any]) -> Any:
         if len(values) != count:
-            raise FunctionError(f"takes {_count(count)}, not {len(values)}")
+            raise FunctionError(f"takes {counted(count, 'argument')}, not {len(values)}")
         return call(frame, *map(_converted, parameters, values))
 
     return Function(name, checked, "none" if parameters == (as_any,) else "all")
@@ -67,7 +68,7 @@ def external(name: str, function: Callable[..., Any]) -> Function:
         except TypeError as error:
             if error.__traceback__ and error.__traceback__.tb_next:
                 raise  # a defect inside the function, not a call with the wrong number of arguments
-            raise FunctionError(f"cannot be called with {_count(len(given))}") from error
+            raise FunctionError(f"cannot be called with {counted(len(given), 'argument')}") from error
 
     return Function(name, call)
 
@@ -178,12 +179,8 @@ def _one_or_two(values: list[Any]) -> list[Any]:
 
 def _exactly(count: int, values: list[Any]) -> list[Any]:
     if len(values) != count:
-        raise FunctionError(f"takes {_count(count)}, not {len(values)}")
+        raise FunctionError(f"takes {counted(count, 'argument')}, not {len(values)}")
     return values
-
-
-def _count(arguments: int) -> str:
-    return "1 argument" if arguments == 1 else f"{arguments} arguments"
 
 
 def _dump(frame: Frame, values: list[Any]) -> str:

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation.masking import VALUE_MASK
 from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import DocumentError, HieraError
 from hiera.eyaml.eyaml import Decryptor, encrypt, is_encrypted, key_reader
@@ -25,7 +26,7 @@ from hiera.eyaml.pkcs7 import EnvelopeError, create_key_pair, open_envelope, sea
 from hiera.tree.config.documents import Texts
 from hiera.tree.context.explain import recorder
 from hiera.tree.lookup import Tree
-from hiera.values.secrets import MASK, Decrypted
+from hiera.values.secrets import Decrypted
 
 Pair = tuple[bytes, bytes]
 Eyaml = Callable[..., str]
@@ -210,7 +211,7 @@ def test_an_encrypted_value_of_a_tree_is_a_secret_wherever_it_goes(pair: Pair) -
         step = recorder()
         answer = found.lookup(key, step=step)
         assert isinstance(answer, Decrypted)
-        assert (answer.reveal(), str(answer)) == (value, MASK)
+        assert (answer.reveal(), str(answer)) == (value, VALUE_MASK)
         assert CANARY not in str(step) + repr(step.as_data())
     assert found.lookup("m", merge="deep") == {"a": Decrypted(CANARY), "b": 1}
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from hiera.values.secrets import MASK, Decrypted, Secret, has_secret, revealed
+from foundation.masking import VALUE_MASK
+from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
 
 
 @pytest.mark.parametrize("secret", [Secret("hunter2"), Decrypted("hunter2"), Secret({"p": "hunter2"})])
@@ -22,7 +23,7 @@ def test_nothing_that_prints_a_secret_shows_it(secret: Secret) -> None:
     )
     for shown in shown_somehow:
         assert "hunter2" not in shown
-        assert MASK in shown
+        assert VALUE_MASK in shown
 
 
 def test_a_secret_is_not_written_by_accident() -> None:

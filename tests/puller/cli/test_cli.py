@@ -67,9 +67,9 @@ def test_apply_changes_then_is_stable(puller: Puller, tmp_path: Path) -> None:
     assert first.stdout.splitlines()[0] == "about to greet"
     assert first.stdout.splitlines()[-1] == "greeted"
     assert "changed ensure=present" in first.stdout
-    assert "1 resources, 0 stable, 1 changed in " in first.stdout
+    assert "1 resource, 0 stable, 1 changed in " in first.stdout
     assert "INFO   file#" in second.stdout
-    assert "1 resources, 1 stable, 0 changed in " in second.stdout
+    assert "1 resource, 1 stable, 0 changed in " in second.stdout
     assert (first.returncode, second.returncode, first.stderr, second.stderr) == (0, 0, "", "")
 
 

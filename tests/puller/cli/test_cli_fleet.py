@@ -96,10 +96,10 @@ def test_files_that_are_no_reports_are_told_once_and_are_an_exit_status(
     status, output = execute("fleet", "import", "reports")
     assert status == 4
     assert f"{_HOST}/bad.json: is no document of a report" in output
-    assert "1 new reports" in output
+    assert "1 new report " in output
     status, output = execute("fleet", "import", "reports", "--format", "json")
     assert (status, json.loads(output)["refused"], json.loads(output)["newly_refused"]) == (4, 1, [])
-    assert "1 files that arrived are no reports" in execute("fleet", "status")[1]
+    assert "1 file that arrived is no report" in execute("fleet", "status")[1]
 
 
 def test_facts_are_written_and_hosts_are_forgotten(place: Path, execute: Execute) -> None:
@@ -113,7 +113,7 @@ def test_facts_are_written_and_hosts_are_forgotten(place: Path, execute: Execute
     assert (status, output) == (1, output)
     assert f"{_HOST}: forgotten" in output
     assert "nobody: no report of it was imported" in output
-    assert "1 hosts" in execute("fleet", "status")[1]
+    assert "1 host" in execute("fleet", "status")[1]
     assert execute("fleet", "forget", "db1")[0] == 0
     assert "no report of any host was imported" in execute("fleet", "status")[1]
 
@@ -136,7 +136,7 @@ def test_what_is_no_store_or_no_place_is_said(place: Path, execute: Execute) -> 
 def test_how_long_is_kept_and_who_is_silent_is_remembered(place: Path, execute: Execute) -> None:
     deliver(place, [sent(_HOST, now() - timedelta(hours=5), changed={"file#/a": "x"})])
     assert execute("fleet", "import", "reports", "--keep", "1h", "--silent-after", "9h")[0] == 0
-    assert "1 hosts: 1 in order" in execute("fleet", "status")[1]
+    assert "1 host: 1 in order" in execute("fleet", "status")[1]
     assert "1 not heard of" in execute("fleet", "status", "--silent-after", "1h")[1]
     assert execute("fleet", "import", "reports", "--keep", "never")[0] == 64
 

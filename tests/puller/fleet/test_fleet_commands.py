@@ -83,7 +83,7 @@ def test_the_fleet_for_programs(store: str, place: Path, execute: Execute) -> No
     assert [one["hosts"] for one in said["failures"]] == [["bad0", "bad1"]]
     assert (said["hosts"], said["silent"], said["refused"]) == (6, ["gone"], 1)
     _, text = execute("fleet", "status", "--store", store)
-    assert f"1 files that arrived are no reports:\n  {place}/ok0/x.json: is no document" in text
+    assert f"1 file that arrived is no report:\n  {place}/ok0/x.json: is no document" in text
 
 
 def test_nothing_that_hosts_say_commands_a_terminal_or_makes_a_line(
@@ -224,4 +224,4 @@ def test_an_object_that_is_removed_meanwhile_is_no_failure(
 
     monkeypatch.setattr(ObjectSource, "listed", then_removed)
     status, said = execute("fleet", "import", "s3://fleet/later", "--store", str(tmp_path / "fleet.db"))
-    assert (status, "1 new reports" in said) == (0, True), said
+    assert (status, "1 new report " in said) == (0, True), said

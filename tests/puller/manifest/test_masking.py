@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hiera.values.secrets import MASK, Secret
+from foundation.masking import VALUE_MASK
+from hiera.values.secrets import Secret
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.masking import Mask, Masks
@@ -34,12 +35,12 @@ PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n"
 )
 def test_a_secret_is_found_as_others_write_it(secret: str, text: str) -> None:
     masked = Mask([secret])(text)
-    assert MASK in masked
+    assert VALUE_MASK in masked
     assert not any(line.strip() in masked for line in secret.splitlines())
 
 
 def test_of_two_secrets_the_longer_is_masked_as_a_whole() -> None:
-    assert Mask(["pass", "password1"])("password1 pass") == f"{MASK} {MASK}"
+    assert Mask(["pass", "password1"])("password1 pass") == f"{VALUE_MASK} {VALUE_MASK}"
 
 
 def test_what_is_too_short_to_mean_anything_is_left_alone() -> None:
@@ -56,23 +57,23 @@ def test_what_is_too_short_to_mean_anything_is_left_alone() -> None:
     ],
 )
 def test_secrets_are_found_anywhere_in_data(data: Mapping[str, Any]) -> None:
-    assert Masks().of(data)("hunter2") == MASK
+    assert Masks().of(data)("hunter2") == VALUE_MASK
 
 
 def test_a_number_may_be_a_secret() -> None:
-    assert Masks().of({"pin": Secret(47114711)})("is 47114711") == f"is {MASK}"
+    assert Masks().of({"pin": Secret(47114711)})("is 47114711") == f"is {VALUE_MASK}"
 
 
 def test_a_boolean_among_secrets_says_nothing_of_them() -> None:
     masked = Masks().of({"app": Secret({"enabled": True, "token": "hunter2"})})
-    assert masked("it is true that hunter2 is set") == f"it is true that {MASK} is set"
+    assert masked("it is true that hunter2 is set") == f"it is true that {VALUE_MASK} is set"
 
 
 def test_of_data_that_are_read_bit_by_bit_every_secret_is_known() -> None:
     masks, data = Masks(), {"a": Secret("hunter2")}
-    assert masks.of(data)("hunter2 hunter3") == f"{MASK} hunter3"
+    assert masks.of(data)("hunter2 hunter3") == f"{VALUE_MASK} hunter3"
     data["b"] = Secret("hunter3")
-    assert masks.of(data)("hunter2 hunter3") == f"{MASK} {MASK}"
+    assert masks.of(data)("hunter2 hunter3") == f"{VALUE_MASK} {VALUE_MASK}"
 
 
 def test_of_a_large_secret_no_more_is_searched_for_than_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +87,7 @@ def test_of_a_large_secret_no_more_is_searched_for_than_is_there(monkeypatch: py
 
     monkeypatch.setattr(re, "sub", noted)
     masked = Mask(["\n".join(f"line-{number:05}" for number in range(20_000))])
-    assert masked("owner is root, bad: LINE-19999") == f"owner is root, bad: {MASK}"
+    assert masked("owner is root, bad: LINE-19999") == f"owner is root, bad: {VALUE_MASK}"
     assert searched == [re.escape("line-19999")]
 
 
@@ -121,7 +122,7 @@ def test_a_command_that_prints_a_secret_of_the_data_is_quoted_without_it(load: "
           - exec: {name: a, command: "sh -c 'echo it is hunt''er2; exit 1'"}
         """,
     )
-    assert event.errors == [f"exit code 1, wanted 0; it printed:\nit is {MASK}"]
+    assert event.errors == [f"exit code 1, wanted 0; it printed:\nit is {VALUE_MASK}"]
 
 
 def test_of_a_sensitive_resource_no_output_is_shown_at_all(load: "Load") -> None:
@@ -136,8 +137,8 @@ def test_of_a_sensitive_resource_no_output_is_shown_at_all(load: "Load") -> None
               health_checks: [{command: "sh -c 'echo c2VjcmV0; exit 2'", name: web}]
         """,
     )
-    assert event.errors == [f"health check web: exit status 2 (CRITICAL): {MASK}"]
-    assert [(check.name, check.output) for check in event.health_checks] == [("web", MASK)]
+    assert event.errors == [f"health check web: exit status 2 (CRITICAL): {VALUE_MASK}"]
+    assert [(check.name, check.output) for check in event.health_checks] == [("web", VALUE_MASK)]
 
 
 def test_a_bug_in_a_sensitive_resource_shows_where_and_not_what(

@@ -331,8 +331,8 @@ def test_a_dry_run_foretells_what_bundles_do_together(fleet: Fleet) -> None:
     fleet.follow("a", "b")
     outcome = fleet.host.run("--noop")
     assert outcome.status == 0
-    assert "a 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
-    assert "b 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
+    assert "a 1.0.0: 1 resource, 0 stable, 0 changed, 1 would change" in outcome.output
+    assert "b 1.0.0: 1 resource, 0 stable, 0 changed, 1 would change" in outcome.output
     assert list(fleet.host.machine.iterdir()) == []
 
 

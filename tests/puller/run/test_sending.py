@@ -530,7 +530,7 @@ def test_documents_of_a_destination_that_was_taken_away_go(sender: Sender) -> No
     sender.run()
     sender.to(f"{sender.server.url}/reports/")
     outcome = sender.run()
-    assert "1 reports for a destination that is not configured any more" in "".join(warnings(outcome))
+    assert "1 report was removed: the destination is no longer configured" in "".join(warnings(outcome))
     assert len(sender.server.documents) == 1
     assert list(itertools.chain(sender.host.state.glob("spool/*/*.gz"))) == []
 

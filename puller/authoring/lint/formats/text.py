@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from foundation.quantities import counted
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity
 from puller.values.colour import coloured
@@ -32,10 +33,10 @@ def summary(linted: Linted) -> str:
     """``web: 12 resources, 1 error, 2 warnings, 3 expressions not checked``."""
     errors, warnings, unchecked = (len(linted.of(severity)) for severity in Severity)
     parts = [
-        *([] if linted.resources is None else [_counted(linted.resources, "resource", "resources")]),
-        _counted(errors, "error", "errors"),
-        _counted(warnings, "warning", "warnings"),
-        *([_counted(unchecked, *_UNCHECKED)] if unchecked else []),
+        *([] if linted.resources is None else [counted(linted.resources, "resource")]),
+        counted(errors, "error"),
+        counted(warnings, "warning"),
+        *([counted(unchecked, *_UNCHECKED)] if unchecked else []),
     ]
     return f"{visible(_bundle(linted.name))}: {', '.join(parts)}"
 
@@ -44,7 +45,3 @@ def _bundle(name: str) -> str:
     """``web`` for ``web/manifest.yaml``; any other manifest by its own name."""
     directory, file = os.path.split(name)
     return directory if directory and file == "manifest.yaml" else name
-
-
-def _counted(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"

@@ -52,7 +52,7 @@ def text(preview: Preview) -> str:
 
 def _summary(preview: Preview) -> str:
     changed = sum(len(group.machines) for group in preview.groups)
-    found = [f"**{sentences.counted(changed, preview.total)}** would change."]
+    found = [f"**{sentences.of_machines(changed, preview.total)}** would change."]
     if line := sentences.unchanged_line(preview):
         found.append(_span(line))
     found += _some(sentences.still_failing_lines(preview), "failures")
@@ -67,7 +67,7 @@ def _some(lines: Sequence[str], what: str) -> Iterator[str]:
 
 
 def _section(group: Group, preview: Preview, extent: _Extent) -> str:
-    lines = [f"### {sentences.counted(len(group.machines), preview.total)}", ""]
+    lines = [f"### {sentences.of_machines(len(group.machines), preview.total)}", ""]
     lines += [_span(sentences.machines(group.machines, 10)), ""]
     for change in group.changes[: extent.changes]:
         lines += _change(change, extent)

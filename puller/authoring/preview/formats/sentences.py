@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from bundles.first_few import first_few
 from foundation.differences import Difference, DifferenceKind
 from foundation.formatting import people
+from foundation.quantities import counted
 from puller.authoring.preview.differences import Change, Kind
 from puller.authoring.preview.groups import Group, Preview
 from puller.values.visible import visible_line
@@ -18,14 +19,14 @@ def machines(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     return first_few(list(map(one_line, names)), most)
 
 
-def counted(count: int, total: int) -> str:
+def of_machines(count: int, total: int) -> str:
     """``412 of 418 machines``."""
-    return f"{count} of {total} machine{'' if total == 1 else 's'}"
+    return f"{count} of {counted(total, 'machine')}"
 
 
 def title(group: Group, preview: Preview) -> str:
     """The machines of a group: counted and, as far as there is room, named."""
-    return f"{counted(len(group.machines), preview.total)} ({machines(group.machines)})"
+    return f"{of_machines(len(group.machines), preview.total)} ({machines(group.machines)})"
 
 
 def headline(change: Change) -> str:
@@ -70,14 +71,16 @@ def unchanged_line(preview: Preview) -> str:
         ),
     )
     return "; ".join(
-        f"{counted(len(names), preview.total)} ({machines(names)}): {what}" for what, names in parts if names
+        f"{of_machines(len(names), preview.total)} ({machines(names)}): {what}"
+        for what, names in parts
+        if names
     )
 
 
 def still_failing_lines(preview: Preview) -> list[str]:
     """Failures of before and after, so that nobody takes *nothing changes* for *all is well*."""
     return [
-        f"{counted(len(found.machines), preview.total)} ({machines(found.machines)}):"
+        f"{of_machines(len(found.machines), preview.total)} ({machines(found.machines)}):"
         f" {one_line(found.change.reference)} {_as_before(found.change)}: {one_line(found.change.why)}"
         for found in preview.still_failing
     ]
@@ -90,8 +93,9 @@ def _as_before(change: Change) -> str:
 def note_lines(preview: Preview) -> list[str]:
     """All notes, each in one line; one may name many programs."""
     missing = [
-        f"the bundle asks for the fact {one_line(fact)}, which the store does not have of"
-        f" {counted(len(names), preview.total)} ({machines(names)}): add it to `reports: facts` of their configuration"
+        f"the bundle asks for the fact {one_line(fact)}, which the store does not have of "
+        f"{of_machines(len(names), preview.total)} ({machines(names)}): "
+        f"add it to `reports: facts` of their configuration"
         for fact, names in preview.missing.items()
     ]
     return [one_line(note, 1000) for note in (*missing, *preview.notes)]

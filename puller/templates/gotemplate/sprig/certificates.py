@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from foundation.masking import MASK
 from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.signature import define_type
 from puller.templates.gotemplate.values import Struct
@@ -47,7 +48,7 @@ class Certificate(Struct):
         return dict(self.fields())
 
     def __repr__(self) -> str:
-        return "Certificate(***)"
+        return f"Certificate({MASK})"
 
 
 define_type("Certificate", Certificate.go_type, lambda value: isinstance(value, Certificate))

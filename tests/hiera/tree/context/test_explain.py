@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from foundation.masking import VALUE_MASK
 from hiera.errors import HieraError, KeyNotFound
 from hiera.tree.context.explain import Step, recorder
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby.printable import printable
-from hiera.values.secrets import MASK
 
 MakeTree = Callable[..., Tree]
 
@@ -128,4 +128,4 @@ def test_a_key_that_its_options_make_sensitive_is_masked_in_all_of_it(make_tree:
         step = explained(tree, key)
         everything = str(step) + json.dumps(printable(step.as_data()))
         assert "hunter" not in everything
-        assert MASK in everything
+        assert VALUE_MASK in everything

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation.masking import VALUE_MASK
 from hiera.errors import DocumentError, HieraError, LookupFailure
 from hiera.tree.puppet import convert, type_expressions, types
-from hiera.values.secrets import MASK, Decrypted, Secret
+from hiera.values.secrets import Decrypted, Secret
 
 
 def converted(kind: str, *arguments: Any) -> Any:
@@ -113,7 +114,7 @@ def test_what_cannot_be_converted_is_an_error_in_puppets_words(
 def test_a_sensitive_value_is_masked_and_can_be_revealed() -> None:
     secret = converted("Sensitive", {"password": "hunter2"})
     assert isinstance(secret, Secret)
-    assert (str(secret), repr(secret), f"{secret}") == (MASK, MASK, MASK)
+    assert (str(secret), repr(secret), f"{secret}") == (VALUE_MASK, VALUE_MASK, VALUE_MASK)
     assert secret.reveal() == {"password": "hunter2"}
 
 

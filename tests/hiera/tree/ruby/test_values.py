@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from foundation.masking import VALUE_MASK
 from hiera.errors import LookupFailure
 from hiera.tree.ruby import values as ruby
 from hiera.tree.ruby.values import OddKey, Symbol
-from hiera.values.secrets import MASK, Decrypted, Secret
+from hiera.values.secrets import Decrypted, Secret
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ from hiera.values.secrets import MASK, Decrypted, Secret
         (float("nan"), "NaN"),
         (Symbol("sym"), ":sym"),
         (Symbol("two words"), ':"two words"'),
-        (Secret("hidden"), MASK),
+        (Secret("hidden"), VALUE_MASK),
     ],
 )
 def test_inspect(value: Any, printed: str) -> None:

@@ -726,7 +726,7 @@ def test_a_dry_run_counts_what_stands_in_the_way(tmp_path: Path, execute: Any) -
     apply()
     shutil.rmtree(source / "x")
     (source / "x").write_text("2")
-    assert "Would have changed 1 files, removed 0" in apply("--noop")
+    assert "Would have changed 1 file, removed 0" in apply("--noop")
     assert "x a directory → a file" in apply()
     assert (target / "x").read_text() == "2"
     assert "1 stable" in apply()

@@ -93,7 +93,7 @@ def test_a_bind_mount_becomes_ro_alone_and_rw_again(namespace: Namespace, how: s
     shown = [line.split()[1] for line in output.splitlines() if line.startswith("/mnt/www ")]
     assert shown == ["ro,nosuid,noexec,relatime", "rw,relatime", "ro,relatime"]
     assert "only there" in output
-    assert "1 resources, 1 stable" in output
+    assert "1 resource, 1 stable" in output
     assert re.search(r"^/mnt/data rw,relatime rw,", output, re.MULTILINE)
     assert namespace.fstab == f"/mnt/data/www /mnt/www none {how},ro 0 0\n"
 
@@ -119,7 +119,7 @@ def test_a_tmpfs_grows_and_becomes_ro_beside_its_bind(namespace: Namespace) -> N
     assert "only there" in output
     assert re.search(r"^/mnt/data ro,nodev,relatime rw,size=2048k", output, re.MULTILINE)
     assert "so only /mnt/data is read-only until the next boot" in output
-    assert "1 resources, 1 stable" in output
+    assert "1 resource, 1 stable" in output
 
 
 def test_an_overlay_of_other_directories_is_mounted_anew(namespace: Namespace) -> None:
@@ -133,7 +133,7 @@ def test_an_overlay_of_other_directories_is_mounted_anew(namespace: Namespace) -
         + apply("/mnt/over", "lowerdir=/mnt/data/b:/mnt/data/c", **overlay)
     )
     assert "\ntwo\n" in output
-    assert "1 resources, 1 stable" in output
+    assert "1 resource, 1 stable" in output
 
 
 def test_a_part_of_another_tmpfs_is_not_the_tmpfs(namespace: Namespace) -> None:
