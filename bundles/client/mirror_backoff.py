@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 
 from bundles.client.notes import RoutineNote
+from foundation.timestamps import zulu_text
 
 MEMORY = "mirrors.json"
 """The file's name in the directory of what this host trusts."""
@@ -47,9 +48,7 @@ class Failing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         times = "once" if self.times == 1 else f"{self.times} times"
-        return (
-            f"failed {times} since {_shown(self.since)}, next tried at {_shown(self.next_try)}: {self.reason}"
-        )
+        return f"failed {times} since {zulu_text(self.since)}, next tried at {zulu_text(self.next_try)}: {self.reason}"
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +115,3 @@ def _backoff_after(times: int) -> timedelta:
     doublings = min(times - 1, 20)  # more than it takes to the longest, and no overflow
     longest: timedelta = min(FIRST_BACKOFF * 2**doublings, LONGEST_BACKOFF)
     return longest * (1 - random.uniform(0, _LARGEST_JITTER))  # noqa: S311  nobody gains by guessing it
-
-
-def _shown(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

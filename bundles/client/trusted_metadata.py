@@ -43,6 +43,7 @@ from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.site_data import data_path
 from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
+from foundation.timestamps import zulu_text
 
 _HISTORY = "root_history"
 _INDEXES = "indexes"
@@ -259,7 +260,7 @@ class TrustDirectory:
         except FileNotFoundError:
             return
         if stored > self._now() + _CLOCK_TOLERANCE:
-            clock, then = f"{self._now():%Y-%m-%dT%H:%M:%SZ}", f"{stored:%Y-%m-%dT%H:%M:%SZ}"
+            clock, then = zulu_text(self._now()), zulu_text(stored)
             self.notes.append(
                 f"this host's clock says {clock}, metadata was stored at {then}: "
                 "the clock is or was wrong, so that expiry may be misjudged"

@@ -5,7 +5,6 @@ metadata last fetched, and in what was trusted before it.
 """
 
 import re
-from datetime import datetime
 
 from tuf.api import exceptions as tuf
 from tuf.api.serialization import DeserializationError
@@ -15,6 +14,7 @@ from bundles.errors import BundleError, ExpiredError, RollbackError, SignatureEr
 from bundles.first_few import first_few
 from bundles.format.tuf import Metadata, Root, Signed, Snapshot, Targets, Timestamp
 from foundation.problems import ProblemCode
+from foundation.timestamps import zulu_text
 
 # python-tuf gives these values in its sentences only. Should one change, our message says less, and no more than that.
 _KEYS = re.compile(r"(\d+)/(\d+) keys")
@@ -76,11 +76,11 @@ def _of_expiry(workflow: Workflow) -> ExpiredError:
         ),
         (_role_of(workflow.fetcher.path), _fetched(workflow)),
     )
-    when = f"expired at {_time(signed.expires)}" if signed else "expired"
+    when = f"expired at {zulu_text(signed.expires)}" if signed else "expired"
     what = f"version {signed.version} of {name} {when}" if signed else f"{name} {when}"
     return ExpiredError(
         str(workflow.fetcher.mirror),
-        f"{what}, this host's clock says {_time(now)}; the publisher signs anew with `puller site refresh`",
+        f"{what}, this host's clock says {zulu_text(now)}; the publisher signs anew with `puller site refresh`",
     )
 
 
@@ -133,7 +133,3 @@ def _fetched(workflow: Workflow) -> Signed | None:
 def _role_of(path: str) -> str:
     """``bin-05`` of ``metadata/12.bin-05.json``."""
     return path.removesuffix(".json").rpartition("/")[2].rpartition(".")[2]
-
-
-def _time(value: datetime) -> str:
-    return f"{value:%Y-%m-%dT%H:%M:%SZ}"

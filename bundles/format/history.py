@@ -19,7 +19,8 @@ from bundles.format import fields
 from bundles.format.artifact import Artifact
 from bundles.format.identity import parse_version
 from bundles.format.index import check_bundle, parse_channel, parse_named
-from bundles.format.release import Release, parse_time, written_time
+from bundles.format.release import Release, parse_time
+from foundation.timestamps import zulu_text
 
 FORMAT = 1
 _NO_VERSIONS: Mapping[str, Any] = MappingProxyType({})
@@ -36,8 +37,8 @@ class Version(msgspec.Struct, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """As the history writes it."""
-        pruned = {} if self.pruned is None else {"pruned": written_time(self.pruned)}
-        published = {"version": self.version, "published": written_time(self.published)}
+        pruned = {} if self.pruned is None else {"pruned": zulu_text(self.pruned)}
+        published = {"version": self.version, "published": zulu_text(self.published)}
         return {**published, **self.artifact.fields(), **pruned}
 
 
@@ -51,7 +52,7 @@ class Said(msgspec.Struct, frozen=True):
     def fields(self) -> dict[str, Any]:
         """As the history writes it."""
         release = {} if self.release is None else self.release.fields()
-        return {"at": written_time(self.at), "channel": self.channel, **release}
+        return {"at": zulu_text(self.at), "channel": self.channel, **release}
 
 
 class History(msgspec.Struct, frozen=True):

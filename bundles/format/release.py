@@ -20,6 +20,7 @@ import msgspec
 from bundles.errors import FormatError
 from bundles.format.identity import parse_name, parse_version
 from bundles.format.strict_json import excerpt
+from foundation.timestamps import minute_text, zulu_text
 
 STEPS = 10_000
 """Places there are, and steps in which a rollout grows: hundredths of a percent."""
@@ -85,7 +86,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         if self.start is None or self.duration is None:
             return {"percent": _written_percent(self.percent or 0)}
         seconds = self.duration // timedelta(seconds=1)
-        return {"start": written_time(self.start), "duration": seconds}
+        return {"start": zulu_text(self.start), "duration": seconds}
 
     def reached(self, now: datetime) -> float:
         """Percent of hosts that this has reached by ``now``, in whole hundredths."""
@@ -119,7 +120,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         minute = moment.replace(second=0, microsecond=0)
         minute += timedelta(minutes=minute < moment)
-        return f", at about {minute:%Y-%m-%d %H:%M} UTC"
+        return f", at about {minute_text(minute)}"
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -234,11 +235,6 @@ def _parse_percent(key: str, value: Any) -> float:
 
 def _written_percent(percent: float) -> int | str:
     return int(percent) if percent == int(percent) else f"{percent:.2f}".rstrip("0")
-
-
-def written_time(moment: datetime) -> str:
-    """A time in UTC, of whole seconds, as signed documents spell it."""
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def parse_time(key: str, value: Any) -> datetime:

@@ -57,9 +57,9 @@ def parse_data_name(name: str) -> str:
 
 def custom_fields(published: datetime) -> dict[str, Any]:
     """The fields of a document in its bin beside length and hashes: ``custom`` in the TUF specification, 4.5."""
-    from bundles.format.release import written_time  # here and below: a configuration asks for names alone
+    from foundation.timestamps import zulu_text  # here and below: a configuration asks for names alone
 
-    return {"format": FORMAT, "published": written_time(published)}
+    return {"format": FORMAT, "published": zulu_text(published)}
 
 
 def read_custom(custom: Any, where: str) -> datetime:

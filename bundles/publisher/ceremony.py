@@ -35,6 +35,7 @@ from bundles.publisher.published import ROLES
 from bundles.publisher.signing import sign_with
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
+from foundation.timestamps import minute_text
 
 _FORMAT = 1
 _LARGEST = 2_000_000
@@ -173,7 +174,7 @@ def needed(root: Root, role: str) -> str:
 
 def _differences(old: Root, new: Root) -> Iterator[str]:
     yield f"version {old.version} becomes {new.version}"
-    yield f"expires {new.expires:%Y-%m-%d %H:%M} UTC, until now {old.expires:%Y-%m-%d %H:%M} UTC"
+    yield f"expires {minute_text(new.expires)}, until now {minute_text(old.expires)}"
     for role in ROLES:
         before, after = old.roles[role].keyids, new.roles[role].keyids
         for key_id in after:

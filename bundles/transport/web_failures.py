@@ -6,7 +6,7 @@
 """
 
 import ssl
-import time
+from datetime import UTC, datetime
 from http import HTTPStatus
 
 import requests
@@ -15,6 +15,7 @@ import urllib3.exceptions as urllib3
 from bundles.errors import NotFoundError, TransportError
 from bundles.transport.reading import StalledError
 from bundles.transport.settings import TransportSettings
+from foundation.timestamps import zulu_text
 
 LONGEST_PAUSE = 60.0
 """Seconds; a server that asks for more is not waited for any longer."""
@@ -72,7 +73,7 @@ def _root_cause(error: BaseException) -> BaseException:
 def _clock_hint(detail: str) -> str:
     if "not yet valid" not in detail and "expired" not in detail:
         return ""
-    return f"; this host's clock says {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
+    return f"; this host's clock says {zulu_text(datetime.now(UTC))}"
 
 
 def refusal(response: requests.Response) -> TransportError:

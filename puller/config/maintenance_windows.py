@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from puller.values.times import shown
+from foundation.timestamps import minute_text
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MIDNIGHT = 24 * 60
@@ -181,7 +181,7 @@ def why_closed(windows: Sequence[Window], now: datetime) -> str:
     if is_open(windows, now):
         return ""
     opening = next_opening(windows, now)
-    return f"outside the maintenance windows, the next one opens {shown(opening) if opening else 'in some weeks'}"
+    return f"outside the maintenance windows, the next one opens {minute_text(opening) if opening else 'in some weeks'}"
 
 
 def find_problem(

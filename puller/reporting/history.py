@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
+from foundation.timestamps import iso_text
 from puller.reporting.forgetting import forget_lists, forget_outdated
 from puller.reporting.in_order import complete, shorten
 from puller.reporting.report import Report
@@ -86,7 +87,7 @@ def _names_in(directory: Path) -> set[str]:
 
 def save_status(directories: Directories, state: str) -> None:
     """Say what is going on: ``running`` since now in this process, or ``idle``. Raises ``OSError``."""
-    status = Status(state=state, since=datetime.now(UTC).isoformat(timespec="seconds"), process=os.getpid())
+    status = Status(state=state, since=iso_text(datetime.now(UTC)), process=os.getpid())
     # It does not survive a reboot anyway.
     write_state(directories.status, msgspec.json.encode(status), mode=0o644, durable=False)
 

@@ -9,10 +9,10 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
+from foundation.timestamps import parse_moment
 from puller.reporting.report import HeldBecause, Report
 from puller.reporting.sent_report import SentReport
 from puller.system.safe_paths import open_safely
@@ -125,4 +125,4 @@ def _of_outcomes(report: Report) -> Iterator[_Sample]:
 
 
 def _seconds(when: str) -> float:
-    return datetime.fromisoformat(when).timestamp()
+    return parse_moment(when).timestamp()

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
 from puller.reporting.report import Health, Report, told_failures
-from puller.values.times import shown
 
 _HEALTH_OF = {
     ExitStatus.OK: Health.OK,
@@ -106,7 +106,7 @@ def judge(records: Records, now: datetime, oldest: timedelta) -> Verdict:
     if report is None:
         why = records.unreadable or "no run has ended on this host yet"
         return Verdict([*findings, Finding(Health.UNKNOWN, why)])
-    finished = datetime.fromisoformat(report.finished)
+    finished = parse_moment(report.finished)
     findings += [
         *_of_time(finished, records.running_since, now, oldest),
         *_of_report(report),
@@ -120,10 +120,12 @@ def _of_time(
 ) -> Iterator[Finding]:
     last = max(finished, running_since or finished)
     if last > now + _CLOCKS_DIFFER:
-        yield Finding(Health.WARNING, f"the last run ended {shown(last)}, and it is {shown(now)} now")
+        yield Finding(
+            Health.WARNING, f"the last run ended {minute_text(last)}, and it is {minute_text(now)} now"
+        )
     elif now - last > oldest:
         what = "a run is at work" if last == running_since else "no run has ended"
-        yield Finding(Health.CRITICAL, f"{what} since {shown(last)}")
+        yield Finding(Health.CRITICAL, f"{what} since {minute_text(last)}")
 
 
 def _of_report(report: Report) -> Iterator[Finding]:

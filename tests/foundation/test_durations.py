@@ -12,6 +12,7 @@ from bundles.errors import PublishError
 from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.settings import SiteSettings
 from foundation.durations import Duration
+from foundation.timestamps import parse_until
 from hiera.expressions.checks import CHECKS
 from puller.checks.kinds import File as FileCheck
 from puller.checks.kinds import HealthCheck
@@ -19,7 +20,6 @@ from puller.cli.commands import cli
 from puller.cli.options import DurationType
 from puller.config.configuration import HttpOptions, ReportOptions
 from puller.resources.registry import find_type, type_names
-from puller.values.times import parse_until
 
 MESSAGE = "wanted a duration such as '30s', '1h30m' or '7d'"
 VALID = {

@@ -25,6 +25,7 @@ from bundles.publisher.push.plan import Plan, plan
 from bundles.publisher.push.record import Record, RecordFile
 from bundles.publisher.site import Site, explained
 from foundation.problems import ProblemCode
+from foundation.timestamps import minute_text
 
 _FIRST_ROOT = "metadata/1.root.json"
 _NOT_THERE = -1
@@ -152,9 +153,7 @@ class Push:
         """The metadata of the site; what hosts would refuse is not pushed."""
         published = self._site.published()
         if published.timestamp.expires <= self._site.now():
-            what = (
-                f"expired at {published.timestamp.expires:%Y-%m-%d %H:%M} UTC: puller site refresh signs anew"
-            )
+            what = f"expired at {minute_text(published.timestamp.expires)}: puller site refresh signs anew"
             raise PublishError(str(self._site.metadata / "timestamp.json"), what)
         return published
 

@@ -9,6 +9,7 @@ import click
 from bundles.first_few import first_few
 from foundation.formatting import plain
 from foundation.quantities import counted
+from foundation.timestamps import iso_text, minute_text
 from puller.cli.fleet.options import (
     open_reader,
     opened_store,
@@ -19,7 +20,6 @@ from puller.cli.fleet.options import (
 )
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
-from puller.values.times import shown
 
 if TYPE_CHECKING:
     from puller.fleet.store.reading import Reader
@@ -176,7 +176,7 @@ def _hours(reader: "Reader") -> str:
 
 
 def _time(when: datetime | None) -> str:
-    return shown(when) if when else ""
+    return minute_text(when) if when else ""
 
 
 def _short(text: str) -> str:
@@ -242,4 +242,4 @@ def _plain_host(row: "HostRow") -> dict[str, Any]:
 
 
 def _iso(when: datetime | None) -> str | None:
-    return when.isoformat(timespec="seconds") if when else None
+    return iso_text(when) if when else None

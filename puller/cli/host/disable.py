@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
+from foundation.timestamps import parse_until
 from puller.cli.host.common import config_option, load_host, one_line, state_in_use, user
 from puller.cli.output import say
 from puller.errors import UsageError
@@ -11,7 +12,6 @@ from puller.reporting.history import load_status
 from puller.run.policy.disable import disable as save_hold
 from puller.run.policy.disable import enable as end_hold
 from puller.state.directories import Directories
-from puller.values.times import parse_until
 
 
 @click.command()

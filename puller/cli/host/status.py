@@ -10,6 +10,7 @@ from msgspec import to_builtins
 from bundles.errors import BundleError
 from foundation.formatting import plain
 from foundation.quantities import counted, size_text
+from foundation.timestamps import iso_text, minute_text, parse_moment
 from puller.cli.host.common import config_option, load_host
 from puller.cli.options import DurationType, text_format_option
 from puller.cli.output import say, show
@@ -24,7 +25,6 @@ from puller.reporting.retention import began
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.left.managed import Left
 from puller.state.directories import Directories
-from puller.values.times import parse_moment, shown
 
 if TYPE_CHECKING:
     from puller.reporting.monitoring import Verdict
@@ -193,7 +193,7 @@ def _bundle(bundle: BundleState, last: BundleReport | None) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "name": bundle.choice.name,
         "enforced": enforced.version if enforced else None,
-        "since": since.isoformat(timespec="seconds") if since else None,
+        "since": iso_text(since) if since else None,
         "sha256": enforced.sha256 if enforced else None,
         "good": bundle.good.version if bundle.good else None,
     }
@@ -284,14 +284,14 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
     if trial := bundle.get("trial"):
         count = trial["failed_runs"]
         failed = f", resources failed in the last {counted(count, 'run')}" if count else ""
-        say(f"  on trial since {shown(parse_moment(trial['since']))}{failed}")
+        say(f"  on trial since {minute_text(parse_moment(trial['since']))}{failed}")
     if bundle["held"]:
         say(f"  held: {bundle['held']}", "yellow")
     if bundle.get("problem"):
         say(f"  problem: {bundle['problem']}", "red")
     for one in bundle.get("left_behind", ()):
         origin = "made by Puller" if one["made"] else "there before Puller came"
-        since = shown(parse_moment(one["since"]))
+        since = minute_text(parse_moment(one["since"]))
         say(f"  {one['reference']} is left behind since {since}, and was {origin}")
         if one["stays"]:
             say(f"    {one['stays']}")

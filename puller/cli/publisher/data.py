@@ -7,6 +7,7 @@ import click
 
 from bundles.first_few import first_few
 from foundation.problems import Location, Problem, ProblemCode
+from foundation.timestamps import zulu_text
 from puller.cli.completing import files
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
@@ -75,7 +76,7 @@ def data(
             "name": found.name,
             "size": found.size,
             "sha256": found.sha256,
-            "published": f"{found.published:%Y-%m-%dT%H:%M:%SZ}",
+            "published": zulu_text(found.published),
             "changed": found.changed,
         }
         verb = "would be published" if noop else "is published"

@@ -90,7 +90,7 @@ def rollout_request(
 
 
 def _start(text: str) -> datetime:
-    from puller.values.times import parse_moment
+    from foundation.timestamps import parse_moment
 
     try:
         return parse_moment(text)

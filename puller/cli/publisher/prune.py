@@ -9,6 +9,7 @@ import click
 
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
+from foundation.timestamps import minute_text
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
@@ -149,7 +150,7 @@ def _lines(directory: Path, pruned: "Pruned", *, noop: bool) -> "Iterator[str]":
     if swept.removed:
         yield f"{directory}: {_files(swept.removed)} that no host can ask for {would or 'are '}removed"
     if swept.waiting and swept.until:
-        when = f"{swept.until:%Y-%m-%d %H:%M} UTC"
+        when = minute_text(swept.until)
         yield f"{directory}: {_files(swept.waiting)} stay until no host can be led to them, the last until {when}"
     if not (pruned.versions or swept.removed or swept.waiting):
         yield f"{directory}: nothing to prune"
@@ -196,7 +197,7 @@ def _channels(record: "Record", version: str) -> list[str]:
 def _row_of_statement(said: "Said") -> tuple[str, ...]:
     from puller.cli.publisher.sentences import reach
 
-    when = f"{said.at:%Y-%m-%d %H:%M} UTC"
+    when = minute_text(said.at)
     if said.release is None:
         return when, said.channel, "nothing any more"
     # As it was meant at that time: a rollout begins with none of the hosts.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bundles.first_few import first_few
 from bundles.format.release import shown_percent
 from foundation.quantities import counted
+from foundation.timestamps import minute_text
 from puller.cli.output import say
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def reach(release: "Release", now: "datetime") -> str:
     if rollout.start is None or rollout.duration is None:
         return f"for {hosts}; {others}"
     until = rollout.start + rollout.duration
-    growing = f"growing from {rollout.start:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
+    growing = f"growing from {minute_text(rollout.start)} to {minute_text(until)}"
     return f"for {hosts}, {growing}; {others}"
 
 

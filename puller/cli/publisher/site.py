@@ -10,6 +10,7 @@ import click
 from bundles.errors import SettingsError
 from bundles.publisher.expiry import DEFAULT_LIFETIMES
 from foundation.problems import ProblemCode
+from foundation.timestamps import minute_text, zulu_text
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.data import data
@@ -266,7 +267,7 @@ def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
 
 
 def _plain_data(document: "PublishedData") -> dict[str, Any]:
-    published = f"{document.published:%Y-%m-%dT%H:%M:%SZ}"
+    published = zulu_text(document.published)
     return {"name": document.name, "published": published, "sha256": document.sha256, "size": document.size}
 
 
@@ -277,10 +278,7 @@ def _plain_roles(roles: "list[RoleStatus]") -> list[dict[str, Any]]:
 
 
 def _print_roles(roles: "list[RoleStatus]") -> None:
-    rows = [
-        (role.role, str(role.version), f"{role.expires:%Y-%m-%d %H:%M} UTC", _left(role.expires))
-        for role in roles
-    ]
+    rows = [(role.role, str(role.version), minute_text(role.expires), _left(role.expires)) for role in roles]
     print_table(("ROLE", "VERSION", "EXPIRES", ""), rows)
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
@@ -14,6 +14,7 @@ from foundation.differences import Difference
 from foundation.formatting import ARROW, lines
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
+from foundation.timestamps import minute_text
 from puller.fleet.conditions import Condition
 from puller.fleet.pages import links
 from puller.fleet.pages.charts import shares_over_time
@@ -77,7 +78,7 @@ def asset(name: str) -> bytes:
 
 def shown_time(when: datetime | None) -> str:
     """``2026-11-23 08:30 UTC``; empty for none."""
-    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if when else ""
+    return minute_text(when) if when else ""
 
 
 def label(word: str) -> str:

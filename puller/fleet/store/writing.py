@@ -8,7 +8,6 @@
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from sqlalchemy import Table, and_, bindparam, select, tuple_
 from foundation.differences import Difference
 from foundation.formatting import json_values
 from foundation.problems import Problem, ProblemCode, replaced
+from foundation.timestamps import parse_moment
 from puller.exit_status import ExitStatus
 from puller.fleet.conditions import conditions_of_bundles
 from puller.fleet.document import Document, plain
@@ -508,12 +508,12 @@ def system_of(facts: Mapping[str, Any]) -> str:
 def seconds(text: str) -> float | None:
     """A time in ISO 8601; ``None`` for one that is none, or not of this millennium."""
     try:
-        found = datetime.fromisoformat(text)
+        found = parse_moment(text)
     except ValueError:
         return None
     if not 2000 <= found.year < 9000:  # in another zone it may be a time that no calendar has
         return None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return found.timestamp()
 
 
 def _text(text: str) -> str:

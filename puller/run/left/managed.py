@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from foundation.timestamps import iso_text
 from puller.reporting.report import Event, State
 from puller.run.left.declared import Declared
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 from puller.values.removed import ABSENT
-from puller.values.times import written
 
 if TYPE_CHECKING:
     from puller.run.left.makings import MakingsJournal
@@ -218,7 +218,7 @@ class Managed:
         return successor is not None
 
     def _leave(self, resources: Resources, names: Collection[str]) -> Iterator[Left]:
-        since = written(datetime.now(UTC))
+        since = iso_text(datetime.now(UTC))
         for index in reversed(range(len(resources.declared))):
             if resources.declared[index] not in names and resources.origins[index] != _UNKNOWN:
                 yield resources.leave(index, since)

@@ -10,10 +10,10 @@ from typing import Literal
 
 import msgspec
 
+from foundation.timestamps import iso_text, minute_text, parse_moment
 from puller.errors import reason as reason_of
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile, set_aside
-from puller.values.times import parse_moment, shown, written
 
 
 class Disabled(msgspec.Struct, frozen=True):
@@ -27,8 +27,8 @@ class Disabled(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         by = f" by {self.by}" if self.by else ""
-        since = f" since {shown(parse_moment(self.since))}" if self.since else ""
-        until = f" until {shown(parse_moment(self.until))}" if self.until else ""
+        since = f" since {minute_text(parse_moment(self.since))}" if self.since else ""
+        until = f" until {minute_text(parse_moment(self.until))}" if self.until else ""
         return f"disabled{by}{since}{until}: {self.reason}"
 
 
@@ -70,7 +70,7 @@ def disable(
     Raises ``OSError``.
     """
     _clear_place(directories)
-    hold = _Document(1, " ".join(reason.split()), written(now), written(until) if until else "", by)
+    hold = _Document(1, " ".join(reason.split()), iso_text(now), iso_text(until) if until else "", by)
     _file(directories).save(hold)
     return Disabled(hold.reason, hold.since, hold.until, hold.by)
 

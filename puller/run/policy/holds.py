@@ -5,13 +5,13 @@ from datetime import datetime
 
 import msgspec
 
+from foundation.timestamps import iso_text
 from puller.config.configuration import Configuration
 from puller.config.maintenance_windows import Window, next_opening, why_closed
 from puller.run.policy.disable import Disabled, find_disabled
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
-from puller.values.times import written
 
 
 class Holds(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Holds(msgspec.Struct, frozen=True):
         return {
             "disabled": msgspec.to_builtins(self.disabled),
             "not_applying": self.why_not_applying(now) or None,
-            "next_window": written(opening) if opening and opening > now else None,
+            "next_window": iso_text(opening) if opening and opening > now else None,
             "pins": self.pins.entries,
             "quarantine": [msgspec.to_builtins(entry) for entry in self.quarantine.entries],
         }

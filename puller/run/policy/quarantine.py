@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from bundles.format.identity import SHA256
+from foundation.timestamps import iso_text, minute_text, parse_moment
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
-from puller.values.times import parse_moment, shown, written
 
 _LOSS = "bundles that were quarantined may be tried again"
 
@@ -36,7 +36,7 @@ class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         parse_moment(self.since)
 
     def __str__(self) -> str:
-        since = shown(parse_moment(self.since))
+        since = minute_text(parse_moment(self.since))
         return f"{self.bundle} {self.version} is quarantined since {since}: {self.reason}"
 
 
@@ -89,7 +89,7 @@ class Quarantine:
         """Never try this one again; one that is in already keeps its reason. Raises ``OSError``."""
         if (known := self.find(sha256)) is not None:
             return known
-        since, why = written(datetime.now(UTC)), " ".join(reason.split())
+        since, why = iso_text(datetime.now(UTC)), " ".join(reason.split())
         entry = Quarantined(bundle, version, sha256, why, since, tuple(failed))
         self._save((*self.entries, entry))
         return entry

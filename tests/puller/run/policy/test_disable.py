@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from foundation.timestamps import parse_until
 from puller.run.policy.disable import Disabled, disable, enable, find_disabled
 from puller.state.directories import Directories
-from puller.values.times import parse_until
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 FOUR_HOURS = timedelta(hours=4)

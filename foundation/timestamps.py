@@ -1,0 +1,54 @@
+"""Times as text: UTC, whatever the clock of the reader.
+
+* ``iso_text`` is for documents of state and reports: ``2026-11-20T12:00:00+00:00``.
+* ``zulu_text`` is for signed documents and exact times in sentences: ``2026-11-20T12:00:00Z``.
+* ``minute_text`` is for sentences: ``2026-11-20 12:00 UTC``.
+* Callers pass the current time.
+"""
+
+from datetime import UTC, datetime
+
+from foundation.durations import Duration
+
+
+def iso_text(moment: datetime) -> str:
+    """Return a time as documents of state have it."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def zulu_text(moment: datetime) -> str:
+    """Return a time as signed documents have it."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def minute_text(moment: datetime) -> str:
+    """Return a time as sentences have it."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def parse_moment(text: str) -> datetime:
+    """Read a time in ISO 8601, in UTC without an offset. Raises ``ValueError``."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"is {text!r}, wanted a time such as '2026-11-21T06:00'") from None
+
+
+def parse_until(text: str, now: datetime) -> datetime:
+    """Read a time in ISO 8601, or a duration from ``now`` on. Raises ``ValueError``, also for a time that has passed.
+
+    A number without a unit is refused: 2026 could be seconds or a year.
+    """
+    try:
+        # A time ends with a digit, or with Z.
+        is_duration = text[-1:].isalpha() and text[-1:] != "Z"
+        until = now + Duration.parse_text(text).delta if is_duration else parse_moment(text)
+    except (ValueError, OverflowError):
+        expected = (
+            "a time such as '2026-11-21T06:00' (UTC unless it has an offset) or a duration such as '4h'"
+        )
+        raise ValueError(f"is {text!r}, wanted {expected}") from None
+    if until <= now:
+        raise ValueError(f"is {minute_text(until)}, and it is {minute_text(now)} now")
+    return until
