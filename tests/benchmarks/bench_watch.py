@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import tempfile
 import time
 from datetime import timedelta
@@ -25,6 +26,9 @@ from puller.fleet.store.reading import Reader
 from puller.fleet.store.writing import put
 from puller.fleet.watching.judging import judge
 from puller.fleet.watching.outcomes import outcomes_of
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from tests.simulators import fleet as simulated
 
 STEP, EVERY = timedelta(minutes=15), timedelta(minutes=30)

@@ -24,12 +24,18 @@ from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 from tests.simulators.authority import Authority
 from tests.support.http_server import Answer, Server, answer
-from tests.support.sites import Clock, Host, Killed, Publisher, Survives
+from tests.support.sites import Clock, Host, Killed, Publisher, SharedPublishers, Survives
+
+
+@pytest.fixture(scope="session")
+def shared_publishers(tmp_path_factory: pytest.TempPathFactory) -> SharedPublishers:
+    return SharedPublishers(tmp_path_factory.mktemp)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock(shared_publishers: SharedPublishers) -> Clock:
+    shared_publishers.renew()
+    return Clock(shared_publishers.now)
 
 
 @pytest.fixture
@@ -57,7 +63,7 @@ def survives(monkeypatch: pytest.MonkeyPatch) -> Survives:
 
 @pytest.fixture
 def new_publisher(tmp_path: Path, clock: Clock) -> Callable[..., Publisher]:
-    """``new_publisher(name, **lifetimes)``"""
+    """``new_publisher(name, **lifetimes)`` has keys of its own."""
 
     def make(name: str = "publisher", **lifetimes: str) -> Publisher:
         (tmp_path / name).mkdir()
@@ -67,11 +73,15 @@ def new_publisher(tmp_path: Path, clock: Clock) -> Callable[..., Publisher]:
 
 
 @pytest.fixture
-def publisher(new_publisher: Callable[..., Publisher]) -> Publisher:
-    """With ``web 1.0.0`` in channel stable."""
-    made = new_publisher()
-    made.publish("1.0.0")
-    return made
+def blank_publisher(tmp_path: Path, clock: Clock, shared_publishers: SharedPublishers) -> Publisher:
+    """Return a publisher whose site is still empty."""
+    return Publisher(tmp_path / "publisher", clock, like=shared_publishers.blank)
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, clock: Clock, shared_publishers: SharedPublishers) -> Publisher:
+    """Return a publisher with ``web 1.0.0`` in channel stable."""
+    return Publisher(tmp_path / "publisher", clock, like=shared_publishers.published)
 
 
 @pytest.fixture

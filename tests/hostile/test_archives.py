@@ -366,6 +366,7 @@ def look(surroundings: Path) -> Any:
 
 
 @pytest.mark.parametrize(("data", "says"), tables.params(ROWS))
+@pytest.mark.representatives(99)
 def test_a_hostile_bundle_is_refused_and_nothing_is_touched(
     surroundings: Path, data: bytes, says: str
 ) -> None:

@@ -337,6 +337,7 @@ def put(surroundings: Path, kind: Kind, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("kind", "data", "says"), ROWS)
+@pytest.mark.representatives(115)
 def test_a_hostile_archive_is_refused_and_nothing_is_touched(
     surroundings: Path, kind: Kind, data: bytes, says: str
 ) -> None:

@@ -12,7 +12,7 @@ it published and what ``puller status`` and the report state. It checks the disk
 * The next run changes nothing. A dry run changes nothing and lists exactly the changes of the next run.
 * No command ends with an error of Puller's own.
 
-A plain run tries 10 stories, the gate 500 more (mark ``crash``), and ``--thorough`` 5,000. Their seeds are fixed.
+A plain run tries 3 stories, the gate 500 more (mark ``crash``), and ``--thorough`` 5,000. Their seeds are fixed.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ def changes(output: str) -> set[str]:
     return {name for name in found if not is_planned(name.partition("#")[2])}
 
 
-PLAIN, MANY, PARTS = 10, 50, 10
+PLAIN, MANY, PARTS = 3, 50, 10
 
 
 KNOWN_TO_FAIL = (7, 10)

@@ -1,6 +1,6 @@
 """A plugin for the processes of a run: workers, temporary files, garbage collection, time limits.
 
-* pytest-xdist spreads tests over all processors, with two workers for each processor.
+* pytest-xdist spreads tests over one worker more than there are processors.
 * Temporary files are in memory if there is room.
 * A test that exceeds its time limit ends its worker, which prints the stacks of all threads.
 """
@@ -26,12 +26,12 @@ stderr = pytest.StashKey[int]()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two for each processor, as many tests wait for processes of their own.
+    """Return one more than processors, because many tests wait, and because each worker collects all tests.
 
-    A few files are run here: to start workers takes longer than these tests.
+    A few files run in this process: starting workers takes longer than their tests.
     """
     are_files = [".py" in argument for argument in config.args]
-    return 0 if all(are_files) and len(are_files) < 4 else 2 * len(os.sched_getaffinity(0))
+    return 0 if all(are_files) and len(are_files) < 4 else len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -45,7 +45,7 @@ LEFT_OUT = {
 # Other processes of the machine make the duration of an example meaningless. Tests of hostile input ask for multiples
 # of these numbers.
 settings.register_profile(
-    "plain", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "plain", max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("plain"), max_examples=100)
 settings.load_profile("plain")
@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("thorough")
 
 
+@pytest.hookimpl(trylast=True)  # after Hypothesis marks its tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     others = find_others(items)
     reasons = {item: find_mark(item) or ("everything" if item in others else None) for item in items}

@@ -31,14 +31,15 @@ from bundles.publisher.keys import Signer, load_signer
 from bundles.publisher.new_site import make_site
 from bundles.publisher.publication import Publication, publish_bundle
 from bundles.publisher.renewal import refresh_site
+from bundles.publisher.site import Site
 from bundles.transport.mirror import Mirror
 
 
 class Clock:
     """The time for everybody; it passes when a test says so. It starts now, as files have real dates."""
 
-    def __init__(self) -> None:
-        self.now = datetime.now(UTC).replace(microsecond=0)
+    def __init__(self, now: datetime | None = None) -> None:
+        self.now = now or datetime.now(UTC).replace(microsecond=0)
 
     def __call__(self) -> datetime:
         return self.now
@@ -54,11 +55,19 @@ def no_passphrase(key: Path) -> bytes:
 class Publisher:
     """Publishes bundles of one file, and puts a copy of ``public/`` where hosts find it."""
 
-    def __init__(self, directory: Path, clock: Clock, lifetimes: dict[str, str]) -> None:
-        self.site = make_site(directory / "site", None, lifetimes, clock)
+    def __init__(
+        self, directory: Path, clock: Clock, lifetimes: dict[str, str] | None = None, like: Path | None = None
+    ) -> None:
+        """Make a site, or copy the publisher in the directory ``like``, keys included."""
+        if like is None:
+            self.site = make_site(directory / "site", None, lifetimes, clock)
+        else:
+            shutil.copytree(like, directory, dirs_exist_ok=True)
+            self.site = Site(directory / "site", clock)
         self.served = directory / "served"
         self._sources = directory / "sources"
-        self.deploy()
+        if like is None:
+            self.deploy()
 
     def source(self, text: str, name: str = "web") -> Path:
         """A bundle's directory with ``text`` in it."""
@@ -92,6 +101,32 @@ class Publisher:
     def forge(self, metadata: Path | None = None) -> Forge:
         """A way to sign what this publisher never would, with its keys; what is forged is served, by default."""
         return Forge(metadata or self.served / "metadata", self.site.directory / "keys")
+
+
+class SharedPublishers:
+    """Publishers that tests copy, because signing a site takes longer than most tests.
+
+    They are signed anew after some seconds, so that the clock of a test is close to the dates of its files.
+    """
+
+    LIFETIME = timedelta(seconds=20)
+
+    def __init__(self, make_directory: Callable[[str], Path]) -> None:
+        self._make_directory = make_directory
+        self.now = datetime.min.replace(tzinfo=UTC)
+        """The time of the signatures, at which the clock of each test starts."""
+
+    def renew(self) -> None:
+        """Sign both sites anew if they are too old."""
+        if datetime.now(UTC) - self.now < self.LIFETIME:
+            return
+        clock = Clock()
+        self.now = clock.now
+        self.blank = self._make_directory("blank")
+        self.published = self._make_directory("published")
+        """With ``web 1.0.0`` in channel stable."""
+        Publisher(self.blank, clock)
+        Publisher(self.published, clock, like=self.blank).publish("1.0.0")
 
 
 class Forge:

@@ -250,6 +250,7 @@ def test_another_content_under_the_version_that_is_trusted_already_changes_nothi
 
 
 @pytest.mark.parametrize("role", EACH_EXPIRED)
+@pytest.mark.representatives(3)
 def test_expired_metadata_of_any_role_is_refused_and_the_clock_is_named(
     role: str, new_publisher: Callable[..., Publisher], clock: Clock, new_host: Callable[..., Host]
 ) -> None:
@@ -270,6 +271,7 @@ def test_expired_metadata_of_any_role_is_refused_and_the_clock_is_named(
 
 
 @pytest.mark.parametrize("role", EACH_EXPIRED)
+@pytest.mark.representatives(3)
 def test_a_new_host_refuses_expired_metadata_too(
     role: str, new_publisher: Callable[..., Publisher], clock: Clock, new_host: Callable[..., Host]
 ) -> None:
@@ -677,6 +679,7 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
+@pytest.mark.representatives(7)
 def test_metadata_with_more_than_one_reading_is_refused(
     publisher: Publisher, host: Host, change: Callable[[bytes], bytes], message: str
 ) -> None:
@@ -781,6 +784,7 @@ def test_a_key_with_the_scheme_of_another_type_is_refused(
         "bundle",
     ],
 )
+@pytest.mark.representatives(3)
 def test_a_flipped_bit_anywhere_is_refused(
     publisher: Publisher, new_host: Callable[..., Host], name: str
 ) -> None:

@@ -431,6 +431,7 @@ CASES = {
 @pytest.mark.parametrize(
     "name", ["timestamp.json", "snapshot.json", "targets.json", f"{BIN}.json", "root_history/1.root.json"]
 )
+@pytest.mark.representatives(6)
 def test_damaged_state_is_set_aside_noted_and_made_good(
     host: Host, name: str, damage: Callable[[Path], None]
 ) -> None:

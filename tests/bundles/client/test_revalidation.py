@@ -116,6 +116,7 @@ def test_what_has_expired_is_not_told_by_a_revalidation(look: Look, clock: Clock
     ["timestamp.json", "snapshot.json", "targets.json", f"{BIN}.json", "indexes/web.json", "root.json"],
 )
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b'{"signed": 5}', b"[]"])
+@pytest.mark.representatives(7)
 def test_damaged_state_is_not_told_by_a_revalidation(
     look: Look, host: Host, name: str, damage: bytes
 ) -> None:
@@ -126,6 +127,7 @@ def test_damaged_state_is_not_told_by_a_revalidation(
 @pytest.mark.parametrize(
     "name", ["timestamp.json", "snapshot.json", "targets.json", f"{BIN}.json", "indexes/web.json"]
 )
+@pytest.mark.representatives(3)
 def test_one_flipped_bit_in_the_state_is_noticed(look: Look, host: Host, name: str) -> None:
     data = bytearray((host.state / name).read_bytes())
     for position in range(0, len(data), 7):

@@ -388,6 +388,7 @@ def versions(host: Host) -> list[str | None]:
     return [release.version if release else None for release in found]
 
 
+@pytest.mark.everything
 def test_a_kill_at_any_step_leaves_all_as_before_or_all_as_after(
     published: Repository, publisher_host: Host, survives: Survives
 ) -> None:
@@ -409,6 +410,7 @@ def test_a_kill_at_any_step_leaves_all_as_before_or_all_as_after(
     assert verify_site(published.site)
 
 
+@pytest.mark.everything
 def test_after_a_kill_auto_goes_on_as_if_nothing_had_been(
     published: Repository, publisher_host: Host, survives: Survives
 ) -> None:
@@ -426,6 +428,7 @@ def test_after_a_kill_auto_goes_on_as_if_nothing_had_been(
     assert verify_site(published.site)
 
 
+@pytest.mark.everything
 def test_whoever_copies_the_files_meanwhile_sees_all_or_none(
     published: Repository, new_host: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

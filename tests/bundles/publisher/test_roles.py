@@ -138,6 +138,7 @@ def test_a_role_with_two_keys_gets_two_new_ones_or_one_of_them(role_keys: RoleKe
     assert {key.needed for key in role_keys.held_keys() if key.role == "snapshot"} == {"2 of 2"}
 
 
+@pytest.mark.everything
 def test_a_host_with_the_first_anchor_follows_many_replacements(
     publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
@@ -639,6 +640,7 @@ def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
     assert sweep(is_killed_at) >= 8
 
 
+@pytest.mark.everything
 def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
     publisher: Publisher, host: Host, role_keys: RoleKeys, survives: Survives
 ) -> None:

@@ -436,6 +436,7 @@ def test_lifetimes_are_those_of_the_site(new_publisher: Callable[..., Publisher]
         ("expiry: {", "is not YAML"),
     ],
 )
+@pytest.mark.representatives(6)
 def test_settings_that_are_not_understood_are_refused(publisher: Publisher, text: str, message: str) -> None:
     (publisher.site.directory / "site.yaml").write_text(text)
     with pytest.raises(PublishError, match=message):
@@ -598,6 +599,7 @@ def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
     assert verify_site(site)
 
 
+@pytest.mark.everything
 def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goes_on(
     new_publisher: Callable[..., Publisher], new_host: Callable[..., Host], clock: Clock, survives: Survives
 ) -> None:

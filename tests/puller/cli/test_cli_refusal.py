@@ -104,6 +104,7 @@ def test_what_hosts_could_mend_is_published(web: Path, new_site: Path, execute: 
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.representatives(4)
 def test_a_name_decides_nothing(web: Path, new_site: Path, execute: Execute, name: str) -> None:
     shutil.copytree(new_site, "site")
     properties: dict[str, object] = {"timeoutt": "5s", "require": [f"exec#other {name}"], "cwd": "/srv"}

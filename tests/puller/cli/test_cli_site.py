@@ -303,6 +303,7 @@ def test_a_rollout_that_cannot_be_meant_is_a_usage_error(arguments: list[str], m
         (["--over", "200y"], "duration: is .*, wanted from 1 to"),
     ],
 )
+@pytest.mark.representatives(3)
 def test_a_rollout_with_impossible_values_is_refused(made: Path, options: list[str], message: str) -> None:
     with pytest.raises(PublishError, match=message):
         run("publish", "site", "web", "--version", "1.1.0", *options)

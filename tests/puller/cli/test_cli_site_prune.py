@@ -137,6 +137,7 @@ def test_what_cannot_be_done_is_said(execute: Execute, site: Path, arguments: li
         ("{automatic: perhaps}", "prune: automatic: is 'perhaps', wanted true or false"),
     ],
 )
+@pytest.mark.representatives(4)
 def test_a_rule_that_nobody_understands_is_refused_before_anything_is_removed(
     execute: Execute, site: Path, rule: str, words: str
 ) -> None:

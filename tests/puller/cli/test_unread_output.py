@@ -106,6 +106,7 @@ def test_ensure_and_its_session(unread: Unread, tmp_path: Path, command: str, st
 
 @pytest.mark.parametrize("unread", [gone, full])
 @pytest.mark.parametrize(("command", "status"), [("true", 0), ("false", 4)])
+@pytest.mark.representatives(3)
 def test_the_pipe_of_other_programs(unread: Unread, tmp_path: Path, command: str, status: int) -> None:
     protocol = "io.choria.ccm.v1.resource.ensure.request"
     request = {"protocol": protocol, "type": "exec", "properties": {"name": command}}

@@ -548,7 +548,7 @@ def test_a_resource_of_two_manifests_subscribes_to_what_either_names(apply_all: 
 # Laws
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     places=st.lists(
         st.sampled_from(["manifest.yaml", "a.yaml", "b.yaml", "sub/d.yaml"]), min_size=1, max_size=6

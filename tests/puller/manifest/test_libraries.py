@@ -525,7 +525,7 @@ def catalog(directory: Path) -> list[Any]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(repositories())
 def test_the_tree_and_the_packed_bundle_give_the_same_catalog(files: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:

@@ -297,6 +297,7 @@ def test_every_property_has_a_case_or_a_reason(type_name: str) -> None:
 
 
 @pytest.mark.parametrize(("type_name", "case"), CASES)
+@pytest.mark.representatives(40)
 def test_dry_run_shows_what_the_real_run_changes(
     type_name: str,
     case: dict[str, Any],

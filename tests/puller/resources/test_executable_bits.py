@@ -67,6 +67,7 @@ def apply(tmp_path: Path, execute: Callable[..., tuple[int, str]]) -> Callable[.
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.representatives(6)
 def test_the_bit_of_the_source_arrives_in_both_ways(
     case: str, tmp_path: Path, apply: Callable[..., str]
 ) -> None:

@@ -234,6 +234,7 @@ def is_same_object(row: dict[str, Any], name: str, other: str, path: str) -> boo
 
 
 @pytest.mark.parametrize(("type_name", "path", "other"), pairs())
+@pytest.mark.representatives(55)
 def test_resources_at_one_path_contradict_as_listed(
     tmp_path: Path, type_name: str, path: str, other: str
 ) -> None:

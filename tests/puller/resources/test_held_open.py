@@ -167,6 +167,7 @@ def assert_not_held(place: Place, resource: dict[str, Any], mode: str) -> None:
 @pytest.mark.attack("races.held-open")
 @pytest.mark.parametrize("change", [*TAKEN, *GIVEN])
 @pytest.mark.parametrize("kind", KNOWN)
+@pytest.mark.representatives(20)
 def test_a_program_is_not_written_by_its_former_owner(kind: str, change: str, place: Place) -> None:
     before, mode = {**TAKEN, **GIVEN}[change]
     place.put(*before)

@@ -161,6 +161,7 @@ EVERY: dict[str, Declare] = {
 
 @pytest.mark.attack("races.user-link")
 @pytest.mark.parametrize("declared", EVERY)
+@pytest.mark.representatives(11)
 def test_a_users_link_leads_nothing_to_a_directory_of_somebody_else(declared: str, place: Place) -> None:
     place.joe("ln", "-s", place.victim, "site")
     assert_refused(
@@ -170,6 +171,7 @@ def test_a_users_link_leads_nothing_to_a_directory_of_somebody_else(declared: st
 
 @pytest.mark.attack("races.user-link")
 @pytest.mark.parametrize("declared", EVERY)
+@pytest.mark.representatives(11)
 def test_so_does_one_of_roots_that_the_user_has_moved_into_place(declared: str, place: Place) -> None:
     """Nothing but the directory that it is in tells it from one that root has put there."""
     (place.home / "mine").symlink_to(place.victim)
@@ -316,6 +318,7 @@ WORK: dict[str, Declare] = {
 
 @pytest.mark.attack("races.swap")
 @pytest.mark.parametrize("work", WORK)
+@pytest.mark.representatives(5)
 def test_a_directory_that_a_user_replaces_by_a_link_at_any_step_leads_nothing_outside(
     work: str, place: Place, monkeypatch: pytest.MonkeyPatch, sweep: Sweep
 ) -> None:

@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +20,8 @@ from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
 from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.site import SETTINGS
 from bundles.publisher.verification import verify_site
-
-if TYPE_CHECKING:
-    from tests.support.sites import Clock, Host, Publisher
+from tests.support.sites import Clock, Host, Publisher
+from tests.support.sweeps import Sweep
 
 LITTLE = PruningRule(versions=2, after=timedelta(days=1))
 SETTLED = {"days": 9}
@@ -59,14 +58,23 @@ def size(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-@pytest.fixture
-def publisher(new_publisher: Callable[..., Publisher], clock: Clock) -> Publisher:
-    """With ``web`` 1.0.0 to 1.3.0, one each day, all in channel stable."""
-    made = new_publisher()
+@pytest.fixture(scope="module")
+def four_days(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, datetime]:
+    """Return the directory of a publisher with a release of each of four days, and the time after them."""
+    clock = Clock()
+    directory = tmp_path_factory.mktemp("four-days")
+    publisher = Publisher(directory, clock)
     for minor in range(4):
-        made.publish(f"1.{minor}.0")
+        publisher.publish(f"1.{minor}.0")
         clock.advance(days=1)
-    return made
+    return directory, clock.now
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, four_days: tuple[Path, datetime], clock: Clock) -> Publisher:
+    """Return a publisher with ``web`` 1.0.0 to 1.3.0, one each day, all in channel stable."""
+    directory, clock.now = four_days
+    return Publisher(tmp_path / "publisher", clock, like=directory)
 
 
 def test_a_version_is_said_to_be_pruned_and_its_archive_goes_when_no_host_can_be_led_to_it(
@@ -250,6 +258,7 @@ def test_what_a_killed_publisher_left_goes_too(publisher: Publisher, clock: Cloc
         '{"format": 1, "until": {"metadata/1.snapshot.json": "2020-01-01T00:00:00"}}',
     ],
 )
+@pytest.mark.representatives(3)
 def test_notes_that_cannot_be_read_let_files_stay_longer(
     publisher: Publisher, clock: Clock, text: str
 ) -> None:
@@ -332,6 +341,7 @@ def test_killed_at_any_moment_a_pruning_leaves_hosts_a_whole_site_and_the_next_o
     new_host: Callable[..., Host],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    sweep: Sweep,
 ) -> None:
     settle(publisher, "{automatic: false}")
     clock.advance(**SETTLED)
@@ -339,20 +349,24 @@ def test_killed_at_any_moment_a_pruning_leaves_hosts_a_whole_site_and_the_next_o
     site, before = publisher.site.directory, tmp_path / "before"
     shutil.copytree(site, before)
     prune(publisher)
-    wanted, host = archives(publisher), new_host(publisher.site.public)
-    for moment in range(1000):
+    pruned, host = archives(publisher), new_host(publisher.site.public)
+
+    def is_killed_at(moment: int) -> bool:
         shutil.rmtree(site)
         shutil.copytree(before, site)
         pruning = partial(prune_site, publisher.site, LITTLE, no_passphrase)
         if not killed_at(moment, pruning, monkeypatch):
-            break
+            return False
         assert host.fetch()
         pruning()
-        assert archives(publisher) == wanted
-    assert moment > 20
+        assert archives(publisher) == pruned
+        return True
+
+    assert sweep(is_killed_at) > 20
     verify_site(publisher.site)
 
 
+@pytest.mark.everything
 def test_a_host_that_was_away_for_a_month_comes_back_by_itself(
     publisher: Publisher, clock: Clock, new_host: Callable[..., Host]
 ) -> None:

@@ -55,6 +55,7 @@ class Place:
     told: list[Told] = field(default_factory=list)
 
 
+@pytest.mark.everything
 def test_every_host_is_told_what_was_brought_to_where_it_reads_and_gets_it(
     publisher: Publisher,
     new_host: Callable[..., Host],

@@ -152,6 +152,7 @@ def test_hosts_see_all_of_before_or_all_of_after_wherever_a_push_is_killed(
 
 
 @pytest.mark.parametrize("role", ["root", "targets", "snapshot", "timestamp"])
+@pytest.mark.representatives(2)
 def test_a_key_that_is_replaced_shuts_nobody_out_wherever_a_push_is_killed(
     publisher: Publisher, www: Path, new_host: Callable[..., Host], clock: Clock, tmp_path: Path, role: str
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_damaged_bundle_is_found_before_it_is_sent(publisher: Publisher, open_
 
 
 @pytest.mark.parametrize("lost", ["*.tar.gz", "*.index.json", "*.history.json"])
+@pytest.mark.representatives(3)
 def test_a_site_that_has_lost_a_file_that_hosts_are_led_to_is_not_pushed(
     publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host], lost: str
 ) -> None:
@@ -266,6 +268,7 @@ def _emptied(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damaged", [_another, _longer, _cut, _emptied])
+@pytest.mark.representatives(6)
 def test_a_damaged_file_of_a_bundle_is_found_before_it_is_sent(
     publisher: Publisher, open_www: Open, www: Path, damaged: Callable[[bytes], bytes]
 ) -> None:

@@ -85,10 +85,11 @@ def plain(comparison: Comparison) -> list[Any]:
 
 
 @pytest.mark.parametrize("broken", ["{{ facts.ip }}", "x"])
+@pytest.mark.hypothesis
 def test_each_machine_of_a_fleet_is_told_what_is_true_of_it_alone(tmp_path: Path, broken: str) -> None:
     old, new = side(tmp_path / "old", 1, "x"), side(tmp_path / "new", 2, broken)
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(FACTS, min_size=1, max_size=8))
     def check(fleet: list[dict[str, Any]]) -> None:
         machines = [Machine(f"m{number}", described(facts)) for number, facts in enumerate(fleet)]

@@ -125,10 +125,11 @@ BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", list(BUNDLES))
+@pytest.mark.hypothesis
 def test_what_is_shared_is_what_each_machine_has_by_itself(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(FACTS, min_size=2, max_size=8))
     def check(fleet: list[dict[str, Any]]) -> None:
         shared = Shared(by_itself)

@@ -110,6 +110,7 @@ def files(machine: Accounts) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "case"), TABLE)
+@pytest.mark.representatives(50)
 def test_every_state_becomes_every_other_in_one_run_or_is_refused(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:
@@ -150,6 +151,7 @@ def check_after(machine: Accounts, homes: Path, case: Mapping[str, Any]) -> None
 
 
 @pytest.mark.parametrize(("kind", "case"), TABLE)
+@pytest.mark.representatives(59)
 def test_a_dry_run_says_what_the_run_then_does_and_changes_nothing(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_dry_run_says_what_the_run_then_does_and_changes_nothing(
 
 
 @pytest.mark.parametrize(("kind", "case"), ALLOWED)
+@pytest.mark.representatives(49)
 def test_a_run_that_is_cut_short_anywhere_is_finished_by_the_next(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:

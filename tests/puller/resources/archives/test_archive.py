@@ -166,6 +166,7 @@ def apply(resource: Resource[Any, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(("archive", "extracted", "wanted"), EVERY_PAIR)
+@pytest.mark.representatives(28)
 def test_every_state_converges_in_one_run_as_noop_said(
     make: Make, place: Place, server: FileServer, tmp_path: Path, archive: str, extracted: str, wanted: str
 ) -> None:

@@ -154,6 +154,7 @@ def test_an_archive_that_was_changed_since_it_was_looked_at_is_not_extracted(
 
 
 @pytest.mark.parametrize("attack", [swap, pytest.param(rewrite, marks=pytest.mark.root)])
+@pytest.mark.everything
 def test_nobody_wins_by_changing_an_archive_all_the_time(
     declared: Callable[..., Any], archive: Path, app: Path, attack: Callable[[Path], None]
 ) -> None:

@@ -146,6 +146,7 @@ def kind_of_work(place: Place) -> WorkKind | None:
 
 
 @pytest.mark.parametrize("make_work", WORKS, ids=lambda work: work.__name__)
+@pytest.mark.representatives(3)
 def test_work_keeps_a_tree_that_goes(place: Place, remote: Remote, make_work: Make) -> None:
     place.apply(url=remote.url, revision="v1")
     make_work(place, remote)
@@ -201,6 +202,7 @@ IN_SUBMODULE = (in_changed_file, in_commit, in_stash, in_unused_module, in_remov
 
 
 @pytest.mark.parametrize("make_work", IN_SUBMODULE, ids=lambda work: work.__name__)
+@pytest.mark.representatives(2)
 def test_work_in_a_submodule_keeps_the_tree(
     place: Place, with_submodule: Path, make_work: Callable[[Place, Path], None]
 ) -> None:

@@ -213,6 +213,7 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
     ids=["match", "insert_after", "insert_before", "absent", "back_references"],
 )
 @pytest.mark.attack("edits.pattern")
+@pytest.mark.representatives(3)
 def test_a_pattern_has_an_end_whatever_is_in_the_file(
     apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, Any]
 ) -> None:

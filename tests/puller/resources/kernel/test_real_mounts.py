@@ -74,6 +74,7 @@ DATA = "mkdir data; mount -t tmpfs -o size=1m tmpfs data; mkdir data/www\n"
 
 @pytest.mark.parametrize("how", ["bind", "rbind"])
 @pytest.mark.parametrize("has_entry", [True, False])
+@pytest.mark.representatives(1)
 def test_a_bind_mount_becomes_ro_alone_and_rw_again(namespace: Namespace, how: str, has_entry: bool) -> None:
     start = apply("/mnt/www", how) if has_entry else f"mkdir www; mount --{how} data/www www\n"
     output = namespace.run(
@@ -167,6 +168,7 @@ LED_ELSEWHERE = {
 
 @pytest.mark.attack("mount.user")
 @pytest.mark.parametrize("case", LED_ELSEWHERE)
+@pytest.mark.representatives(3)
 def test_a_path_that_a_user_can_change_is_not_mounted(namespace: Namespace, case: str) -> None:
     made, point, options, device, kind = LED_ELSEWHERE[case]
     output = namespace.run(
@@ -227,6 +229,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("case", ORDERS)
+@pytest.mark.representatives(3)
 def test_mounts_come_before_the_files_below_them(namespace: Namespace, case: str) -> None:
     """The dry run predicts the run, and the second run changes nothing."""
     text = f"resources:\n{ORDERS[case]}"

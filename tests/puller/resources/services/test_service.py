@@ -110,6 +110,7 @@ EVERY_PAIR = [
 
 
 @pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
+@pytest.mark.representatives(89)
 def test_every_state_converges_in_one_run_or_is_refused(
     machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
 ) -> None:
@@ -132,6 +133,7 @@ def test_every_state_converges_in_one_run_or_is_refused(
 
 
 @pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
+@pytest.mark.representatives(72)
 def test_noop_says_what_the_run_then_does_and_changes_nothing(
     machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
 ) -> None:

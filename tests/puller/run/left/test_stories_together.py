@@ -13,7 +13,6 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from hypothesis import settings
 
 from puller.system.local import LocalSystem
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.stories import Host, Publisher
 
-STORIES = settings.default.max_examples // 5 if settings.default else 4
+STORIES = 20
 BUNDLES = ("a", "b", "c")
 POOL = ("d", "d/f", "one", "two", "theirs")
 """Paths that any version may declare; ``d`` is a directory, and ``theirs`` was there before Puller."""
@@ -222,6 +221,7 @@ def state(root: Path) -> Iterator[tuple[str, tuple[str, int]]]:
 
 
 @pytest.mark.parametrize("seed", range(STORIES))
+@pytest.mark.representatives(1)
 def test_whatever_happens_the_disk_is_what_is_enforced(host: Host, publisher: Publisher, seed: int) -> None:
     story = Story(host, publisher, random.Random(seed))
     story.settle()

@@ -161,6 +161,7 @@ def story(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.representatives(4)
 def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kind: str) -> None:
     story.publish("1")
     story.run()
@@ -179,6 +180,7 @@ def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.representatives(3)
 def test_an_object_of_a_trial_goes_with_the_next_version(story: Story, kind: str) -> None:
     story.publish("1")
     story.run()
@@ -195,6 +197,7 @@ def test_an_object_of_a_trial_goes_with_the_next_version(story: Story, kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
+@pytest.mark.representatives(6)
 def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: str) -> None:
     story.publish("1")
     story.run()
@@ -209,6 +212,7 @@ def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.representatives(3)
 def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> None:
     story.publish("1", story.resource(kind))
     story.run()
@@ -228,6 +232,7 @@ def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
+@pytest.mark.representatives(3)
 def test_a_leftover_of_a_trial_is_back_after_a_rollback(story: Story, kind: str, ending: str) -> None:
     story.publish("1", story.resource(kind))
     story.run()

@@ -173,7 +173,7 @@ def parsed(text: str) -> dict[str, dict[str, str]]:
     return {name: dict(parser[name]) for name in parser.sections()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     body=st.lists(CONFIG_LINES, max_size=9),
     section=st.sampled_from(["s", "t"]),
@@ -208,7 +208,7 @@ def test_configparser_reads_the_one_change(
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     body=st.lists(CONFIG_LINES.filter(lambda line: "[" not in line), max_size=9),
     key=st.sampled_from(["a", "b", "c"]),

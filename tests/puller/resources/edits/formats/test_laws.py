@@ -92,7 +92,7 @@ def other_lines(text: str, setting: Setting) -> list[str]:
     return [line.rstrip("\r") for line in text.split("\n") if line.strip() and str(setting.key) not in line]
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     pair=st.tuples(st.just(ini), INI) | st.tuples(st.just(keyvalue), KEYVALUE),
     text=texts(),
@@ -116,7 +116,6 @@ def test_a_line_is_set_once_and_all_others_stay(pair: tuple[Format, Setting], te
         assert gone.split() == text.split()
 
 
-@settings(max_examples=100)
 @given(rest=texts(newlines=("\r\n",)), setting=INI | KEYVALUE)
 def test_new_lines_end_as_the_first_one_does(rest: str, setting: Setting) -> None:
     text = "# the first line\r\n" + rest
@@ -128,7 +127,6 @@ def test_new_lines_end_as_the_first_one_does(rest: str, setting: Setting) -> Non
     assert new.count("\n") == new.count("\r\n")
 
 
-@settings(max_examples=100)
 @given(
     text=texts(
         st.one_of(WORDS.map("[{}]".format), st.builds("{} = {}".format, WORDS, WORDS), st.just("# c"))
@@ -182,7 +180,6 @@ def value_in_shell(text: str, key: str) -> str | None:
     return out[1:] if out else None
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=texts(SHELL_LINES).filter(lambda text: "\r" not in text), value=ANYTHING)
 @example(text="A='x'\n", value='it\'s $5 "and" \\ `more`')
 @example(text="export A=x\n", value="{a,b} *")
@@ -202,7 +199,6 @@ def test_a_shell_reads_the_value_that_was_set(text: str, value: str) -> None:
     assert value_in_shell(gone, "AB") == value_in_shell(new, "AB") == value_in_shell(text, "AB")
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=texts(SHELL_LINES).filter(lambda text: "\r" not in text))
 def test_the_value_that_is_found_is_the_shells(text: str) -> None:
     found = shell.find(text, Setting(key="A"))
@@ -273,10 +269,11 @@ WRITERS: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
+@pytest.mark.hypothesis
 def test_one_value_of_a_tree_is_set_and_taken_out_and_nothing_else_changes(name: str) -> None:
     format_, write, read = WRITERS[name]
 
-    @settings(max_examples=100, deadline=None)
+    @settings(deadline=None)
     @given(data=st.data(), tree=TREES, way=WAYS, value=VALUES)
     def holds(data: st.DataObject, tree: dict[str, Any], way: tuple[str, ...], value: Any) -> None:
         setting = Setting(key=way, value=value)

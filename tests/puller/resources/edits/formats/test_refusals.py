@@ -166,6 +166,7 @@ def test_a_line_that_may_go_on_in_the_next_one_is_left_alone(format_: str) -> No
         ("toml", "a = " + "[" * 100_000, "the document is nested more than 100 deep"),
     ],
 )
+@pytest.mark.representatives(15)
 def test_documents_that_cannot_be_read_or_edited_alone_are_refused(
     format_: str, text: str, message: str
 ) -> None:

@@ -1,0 +1,63 @@
+"""A plain run and ``--left-out`` select each test exactly once, except the generated cases."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import pytest
+from hypothesis import given, settings, strategies
+
+@pytest.mark.representatives(3)
+@pytest.mark.parametrize("number", range(7))
+def test_matrix(number):
+    pass
+
+@pytest.mark.everything
+def test_slow():
+    pass
+
+@pytest.mark.nginx
+def test_tool():
+    pass
+
+@given(strategies.integers())
+def test_generated(number):
+    assert settings().max_examples in (8, 100)
+
+def test_plain():
+    pass
+"""
+GENERATED = "test_it.py::test_generated"
+
+
+@pytest.mark.everything
+def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.selection"]\n')
+    (tmp_path / "test_it.py").write_text(TESTS)
+    plain, left_out, everything = (collect(tmp_path, *o) for o in ((), ("--left-out",), ("--everything",)))
+    matrix = [f"test_it.py::test_matrix[{number}]" for number in range(7)]
+    assert plain == {matrix[0], matrix[3], matrix[6], GENERATED, "test_it.py::test_plain"}
+    assert plain & left_out == {GENERATED}
+    assert plain | left_out == everything
+    assert len(everything) == 11
+
+
+def collect(directory: Path, *options: str) -> set[str]:
+    command = [sys.executable, "-m", "pytest", "-c", f"{ROOT}/pyproject.toml", f"--rootdir={directory}"]
+    quiet = ["-p", "no:cacheprovider", "--numprocesses=0", "--collect-only", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, *quiet, *options, str(directory)],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line for line in done.stdout.splitlines() if "::" in line}
