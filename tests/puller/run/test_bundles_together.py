@@ -92,6 +92,7 @@ def fleet(host: Host, publisher: Publisher) -> Fleet:
 
 
 @pytest.mark.parametrize("order", list(permutations(["a", "b", "c"])), ids=" ".join)
+@pytest.mark.representatives(3)
 def test_what_bundles_declare_alike_is_one_resource_of_the_first(
     fleet: Fleet, order: tuple[str, ...]
 ) -> None:

@@ -151,6 +151,7 @@ def test_a_secret_is_not_exported(host: Host, publisher: Publisher, arrived: Pat
         ("{" + ", ".join(f"n{number}: x" for number in range(33)) + "}", "exports has 33 names, at most 32"),
     ],
 )
+@pytest.mark.representatives(5)
 def test_what_is_no_declaration_refuses_the_manifest(
     host: Host, publisher: Publisher, written: str, said: str
 ) -> None:
