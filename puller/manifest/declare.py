@@ -7,6 +7,7 @@
 
 import itertools
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import msgspec
 from foundation.formatting import prefixed
 from foundation.problems import DependsOn, Problem, ProblemCode, replaced
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
+from hiera.expressions.expressions import Scope, depends_of_value, evaluate, has_expression, resolve_tree
 from hiera.values.secrets import has_secret, revealed
 from puller.manifest.declaration import Agent, Declaration, Home, Late
 from puller.manifest.entries import FOR, Entry
@@ -116,6 +117,8 @@ class Draft(msgspec.Struct):
     open: set[str] = set()
     """Properties whose expressions give nothing."""
     agent: Agent = Agent.OF_THE_MACHINE
+    scope: Scope | None = None
+    """The scope that its expressions were resolved in."""
 
     def accept(self) -> bool:
         """Take the type's other spellings; false with the reason noted when nothing can be made of them."""
@@ -145,10 +148,15 @@ class Draft(msgspec.Struct):
 
     def resolve(self, scope: Scope, repeated: "Mapping[str, Repeated]" = _NO_TEXTS) -> None:
         """Replace what holds expressions; ``repeated`` are texts that are read already."""
+        self.scope = scope
+        if self.type.unused:
+            self._leave_out_unused(scope, repeated)
         for key, value in list(self.raw.items()):
             # Not a function of its own: most properties of ten thousand resources go no further than this.
             if isinstance(value, str):
                 if "{{" not in value:  # as ``has_expression``
+                    continue
+                if key == "ensure" and self.type.unused:  # resolved before all others
                     continue
             elif not isinstance(value, list | dict):
                 continue
@@ -163,10 +171,23 @@ class Draft(msgspec.Struct):
 
     def resolve_again(self, late: Late, scope: Scope) -> None:
         """Replace what could not be resolved before."""
+        self.scope = scope
+        if self.type.unused:
+            self._leave_out_unused(scope, _NO_TEXTS)
         for key in late.open:
-            self._resolve_one(key, self.given[key], scope, _NO_TEXTS)
+            if key in self.raw and not (key == "ensure" and self.type.unused):
+                self._resolve_one(key, self.given[key], scope, _NO_TEXTS)
         if self.secret:
             self.raw["sensitive"] = True
+
+    def _leave_out_unused(self, scope: Scope, repeated: "Mapping[str, Repeated]") -> None:
+        """Drop what has no part in the state that ``ensure`` names, before anything of it is evaluated."""
+        ensure = self.raw.get("ensure")
+        if isinstance(ensure, str) and "{{" in ensure:
+            self._resolve_one("ensure", ensure, scope, repeated)
+            ensure = self.raw["ensure"]
+        if isinstance(ensure, str) and (unused := self.type.unused.get(ensure)):
+            self.raw = {key: value for key, value in self.raw.items() if key not in unused}
 
     def _resolve_one(self, key: str, value: Any, scope: Scope, repeated: "Mapping[str, Repeated]") -> None:
         try:
@@ -216,6 +237,8 @@ class Draft(msgspec.Struct):
             return None
         if "name" not in self.unknown:
             return declaration
+        if self._is_left_out():
+            return None
         # Nothing could refer to it, so this is no failure of its own: it refuses the manifest.
         if "name" in self.failures and home.has_data:
             for problem in self.failures["name"]:
@@ -223,6 +246,20 @@ class Draft(msgspec.Struct):
                 self.problems.note(self.problems.placed(noted, self.entry.path))
         declaration.check()
         return None
+
+    def _is_left_out(self) -> bool:
+        """Whether ``control`` leaves it out, so that its name is not needed. What fails leaves nothing out."""
+        control = self.raw.get("control")
+        if not isinstance(control, dict) or self.scope is None or self.problems.any:
+            return False
+        for name, value in (("if", False), ("unless", True)):
+            condition = control.get(name)
+            with suppress(HieraError):
+                if isinstance(condition, str):
+                    condition = evaluate(condition, self.scope)
+                if condition is value:
+                    return True
+        return False
 
     def _refuse_what_wants_root(self) -> None:
         from puller.manifest import of_user

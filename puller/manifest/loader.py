@@ -14,6 +14,7 @@ import msgspec
 
 from foundation.problems import Problem
 from hiera.errors import HieraError
+from hiera.expressions.expressions import has_expression
 from hiera.limits import total
 from hiera.text import yaml_text
 from puller.bundle_paths import BundleFiles
@@ -170,14 +171,23 @@ def _declared(
             signals.check()
             # 4. One entry, or each item of its loop.
             declared = list(_declared_by(entry, one.problems, home, inputs, one.mask))
-            if not declared and entry.loop is not None and (name := entry.loop.written_out(home.files)):
-                family.of_no_item.add(name)
+            if not declared:
+                family.of_no_item.update(_names_of_none(entry, home))
             for declaration in declared:
                 # 5. A child manifest.
                 if entry.type_name == children.TYPE:
                     found += children.expand(declaration, family, read_child)
                 found.append(declaration)
     return home, found
+
+
+def _names_of_none(entry: Entry, home: Home) -> Iterator[Reference]:
+    """The names that an entry without a resource on this machine has: whoever refers to them means nothing."""
+    if entry.loop is not None and (name := entry.loop.written_out(home.files)):
+        yield name
+    alias = entry.properties.get("alias")
+    if entry.loop is None and isinstance(alias, str) and not has_expression(alias):
+        yield Reference.to(entry.type_name, alias)
 
 
 def _declared_by(

@@ -219,6 +219,8 @@ class Resource(ABC, Generic[P, S]):
     properties_type: ClassVar[type[Properties]]
     expressions_kept: ClassVar[frozenset[str]] = frozenset({"control"})
     """Properties whose text is not searched for ``{{ … }}``."""
+    unused: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """By ``ensure``: properties without a part in this state. They may be given, and are not evaluated."""
     providers: ClassVar[tuple[str, ...]] = ("posix",)
     """What can do the work, the first by default."""
     priority: ClassVar[int] = 0

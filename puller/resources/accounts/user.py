@@ -44,6 +44,9 @@ class Account(Resource[UserProperties, UserState]):
 
     type_name = "user"
     properties_type = UserProperties
+    unused = {  # noqa: RUF012  ClassVar in the base class
+        "absent": frozenset({"password", "comment", "shell", "groups", "authorized_keys", "exclusive_keys"})
+    }
     providers = ("shadow",)
     secret_properties = frozenset({"password"})
     removable = True

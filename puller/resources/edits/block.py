@@ -60,6 +60,7 @@ class Block(Edit[BlockProperties]):
 
     type_name = "block"
     properties_type = BlockProperties
+    unused = {"absent": frozenset({"content"})}  # noqa: RUF012  ClassVar in the base class
     secret_properties = frozenset({"content"})
 
     @classmethod

@@ -77,6 +77,7 @@ class Setting(Edit[SettingProperties]):
 
     type_name = "setting"
     properties_type = SettingProperties
+    unused = {"absent": frozenset({"value"})}  # noqa: RUF012  ClassVar in the base class
     secret_properties = frozenset({"value"})
 
     @classmethod

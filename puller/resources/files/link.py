@@ -53,6 +53,7 @@ class Link(Resource[LinkProperties, LinkState]):
     type_name = "link"
     claims_only_its_name = True
     properties_type = LinkProperties
+    unused = {"absent": frozenset({"target", "owner", "group"})}  # noqa: RUF012  ClassVar in the base class
 
     _leads_nowhere = False
 

@@ -22,6 +22,7 @@ from puller.resources.claims import Claim, Use
 from puller.resources.files.content import Content, Pending, find_content
 from puller.resources.files.properties import (
     CONTENT_SOURCES,
+    UNUSED,
     FileProperties,
     check_attributes,
     check_content,
@@ -58,6 +59,7 @@ class OneFile(Resource[FileProperties, FileState]):
     secret_properties = frozenset({"content", "data"})
     relative_paths = frozenset({"source", "template"})
     rendered = frozenset({"template", "interpolate"})
+    unused = UNUSED
     claims_only_its_name = True
     command_lines = frozenset({"validate", "health_checks"})
     providers = ("posix", "shell")

@@ -1,7 +1,7 @@
 """The properties of a file, and what is wrong with those that say what it holds (``docs/resources/file.md``)."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.checksums import check_sha256
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 _ATTRIBUTES = ("owner", "group", "mode")
 CONTENT_SOURCES = ("content", "source", "template")
 """The properties that say what is in a file; one of them at most is given."""
+
+UNUSED: Final[Mapping[str, frozenset[str]]] = {
+    "absent": frozenset(
+        {
+            *(*_ATTRIBUTES, *CONTENT_SOURCES),
+            *("checksum", "engine", "data", "encoding", "interpolate", "validate", "validate_in_place"),
+            *("create", "recurse", "purge"),
+        }
+    )
+}
 
 
 class FileProperties(Properties, frozen=True):
@@ -134,11 +144,11 @@ def check_content(properties: FileProperties) -> Iterator[PropertyError]:
     given = [name for name in CONTENT_SOURCES if getattr(properties, name) is not None]
     for other in given[1:]:
         yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
-    if properties.ensure in ("absent", "directory"):
+    if properties.ensure == "directory":
         for name in given:
             if name != "source" or not properties.recurse:
                 yield PropertyError(
-                    name, f"has no meaning with ensure: {properties.ensure}", because=["ensure", "recurse"]
+                    name, "has no meaning with ensure: directory", because=["ensure", "recurse"]
                 )
     if properties.recurse or properties.purge:
         yield from _check_tree(properties)

@@ -70,6 +70,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
 
     type_name = "kernel_module"
     properties_type = KernelModuleProperties
+    unused = dict.fromkeys(("absent", "blacklisted"), frozenset({"options"}))
     providers = ("modprobe",)
 
     def look(self) -> ModuleState:
@@ -303,8 +304,6 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         if not _NAME.fullmatch(properties.name):
             wanted = "wanted at most 55 letters, digits, '_' and '-', the first no '-'"
             yield PropertyError("name", f"is {properties.name!r}, {wanted}")
-        if properties.options and ensure in ("absent", "blacklisted"):
-            yield PropertyError("options", f"has no meaning with ensure: {ensure}", because=["ensure"])
         for option in _as_texts(properties.options):
             key, mark, value = option.partition("=")
             text = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value

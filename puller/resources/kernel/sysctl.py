@@ -58,6 +58,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     type_name = "sysctl"
     properties_type = SysctlProperties
+    unused = {"absent": frozenset({"value"})}  # noqa: RUF012  ClassVar in the base class
     secret_properties = frozenset({"value"})
     removable = True
 

@@ -71,6 +71,7 @@ class Cron(Resource[CronProperties, CronState]):
 
     type_name = "cron"
     properties_type = CronProperties
+    unused = {"absent": frozenset({"schedule", "command", "environment"})}  # noqa: RUF012  ClassVar in the base class
     secret_properties = frozenset({"command", "environment"})
     command_lines = frozenset({"command", "health_checks"})
     removable = True

@@ -452,8 +452,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"name": "x", "ensure": "running"},
         "ensure is 'running', wanted one of present, loaded, absent, blacklisted",
     ),
-    ({"name": "x", "ensure": "absent", "options": ["a=b"]}, "options has no meaning with ensure: absent"),
-    ({"name": "x", "ensure": "blacklisted", "options": {"a": 1}}, "has no meaning with ensure: blacklisted"),
     ({"name": "x", "options": ["a=b\ninstall x /bin/sh"]}, "wanted key=value"),
     ({"name": "x", "options": {"a\nb": "c"}}, "wanted key=value"),
     ({"name": "x", "options": {"a": 'b"c'}}, "wanted key=value"),
