@@ -57,12 +57,20 @@ def _of_paths(declarations: Sequence[Declaration], spellings: Spellings) -> Iter
             yield Between(first, second, sentence)
 
 
+def _is_known(declaration: Declaration) -> bool:
+    """Return whether a type can compare the resource: an unknown property has its default, which says nothing.
+
+    A content contradicts no other resource.
+    """
+    return declaration.unknown <= {"content"}
+
+
 def _of_types(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
     types = {declaration.type for declaration in declarations}
     asked = sorted((one for one in types if has_own(one, "contradictions")), key=lambda one: one.type_name)
     if not asked:  # as for most manifests
         return
-    certain = [declaration for declaration in declarations if not has_conditions(declaration)]
+    certain = [one for one in declarations if not has_conditions(one) and _is_known(one)]
     declared = DeclaredResources(certain, spellings)
     by_properties = {id(declaration.properties): declaration for declaration in certain}
     for one in asked:

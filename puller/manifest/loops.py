@@ -1,7 +1,7 @@
 """Loops: an entry with ``for`` is one resource for each item of a list or mapping, in the order of the data.
 
 * ``for`` is ``name in EXPRESSION``, ``key, value in EXPRESSION``, or a list of those, of which each sees the names of
-  those before it.
+  those before it. Each may end with ``if CONDITION``, which sees its own names, too.
 * A loop is evaluated once, when the manifest is read. One that cannot be on this machine is one failed resource, which
   stands for all that it would have made.
 * The names of a loop hide nothing that expressions see without it.
@@ -9,7 +9,7 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -34,6 +34,7 @@ _WORDS = frozenset(
     ("and", "else", "false", "if", "in", "is", "loop", "none", "not", "or", "self", "super", "true")
 )
 """What is no name in expressions and templates."""
+_QUOTE = "quote one with a comma that stands in brackets"
 _LONGEST = 60  # characters of a value in a sentence
 
 
@@ -42,9 +43,12 @@ class Clause(NamedTuple):
 
     names: tuple[str, ...]
     expression: str
+    condition: str = ""
+    """An expression that is true for the items that count; empty if all of them do."""
 
     def __str__(self) -> str:
-        expression = " ".join(self.expression.split())
+        condition = f" if {self.condition}" if self.condition else ""
+        expression = " ".join(f"{self.expression}{condition}".split())
         end = "…" if len(expression) > _LONGEST else ""
         return f"{', '.join(self.names)} in {expression[:_LONGEST]}{end}"
 
@@ -209,13 +213,32 @@ class LoopScopes:
 
 def _values(clause: Clause, outer: Item) -> Iterator[tuple[Any, ...]]:
     try:
+        counts = _condition(clause, outer)
         for values in clause.values(outer.scope):
             total.count_item()
-            yield values
+            if counts(values):
+                yield values
     except (HieraError, ResourceError) as error:
         of_outer = f" ({outer.place})" if outer.values else ""
         problems = [prefixed(problem, f"for {clause}{of_outer}") for problem in error.problems]
         raise ResourceError(problems=problems) from error
+
+
+def _condition(clause: Clause, outer: Item) -> Callable[[tuple[Any, ...]], bool]:
+    """Return what decides whether an item counts."""
+    if not clause.condition:
+        return lambda values: True
+    loop = Loop.of((*outer.loop.clauses, clause), outer.loop.reference)
+    scopes = LoopScopes(outer.around, loop, outer.files)
+
+    def counts(values: tuple[Any, ...]) -> bool:
+        try:
+            verdict = evaluate(clause.condition, scopes.of((*outer.values, *values)))
+        except HieraError as error:
+            raise error.at(Item(loop, (*outer.values, *values), 0, outer.around, outer.files).place) from None
+        return bool(verdict.reveal() if isinstance(verdict, Secret) else verdict)
+
+    return counts
 
 
 def _hidden(value: Any) -> Any:
@@ -260,6 +283,8 @@ def parse_clauses(value: object) -> tuple[Clause, ...]:
     if value == [] or not isinstance(value, str | list):
         raise ValueError(f"is {shown(value)}, {_WANTED}")
     clauses = tuple(map(_parse_clause, value if isinstance(value, list) else [value]))
+    if isinstance(value, list) and (broken := next((one for one in value if not _is_whole(one)), None)):
+        raise ValueError(f"is {shown(broken)}, {_WANTED}; {_QUOTE}")
     names = [name for clause in clauses for name in clause.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"has the name {twice} twice")
@@ -270,7 +295,7 @@ def _parse_clause(value: object) -> Clause:
     found = _CLAUSE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         # [a, b in data.c] is a list of two texts to YAML.
-        quoted = "; quote one with a comma that stands in brackets" if _is_name(value) else ""
+        quoted = f"; {_QUOTE}" if _is_name(value) or not _is_whole(value) else ""
         raise ValueError(f"is {shown(value)}, {_WANTED}{quoted}")
     names = tuple(name.strip() for name in found["names"].split(","))
     if wrong := next((name for name in names if not _is_name(name)), None):
@@ -279,7 +304,41 @@ def _parse_clause(value: object) -> Clause:
         raise ValueError(f"has the name {shown(word)}, a word of expressions: choose another")
     if len(names) > 2:
         raise ValueError(f"has {len(names)} names, {_WANTED}")
-    return Clause(names, found["expression"])
+    return Clause(names, *_without_condition(found["expression"]))
+
+
+def _without_condition(text: str) -> tuple[str, str]:
+    """The expression and the condition of ``EXPRESSION if CONDITION``; an ``if`` with an ``else`` is no condition."""
+    words = [word for word in _words(text) if word[0] in ("if", "else")]
+    if not words or words[-1][0] != "if":
+        return text, ""
+    _, start, end = words[-1]
+    expression, condition = text[:start].rstrip(), text[end:].lstrip()
+    return (expression, condition) if expression and condition else (text, "")
+
+
+def _is_whole(text: object) -> bool:
+    """Return whether quotes and brackets are closed: YAML cuts a text in brackets at its commas."""
+    return not isinstance(text, str) or not any(word[0] in _OPEN for word in _words(text))
+
+
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\w+|\S""", re.DOTALL)
+_OPEN = "'\"([{)]}"
+
+
+def _words(text: str) -> Iterator[tuple[str, int, int]]:
+    """The words outside of brackets and quotes, with their places, and each bracket or quote without its other half."""
+    brackets: list[tuple[str, int, int]] = []
+    outside: list[tuple[str, int, int]] = []
+    for match in _TOKEN.finditer(text):
+        word = (match[0], match.start(), match.end())
+        if match[0] in ("(", "[", "{"):
+            brackets.append(word)
+        elif match[0] in (")", "]", "}") and brackets:
+            brackets.pop()
+        elif not brackets and (len(match[0]) == 1 or match[0][0] not in _OPEN):
+            outside.append(word)
+    yield from (*outside, *brackets)
 
 
 def _is_name(value: object) -> bool:

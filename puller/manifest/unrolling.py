@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from foundation.problems import Problem, ProblemCode, replaced
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope, depends_of_value, has_expression
+from hiera.expressions.expressions import Scope, has_expression
 from hiera.expressions.repeated import Repeated
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration, Home
@@ -37,9 +37,7 @@ def unrolled(
     1. Its names hide nothing that expressions see without it.
     2. What it goes over is evaluated; what cannot be is the failure of one declaration that stands for all.
     3. Of a loop without items what is written is checked all the same.
-    4. Each item is declared as an entry of its own is.
-    5. A name that is made of expressions is another one for each item. One that is written out stands for all of them,
-       and what they say of it must agree, as anywhere.
+    4. Each item is declared as an entry of its own is. Items with the same name are one resource, and must agree.
     """
     # 1. Its names.
     loop = _without_hidden_names(entry, loop, problems, home)
@@ -58,7 +56,6 @@ def unrolled(
             yield declaration
         else:
             declaration.check()
-    is_made, seen = has_expression(str(entry.properties.get("name"))), dict[str, Item]()
     texts, scopes = _texts(entry, loop, scope), LoopScopes(home.scope, loop, home.files)
     for number, values in enumerate(items):
         signals.check()
@@ -66,25 +63,8 @@ def unrolled(
         # 4. One item.
         one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item)
         declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
-        # 5. Its name.
-        if declaration is not None and (not is_made or _is_first(declaration, item, seen)):
+        if declaration is not None:
             yield declaration
-
-
-def _is_first(declaration: Declaration, item: Item, seen: dict[str, Item]) -> bool:
-    """Whether no item before it has the same name; noted when one has."""
-    first = seen.setdefault(declaration.properties.name, item)
-    if first is not item:
-        name = declaration.properties.name
-        sentence = f"{name!r} is the name for two items: {first.place}, and {item.place}"
-        declaration.problems.add(
-            declaration.path,
-            sentence,
-            str(item.loop.reference),
-            ProblemCode.DECLARED_TWICE,
-            depends_on=depends_of_value(item.loop.text),
-        )
-    return first is item
 
 
 def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Home) -> Loop:

@@ -373,6 +373,16 @@ def test_without_data_a_loop_is_blamed_for_nothing(load: Load) -> None:
             "for is 'name', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
             "quote one with a comma that stands in brackets",
         ),
+        (
+            ["a in data.get('x'", "[])"],
+            "for is '[])', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
+            "quote one with a comma that stands in brackets",
+        ),
+        (
+            ["a in range(1", "b in c)"],
+            "for is 'a in range(1', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
+            "quote one with a comma that stands in brackets",
+        ),
         ("a, b, c in data.x", "for has 3 names, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
         ("a, a in data.x", "for has the name a twice"),
         (["a in data.x", "a in data.y"], "for has the name a twice"),
@@ -560,22 +570,108 @@ resources:
 
 
 @pytest.mark.parametrize(
-    ("entry", "places"),
+    ("entry", "names"),
     [
-        ('"{{ x }}": {}, for: "x in [1, 2, 1]"', "x is 1, and x is 1"),
-        ('"{{ v.n }}": {}, for: "v in data.l"', None),
-        ('"{{ k | lower }}": {}, for: "k, v in data.m"', "k is 'A', and k is 'a'"),
+        ('"{{ x }}": {}, for: "x in [1, 2, 1]"', ["exec#1", "exec#2"]),
+        ('"{{ k | lower }}": {}, for: "k, v in data.m"', ["exec#a"]),
+        ('"{{ v.n }}": {timeout: "{{ v.n }}s"}, for: "v in data.l"', ["exec#1"]),
     ],
 )
-def test_a_name_that_is_made_of_expressions_is_another_for_each_item(
-    load: Load, entry: str, places: str | None
-) -> None:
+def test_one_name_with_equal_properties_is_one_resource(load: Load, entry: str, names: list[str]) -> None:
+    data = "data: {m: {A: 1, a: 2}, l: [{n: 1, b: 2}, {n: 1, b: 3}]}\n"
+    manifest = load(f"{data}resources: [{{exec: [{{{entry}}}]}}]\n")
+    assert [str(one.reference) for one in manifest.declarations] == names
+
+
+def test_one_name_with_other_properties_is_refused(load: Load) -> None:
+    entry = '"{{ v.n }}": {timeout: "{{ v.b }}s"}, for: "v in data.l"'
     (said,) = problems(
-        load,
-        f"data: {{m: {{A: 1, a: 2}}, l: [{{n: 1, b: 2}}, {{n: 1, b: 3}}]}}\nresources: [{{exec: [{{{entry}}}]}}]\n",
+        load, f"data: {{l: [{{n: 1, b: 2}}, {{n: 1, b: 3}}]}}\nresources: [{{exec: [{{{entry}}}]}}]\n"
     )
-    assert "is the name for two items: " in said
-    assert places is None or said.endswith(places)
+    assert "is declared twice" in said
+    assert "timeout is 3.0 here and 2.0 there" in said
+    assert "v is {'n': 1, 'b': 2}" in said
+
+
+CONDITIONS = """
+data:
+  users: {USERS}
+resources:
+  - exec:
+      - for: user in data.users if CONDITION
+        "{{ user.name }}": {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "names"),
+    [
+        ("user.shell", ["exec#a", "exec#c"]),
+        ("user.shell == '/bin/sh'", ["exec#a"]),
+        ("not user.shell", ["exec#b"]),
+        ("(1 if user.shell else 0)", ["exec#a", "exec#c"]),
+        ("user.name in ['a if b', 'b']", ["exec#b"]),
+        ("false", []),
+    ],
+)
+def test_a_loop_with_a_condition_leaves_items_out(load: Load, condition: str, names: list[str]) -> None:
+    users = "[{name: a, shell: /bin/sh}, {name: b, shell: ''}, {name: c, shell: /bin/bash}]"
+    manifest = load(CONDITIONS.replace("{USERS}", users).replace("CONDITION", condition))
+    assert [str(one.reference) for one in manifest.declarations] == names
+
+
+def test_a_condition_sees_the_names_of_all_clauses_before(load: Load) -> None:
+    manifest = load("""
+        data: {hosts: {web: {ports: [80, 8080]}, db: {ports: [5432]}}}
+        resources:
+          - exec:
+              - for: ["name, host in data.hosts if name != 'db'", port in host.ports if port > 100 and name]
+                "{{ name }} {{ port }}": {}
+    """)
+    assert [str(one.reference) for one in manifest.declarations] == ["exec#web 8080"]
+
+
+def test_a_choice_in_a_loop_is_no_condition(load: Load) -> None:
+    text = "resources: [{exec: [{for: \"x in [1] if facts.one else [2]\", '{{ x }}': {}}]}]"
+    assert [str(load(text, facts={"one": one}).declarations[0].reference) for one in (True, False)] == [
+        "exec#1",
+        "exec#2",
+    ]
+
+
+def test_a_condition_that_fails_names_the_item(load: Load) -> None:
+    text = CONDITIONS.replace("{USERS}", "[{name: a}]").replace("CONDITION", "user.shell")
+    (failed,) = load(text).declarations
+    assert "user is {'name': 'a'}" in failed.failure
+    assert "has no key 'shell'" in failed.failure
+
+
+ONE_FAILS = """
+data: {items: {a: {v: 1, k: x}, b: {}, c: {}}}
+resources:
+  - TYPE:
+      - for: name, i in data.items
+        "s-{{ name }}": {PROPERTIES}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "properties"),
+    [
+        ("setting", "path: /x.ini, format: ini, section: a, key: '{{ i.k }}', value: '{{ name }}'"),
+        ("setting", "path: '/{{ i.k }}', format: ini, section: a, key: b, value: '{{ name }}'"),
+        ("setting", "path: '/x/{{ name }}.yaml', format: yaml, key: [a, '{{ i.k }}'], value: '{{ i.v }}'"),
+        ("line", "path: /x, line: '{{ i.v }}', match: '^x'"),
+        ("line", "path: '/{{ i.k }}', line: '{{ name }}', match: '^x'"),
+        ("block", "path: /x, content: '{{ i.v }}', marker: '# {mark} {{ i.k }}'"),
+        ("block", "path: '/{{ i.k }}', content: a, marker: '# {mark} x'"),
+        ("group", "gid: '{{ i.v }}'"),
+        ("sysctl", "value: '{{ i.v }}'"),
+    ],
+)
+def test_an_unresolved_property_fails_its_item_only(load: Load, kind: str, properties: str) -> None:
+    manifest = load(ONE_FAILS.replace("TYPE", kind).replace("PROPERTIES", properties))
+    assert [bool(one.failures) for one in manifest.declarations] == [False, True, True]
 
 
 def test_whoever_names_what_a_loop_without_items_would_have_applied_means_nothing(load: Load) -> None:

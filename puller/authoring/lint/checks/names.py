@@ -141,6 +141,8 @@ class _Checking:
             self._follow(manifest, path, parse_condition(clause.expression), known, guards)
             single = entry.loop._replace(clauses=(clause,))
             known = self.bundle.loop_names(single, known)
+            if clause.condition:
+                self._follow(manifest, path, parse_condition(clause.condition), known, guards)
 
     def _condition(
         self, manifest: ManifestFile, path: Path, value: Any, known: Known, guards: Guards
@@ -253,7 +255,8 @@ def _guards_of(entry: Entry) -> Guards:
     guards = Guards()
     clauses = entry.loop.clauses if entry.loop else ()
     for clause in clauses:
-        guards = guards.over(parse_condition(clause.expression).guards)
+        for text in filter(None, (clause.expression, clause.condition)):
+            guards = guards.over(parse_condition(text).guards)
     for key, value in entry.properties.items():
         if key == "control" and isinstance(value, Mapping):
             conditions = [value.get(name) for name in _CONDITIONS]
