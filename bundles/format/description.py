@@ -18,9 +18,9 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format import strict_json
 from bundles.format.identity import DESCRIPTION, SHA256, parse_name, parse_version
 from bundles.format.paths import MemberPath, directories_of, folded, shown
+from foundation import strict_json
 from foundation.problems import ProblemCode
 
 FORMAT = 1
@@ -174,7 +174,7 @@ def _check_manifest(files: Mapping[MemberPath, FileEntry]) -> None:
 
 def _decode(data: bytes) -> dict[str, Any]:
     try:
-        document = strict_json.load(data)
+        document = strict_json.load_exact(data)
     except ValueError as error:
         raise FormatError(DESCRIPTION, str(error)) from None
     if not isinstance(document, dict):

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bundles.errors import BundleError, FormatError
-from bundles.format import strict_json
 from bundles.format.identity import SHA256
 from bundles.format.paths import shown
-from bundles.format.strict_json import LARGEST_NUMBER, excerpt
+from foundation import strict_json
+from foundation.strict_json import LARGEST_NUMBER, excerpt
 
 Fields = Mapping[str, Any]
 _Value = TypeVar("_Value")
@@ -21,7 +21,7 @@ _Value = TypeVar("_Value")
 def read_document(data: bytes, where: str, what: str, wanted: int) -> Fields:
     """The fields of a document of format ``wanted``; raises `FormatError`. ``what`` is such as ``an index``."""
     try:
-        document = strict_json.load(data)
+        document = strict_json.load_exact(data)
     except ValueError as error:
         raise FormatError(where, f"is not {what}: {error}") from None
     _check_format(document, where, wanted)

@@ -22,8 +22,8 @@ from bundles.format.identity import parse_name, parse_version
 from bundles.format.paths import shown
 from bundles.format.release import Release, Rollout
 from bundles.format.site_data import SiteDocument
-from bundles.format.strict_json import excerpt
 from foundation.problems import ProblemCode
+from foundation.strict_json import excerpt
 
 FORMAT = 2
 NOTHING: Mapping[str, Any] = MappingProxyType({})

@@ -16,8 +16,8 @@ from securesystemslib.formats import encode_canonical
 from tuf.api.exceptions import RepositoryError
 
 from bundles.errors import FormatError, SignatureError
-from bundles.format import strict_json
 from bundles.format.tuf import Root, Signature, Signed, Targets
+from foundation import strict_json
 
 SPECIFICATION = "1"
 """Major version of the TUF specification; a later one may mean something else by the same words."""
@@ -32,7 +32,7 @@ def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | 
     a file.
     """
     try:
-        document = strict_json.load(data)
+        document = strict_json.load_exact(data)
     except ValueError as error:
         raise SignatureError(where, f"is not metadata: {error}") from None
     signed = document.get("signed") if isinstance(document, dict) else None

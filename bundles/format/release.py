@@ -19,7 +19,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.format.identity import parse_name, parse_version
-from bundles.format.strict_json import excerpt
+from foundation.strict_json import excerpt
 from foundation.timestamps import minute_text, zulu_text
 
 STEPS = 10_000

@@ -66,7 +66,7 @@ def read_custom(custom: Any, where: str) -> datetime:
     """The time of publication of a document; raises `FormatError`, also for a format that this version cannot read."""
     from bundles.format import fields
     from bundles.format.release import parse_time
-    from bundles.format.strict_json import excerpt
+    from foundation.strict_json import excerpt
 
     known = fields.mapping(custom, f"{where}: custom")
     if known.get("format") != FORMAT:

@@ -27,12 +27,12 @@ from tuf.api.exceptions import RepositoryError
 
 from bundles.errors import BundleError, FormatError, PublishError, SignatureError
 from bundles.filesystem.atomic import read_limited, write_file
-from bundles.format import strict_json
 from bundles.format.metadata import check_metadata
 from bundles.format.tuf import Key, Metadata, Root, VerificationResult
 from bundles.publisher.keys import Signer, shown_id
 from bundles.publisher.published import ROLES
 from bundles.publisher.signing import sign_with
+from foundation import strict_json
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text
@@ -223,7 +223,7 @@ def _own_id(key: Key) -> str:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        document = strict_json.load(read_limited(path, _LARGEST))
+        document = strict_json.load_exact(read_limited(path, _LARGEST))
     except OSError as error:
         raise PublishError(
             str(path), f"cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE

@@ -641,7 +641,7 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     [
         pytest.param(
             replaced(b'"version":2', b'"version":2,"version":2'),
-            "the key 'version' stands there twice",
+            "the key 'version' is given twice",
             marks=pytest.mark.attack("format.duplicate-keys"),
         ),
         pytest.param(replaced(b"{", b"\xef\xbb\xbf{"), "BOM", marks=pytest.mark.attack("format.bom")),
@@ -668,8 +668,8 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
             marks=pytest.mark.attack("format.huge"),
         ),
         (replaced(b'"version":2', b'"version":0'), "is not metadata: .*version must be > 0"),
-        (lambda data: b"[" * 10_000, "nested too deeply"),
-        (replaced(b'"version":2', b'"x":' + b'{"x":' * 90 + b"0" + b"}" * 90), "nested too deeply"),
+        (lambda data: b"[" * 10_000, "is nested more than 64 deep"),
+        (replaced(b'"version":2', b'"x":' + b'{"x":' * 90 + b"0" + b"}" * 90), "is nested more than 64 deep"),
         (lambda data: b"", "is not metadata"),
         (lambda data: data[: len(data) // 2], "is not metadata"),
         (lambda data: b"\x1f\x8b\x00garbage", "is not metadata: is not UTF-8 text"),

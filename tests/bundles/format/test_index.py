@@ -181,7 +181,7 @@ ARCHIVE = r"releases\.'1\.4\.0'\.archive"
         (b"{}", "format: is null, wanted the number 2"),
         (b"[]", r"web/index\.json: is \[\], wanted an object"),
         (b"<html>", "is not an index: Expecting value"),
-        (b'{"format": 2, "format": 2}', "the key 'format' stands there twice"),
+        (b'{"format": 2, "format": 2}', "the key 'format' is given twice"),
         (b'{"format": 2}', "index.bundle: is null, wanted a string"),
         (document_with({}, bundle="db"), 'bundle: is "db", wanted "web"'),
         (document_with({}, channels=None), "channels: is null, wanted an object"),
