@@ -95,6 +95,7 @@ def test_no_line_of_a_text_is_taken_for_a_request(manual: dict[str, str]) -> Non
         assert requests <= known, name
 
 
+@pytest.mark.everything
 def test_the_same_texts_give_the_same_pages(manual: dict[str, str], tmp_path: Path) -> None:
     assert write(tmp_path) == manual
     assert all('"2023-11-14"' in text for text in manual.values())

@@ -74,6 +74,7 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.everything
 def test_what_leads_nowhere_fails_the_build_by_name(checkout: Path, tmp_path: Path) -> None:
     with open(checkout / "docs/shell.md", "a") as page:
         page.write("\n[a](gone.md) [b](data.md#gone) [c](../tests/gone.py)\n")

