@@ -117,6 +117,7 @@ def decide(tmp_path: Path, new_site: Path, execute: Execute, states: list[tuple[
 
 
 @pytest.mark.parametrize("files", FILES.values(), ids=FILES)
+@pytest.mark.representatives(6)
 def test_commands_need_no_text_of_a_bundle(
     tmp_path: Path, files: dict[str, str], decide: Decide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_commands_need_no_text_of_a_bundle(
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+@pytest.mark.representatives(1)
 def test_commands_need_no_text_of_an_example(
     tmp_path: Path, bundle: Path, decide: Decide, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
 
@@ -22,6 +24,7 @@ def test_runs_go_on_while_the_keys_of_all_roles_are_replaced(settled: Host, publ
         settled.assert_enforces(f"1.{number}.0")
 
 
+@pytest.mark.everything
 def test_a_host_that_was_off_for_years_follows(host: Host, publisher: Publisher, tmp_path: Path) -> None:
     anchor = Path(shutil.copyfile(publisher.site.anchor, tmp_path / "old-root.json"))
     publisher.publish("1.0.0")

@@ -160,6 +160,7 @@ LIES: dict[str, tuple[Break, str]] = {
     ("lie", "message"),
     [pytest.param(*row, id=case, marks=pytest.mark.attack(f"files.{case}")) for case, row in LIES.items()],
 )
+@pytest.mark.representatives(3)
 def test_a_file_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_else(
     most_is_here: Host, web: WebServer, lie: Break, message: str
 ) -> None:

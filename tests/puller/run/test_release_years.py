@@ -48,6 +48,7 @@ def kinds_of(web: WebServer) -> tuple[int, int]:
     return archives, singles
 
 
+@pytest.mark.everything
 def test_a_bundle_is_followed_through_all_that_a_publisher_does(
     host: Host, publisher: Publisher, web: WebServer
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_bundle_is_followed_through_all_that_a_publisher_does(
     host.assert_enforces("1.1.0")
 
 
+@pytest.mark.everything
 def test_a_publisher_that_is_killed_while_it_packs_leaves_hosts_what_they_had(
     host: Host, publisher: Publisher, tmp_path: Path
 ) -> None:

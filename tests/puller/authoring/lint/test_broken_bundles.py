@@ -170,6 +170,7 @@ def test_it_is_refused_by_lint_with_its_place(
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.representatives(10)
 def test_it_is_not_published(
     execute: Execute, write: Callable[[dict[str, str]], None], new_site: Path, broken: Broken
 ) -> None:

@@ -139,7 +139,6 @@ def test_an_example_has_no_wrong_name(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
-@pytest.mark.hypothesis  # the gate tries more leaves
 @pytest.mark.representatives(4)
 def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Path) -> None:
     directory = copied / bundle
@@ -251,6 +250,8 @@ def scalars(text: str) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+@pytest.mark.hypothesis  # the gate tries more leaves
+@pytest.mark.representatives(4)
 def test_a_misspelt_leaf_that_fails_on_a_host_is_found(bundle: Path, copied: Path) -> None:
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]

@@ -126,6 +126,7 @@ BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", list(BUNDLES))
 @pytest.mark.hypothesis
+@pytest.mark.representatives(6)
 def test_what_is_shared_is_what_each_machine_has_by_itself(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 
