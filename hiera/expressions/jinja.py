@@ -25,7 +25,7 @@ from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.callers import callers
 from hiera.expressions.checks import CHECKS
 from hiera.expressions.filter_tables import table
-from hiera.expressions.sandbox import TEXT_METHODS, Sandbox, printed
+from hiera.expressions.sandbox import Sandbox, printed
 from hiera.limits import meter
 from hiera.values.plain import plain
 
@@ -65,7 +65,7 @@ def for_templates(
     loader: BaseLoader, included: Callable[[str, str], str] = lambda name, parent: name, **options: Any
 ) -> Sandbox:
     """An environment for whole template files; ``included(name, parent)`` is what ``loader`` is asked for."""
-    sandbox = Sandbox(TEXT_METHODS, included, loader=loader, finalize=printed, trim_blocks=True, **options)
+    sandbox = Sandbox(included, loader=loader, finalize=printed, trim_blocks=True, **options)
     sandbox.has_columns = True
     return sandbox
 

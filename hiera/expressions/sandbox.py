@@ -3,8 +3,7 @@
 * A name, key or item that does not exist is an error wherever it is used, except by ``default`` and
   ``is defined``. What is asked of it (``nope.deeper``) is as missing as itself.
 * ``a.b`` on a mapping is the key ``b``; where there is no such key, ``get``, ``items``, ``keys`` and
-  ``values`` work. In template files text has its harmless methods too. Nothing else of Python's objects can
-  be reached.
+  ``values`` work. Text has its harmless methods. Nothing else of Python's objects can be reached.
 * What a template includes or imports sees all names of the place where it does so, and a block those around it. A macro
   sees what it is handed; ``default`` and ``is defined`` refuse to answer for a name that its caller has.
 * Loops, calls and filters pay from one budget (``hiera.limits``), and so do operators that make text or lists.
@@ -359,12 +358,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(
         self,
-        text_methods: frozenset[str] = frozenset(),
         included: Callable[[str, str], str] = lambda name, parent: name,
         **options: Any,
     ) -> None:
         super().__init__(undefined=ExplainedUndefined, keep_trailing_newline=True, optimized=False, **options)
-        self.text_methods = text_methods
         self.included = included
         self.filters = _FILTERS
         self.tests = _TESTS
@@ -462,9 +459,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(obj, Mapping) and name in MAPPING_METHODS:
             # Nobody looks into what these two give, so that it must be without secrets.
             return getattr(meter.revealed(obj) if name in ("items", "values") else obj, name)
-        if not isinstance(obj, str) or not self.text_methods:
+        if not isinstance(obj, str):
             return None
-        if name in self.text_methods:
+        if name in TEXT_METHODS:
             return getattr(obj, name)
         return functools.partial(_BOUNDED_METHODS[name], obj) if name in _BOUNDED_METHODS else None
 

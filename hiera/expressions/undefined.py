@@ -71,20 +71,17 @@ _INSTEAD: Final[dict[type, Mapping[str, str]]] = {
         "has_key": "whether it is there is key in mapping",
     },
     str: {
-        "strip": "write | trim",
         "format": "write 'a {} b' as 'a ' ~ value ~ ' b'",
-        "startswith": "write value is match('start')",
-        "endswith": "write value is search('end$')",
     },
 }
 """By type the methods that who knows Python looks for, and how to say it here."""
 
 
 def _advice(owner: Any, name: Any) -> str:
-    if isinstance(owner, str) and name in FILTERS:
-        return f": write | {name}"
     kind = next((kind for kind in _INSTEAD if isinstance(owner, kind)), None)
     instead = _INSTEAD[kind].get(name) if kind is not None and isinstance(name, str) else None
+    if instead is None and isinstance(owner, str) and name in FILTERS:
+        instead = f"write | {name}"
     return f": {instead}" if instead else ""
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import codecs
 import os
+from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 from puller.facts.errors import FactError
@@ -23,6 +25,7 @@ SIZE_LIMIT = 1 << 20
 DEPTH_LIMIT = 100
 """Mappings and lists inside one another."""
 
+_LONGEST_NUMBER = 18  # characters; a longer one is an identifier
 _SHOWN = 80  # characters of a line in a message
 
 
@@ -42,7 +45,7 @@ def value(text: bytes, form: str, source: str) -> Any:
 
 
 def printed(text: bytes, source: str) -> Any:
-    """The one value that an executable has printed: a mapping, a list, or a line of text as it stands there.
+    """The one value that an executable has printed: a mapping, a list, a number, or a line of text as it stands there.
 
     Raises ``FactError`` that names ``source``, also for nothing and for several lines that are only text.
     """
@@ -50,7 +53,7 @@ def printed(text: bytes, source: str) -> Any:
     if not text.strip():
         raise FactError(source, "is empty, wanted a value; {} stands for nothing")
     if _is_line_of_text(text):
-        return _decoded(text, source).strip()
+        return _number_or_text(_decoded(text, source).strip())
     form = "json" if text.lstrip()[:1] == b"[" else form_of_output(text)
     found = value(text, form, source)
     if not isinstance(found, dict | list):
@@ -97,6 +100,16 @@ def assignment(text: str, source: str) -> dict[str, Any]:
     if not equals or not path:
         raise FactError(source, f"is {_shortened(text)!r}, wanted NAME=VALUE or NAME.NAME=VALUE")
     return nested([_text(str(step), source) for step in path], _text(value.strip(), source))
+
+
+def _number_or_text(line: str) -> int | float | str:
+    """Return a number if it is written exactly so; ``5.10`` and ``007`` are text, such as a version."""
+    if len(line) <= _LONGEST_NUMBER and line.isascii():
+        for number in (int, float):
+            with suppress(ValueError):
+                if str(value := number(line)) == line and isfinite(value):
+                    return value
+    return line
 
 
 def _is_line_of_text(text: bytes) -> bool:

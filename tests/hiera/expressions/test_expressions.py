@@ -344,7 +344,7 @@ ADVICE = {
     "data.map.update({})": "there is no key 'update': values are not changed; a larger mapping is a | combine(b)",
     "data.map | bool": "not a mapping; to ask whether there is anything in it, write | length > 0",
     "data.list | bool": "not a list; to ask whether there is anything in it, write | length > 0",
-    "'abc'.startswith('a')": "text has no 'startswith': write value is match('start')",
+    "'{}'.format(1)": "text has no 'format': write 'a {} b' as 'a ' ~ value ~ ' b'",
     "'abc'.nope()": "text has no 'nope'",
 }
 

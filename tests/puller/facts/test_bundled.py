@@ -86,7 +86,14 @@ def test_each_file_is_the_fact_of_its_name(tmp_path: Path, bundle: Path, put: Pu
         ("  no  ", "no"),
         ("OpenSSH_9.2p1 Debian-2+deb12u3, OpenSSL 3.0.14", "OpenSSH_9.2p1 Debian-2+deb12u3, OpenSSL 3.0.14"),
         ("with blanks=1", "with blanks=1"),
-        ("-1", "-1"),
+        ("-1", -1),
+        ("42", 42),
+        ("0.75", 0.75),
+        ("007", "007"),
+        ("1e3", "1e3"),
+        ("nan", "nan"),
+        ("1_000", "1_000"),
+        ("12345678901234567890", "12345678901234567890"),
         ("@", "@"),
         ("a=b", {"a": "b"}),
         ("a: 1", {"a": 1}),
@@ -98,7 +105,7 @@ def test_each_file_is_the_fact_of_its_name(tmp_path: Path, bundle: Path, put: Pu
         ("# version\nversion=5.10", {"version": "5.10"}),
     ],
 )
-def test_an_executable_prints_a_mapping_a_list_or_a_line_of_text(
+def test_an_executable_prints_one_value(
     tmp_path: Path, bundle: Path, put: Put, printed: str, value: Any
 ) -> None:
     put("said.sh", f"cat <<'END'\n{printed}\nEND")
@@ -202,7 +209,7 @@ def test_a_file_is_read_when_its_fact_is_asked_for_and_once(tmp_path: Path, bund
     assert not asked.exists()
 
     again = facts_over(known, bundle)  # as the same bundle is read twice in a run
-    assert [facts["one"], facts["one"], again["one"]] == ["1", "1", "1"]
+    assert [facts["one"], facts["one"], again["one"]] == [1, 1, 1]
     assert [failure(facts, "two"), failure(again, "two")] == ["facts.d/two.sh: exit code 1"] * 2
     assert asked.read_text() == "one\ntwo\n"
 
