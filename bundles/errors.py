@@ -18,9 +18,13 @@ BundleError
 * StoreError          the local store of this machine: disk full, permission, corruption
 """
 
-from foundation.formatting import text_of
+from typing import TypeVar
+
+from foundation.formatting import completed, text_of
 from foundation.masking import mask_urls
 from foundation.problems import Location, Problem, ProblemCode
+
+Kind = TypeVar("Kind", bound="BundleError")
 
 
 def reason_of(error: BaseException) -> str:
@@ -31,20 +35,25 @@ def reason_of(error: BaseException) -> str:
 class BundleError(Exception):
     """Base of all errors of this package. ``str()`` formats its problem: *where: what*.
 
-    ``where`` is the file, the URL or the part of a document. Neither part shows the user name, the password or the
+    ``where`` is the file, the URL or the part of a document. The attribute ``what`` is the message with ``expected``,
+    the values that are allowed, and ``hint``, how to fix it. No part shows the user name, the password or the
     query of a URL.
     """
 
     code = ProblemCode.INTERNAL_ERROR
     """The code if ``raise`` gives none."""
 
-    def __init__(self, where: str, what: str, *, code: ProblemCode | None = None, hint: str = "") -> None:
+    def __init__(
+        self, where: str, what: str, *, code: ProblemCode | None = None, expected: str = "", hint: str = ""
+    ) -> None:
         # Here, and not where errors are shown: then none of them can be forgotten.
-        where, what = mask_urls(where), mask_urls(what)
+        where, what, expected = mask_urls(where), mask_urls(what), mask_urls(expected)
         super().__init__(where, what)
         self.where = where
-        self.what = what
+        self.what = completed(what, expected, hint)
+        self._message = what
         self.code = code or type(self).code
+        self.expected = expected
         self.hint = hint
 
     def __str__(self) -> str:
@@ -54,7 +63,19 @@ class BundleError(Exception):
     def problems(self) -> tuple[Problem, ...]:
         """The problem as a value."""
         location = Location(self.where)
-        return (Problem(code=self.code, message=self.what, location=location, hint=self.hint),)
+        return (
+            Problem(
+                code=self.code,
+                message=self._message,
+                location=location,
+                expected=self.expected,
+                hint=self.hint,
+            ),
+        )
+
+    def under(self, where: str, kind: "type[Kind]", code: ProblemCode | None = None) -> "Kind":
+        """Return the error with another place and class. ``code`` is by default the one of the class."""
+        return kind(where, self._message, code=code, expected=self.expected, hint=self.hint)
 
 
 class TransportError(BundleError):

@@ -1,6 +1,7 @@
 """The one formatter of problems and differences. No other module words them, and none reads the text.
 
-* For people, a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?); HINT``, and the excerpt below.
+* For people, a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?), wanted EXPECTED; HINT``, and the
+  excerpt below.
 * For people, differences are ``owner nobody → root, mode 0600 → 0644, content``. Without UTF-8 the arrow is ``->``. A
   checksum appears only where there is no diff.
 * The journal gets the text for people, always with the arrow, and the differences as JSON in a field.
@@ -66,6 +67,19 @@ def did_you_mean(suggestions: Sequence[str]) -> str:
     return f" (did you mean {', '.join(others)}{' or ' if others else ''}{last}?)"
 
 
+def known_names(names: Sequence[str], more: int = 0) -> str:
+    """Return `` (known: a, b, c, d, e and 3 more)``. Empty without names."""
+    if not names:
+        return ""
+    return f" (known: {', '.join(names)}{f' and {more} more' if more else ''})"
+
+
+def completed(message: str, expected: str, hint: str) -> str:
+    """Return a message with the values that are allowed, and how to fix it."""
+    values = f", wanted {expected}" if expected else ""
+    return f"{message}{values}{f'; {hint}' if hint else ''}"
+
+
 def prefixed(problem: Problem, prefix: str) -> Problem:
     """Return a problem as part of another message. Its place becomes text, and a related location."""
     place = place_text(problem.location) if problem.location.file else ""
@@ -84,7 +98,8 @@ def _shared(problem: Problem) -> object:
     """Equal for problems that differ only in the resource. A problem without one stands alone."""
     if not problem.subject:
         return problem
-    return problem.code, problem.message, problem.property, problem.name, problem.location.file, problem.hint
+    texts = problem.message, problem.expected, problem.hint
+    return problem.code, problem.property, problem.name, problem.location.file, *texts
 
 
 def _grouped(problems: Sequence[Problem]) -> str:
@@ -97,8 +112,8 @@ def _grouped(problems: Sequence[Problem]) -> str:
 def _format(problem: Problem, *, with_place: bool = True) -> str:
     place = place_text(problem.location) if with_place and problem.location.file else ""
     subject = " ".join(filter(None, (problem.entry, problem.subject)))
-    hint = f"; {problem.hint}" if problem.hint else ""
-    message = f"{problem.message}{did_you_mean(problem.suggestions)}{hint}"
+    names = did_you_mean(problem.suggestions) or known_names(problem.known, problem.known_more)
+    message = completed(f"{problem.message}{names}", problem.expected, problem.hint)
     text = ": ".join(filter(None, (place, subject, message)))
     return f"{text}\n{problem.excerpt}" if problem.excerpt else text
 

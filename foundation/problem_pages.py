@@ -10,6 +10,9 @@ import msgspec
 from foundation.problems import ProblemCode
 
 _FILE = Path(__file__).with_name("problem_pages.yaml")
+_PAGE = "problems.html"
+EXPLANATIONS = "Explanations: puller help CODE"
+"""The line for people below problems that show their codes."""
 HEAD = """\
 # Problems and their codes
 
@@ -54,6 +57,15 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield f"with `{path}`:" if self.manifest else f"Example with `{path}`:", text, ""
         if self.commands:
             yield "Command:" if self.files else "Example:", self.commands, "console"
+
+
+def address_of(code: ProblemCode, base: str = "") -> str:
+    """Return the address of the explanation of a code: an anchor of the page ``problems.html``.
+
+    The same page is part of the documents and of the pages of a fleet, so an address without ``base`` is relative to
+    these. ``base`` is the address of a site with the documents, such as ``https://docs.example.com/puller/``.
+    """
+    return f"{base.rstrip('/')}/{_PAGE}#{code}" if base else f"{_PAGE}#{code}"
 
 
 def load_entries() -> dict[ProblemCode, Entry]:

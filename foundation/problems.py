@@ -203,7 +203,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     code: ProblemCode
     message: str
-    """One sentence for people, without location, subject, suggestions and hint."""
+    """One sentence for people, without location, subject, suggestions, expected values and hint."""
     location: Location = NOWHERE
     entry: str = ""
     """The entry of a list that the subject stands in: ``resources[3]``."""
@@ -214,6 +214,12 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The name, path or expression that is wrong. Two reports of one mistake have the same name."""
     suggestions: tuple[str, ...] = ()
     """Names that may have been meant, nearest first."""
+    known: tuple[str, ...] = ()
+    """Some known names, nearest first, if none is similar."""
+    known_more: int = 0
+    """How many further names are known."""
+    expected: str = ""
+    """The values that are allowed: ``a duration such as '5s'``. It completes the message."""
     hint: str = ""
     """How to fix it."""
     excerpt: str = ""
@@ -235,15 +241,16 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             **{name: change(getattr(self, name)) for name in _TEXTS if getattr(self, name)},
             location=self.location.map_texts(change),
             suggestions=tuple(map(change, self.suggestions)),
+            known=tuple(map(change, self.known)),
             related=tuple(location.map_texts(change) for location in self.related),
         )
 
 
-_TEXTS = ("message", "entry", "subject", "property", "name", "hint", "excerpt")
+_TEXTS = ("message", "entry", "subject", "property", "name", "expected", "hint", "excerpt")
 
 
 def _mask(problem: Problem) -> None:
-    for field in ("message", "subject", "hint", "name"):
+    for field in ("message", "subject", "expected", "hint", "name"):
         text = getattr(problem, field)
         if "://" in text and (masked := mask_urls(text)) != text:
             msgspec.structs.force_setattr(problem, field, masked)

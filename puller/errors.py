@@ -29,6 +29,7 @@ UNIT_PROFILE = "PULLER_UNIT_PROFILE"
 class Fields(TypedDict, total=False):
     """The fields of a problem that ``raise`` may give."""
 
+    expected: str
     hint: str
     location: Location
     depends_on: DependsOn
@@ -37,6 +38,8 @@ class Fields(TypedDict, total=False):
     property: str
     excerpt: str
     suggestions: tuple[str, ...]
+    known: tuple[str, ...]
+    known_more: int
 
 
 class PullerError(Exception):

@@ -2,8 +2,10 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bundles", "foundation", "hiera", "puller")
@@ -27,11 +29,22 @@ _KEYS = ("text", "message", "example")
 """Keys of texts in the objects and rows that problems are kept in."""
 _PATTERNS = frozenset({"findall", "finditer", "fullmatch", "match", "search", "split", "sub"})
 
+_TYPES = frozenset(
+    {"Problem", "Difference", "Finding", "Exception", "BaseException", "OSError", "ValueError"}
+)
+"""Types of parameters whose ``str`` is a message."""
+_FIELDS = ("message", "what", "hint", "expected", "msg", "strerror", "problem", "reason")
+"""Texts of errors, problems and findings."""
+_FORMATTERS = ("text_of", "text_of_all", "text_without_place", "people", "sentence_of", "file_problem")
+_SHAPES = ("strip", "rstrip", "lstrip", "lower", "casefold", "format", "join")
+"""Methods that give the same text in another form."""
+
 JUSTIFIED = {
     # Text of libraries and of the system, which has no other form. It becomes a value of ours there.
     "bundles/client/tuf_errors.py": "python-tuf gives key counts and digests in its messages only",
     "bundles/format/description.py": "msgspec gives the path of a value in its message only",
     "bundles/transport/location.py": "a message of urllib, without the part that may be a password",
+    "hiera/text/json_text.py": "json gives no code for a byte order mark",
     "hiera/tree/ruby/psych.py": "a message of libyaml, in the words of Psych",
     "puller/resources/archives/properties.py": "a message of urllib, without the part that may be a password",
     "puller/fleet/store/database.py": "sqlite3 in Python 3.11 gives no code for a locked database",
@@ -59,9 +72,117 @@ def test_no_module_reads_the_text_of_a_problem() -> None:
 
 def _readers(path: Path) -> Iterator[str]:
     name = str(path.relative_to(ROOT))
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if _is_reader(node):
-            yield f"{name}:{getattr(node, 'lineno', 0)}"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lines = {getattr(node, "lineno", 0) for node in ast.walk(tree) if _is_reader(node)}
+    for line in sorted(lines | set(_read_by_flow(tree))):
+        yield f"{name}:{line}"
+
+
+def _read_by_flow(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that read the text of an error, problem or difference, whatever the variables are called."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            nodes, flow = list(ast.walk(function)), Flow()
+            flow.follow(nodes)
+            if flow.errors or flow.texts:
+                yield from (getattr(node, "lineno", 0) for node in nodes if flow.is_read(node))
+
+
+class Flow:
+    """The variables of one function that hold an error or a problem, and those that hold the text of one."""
+
+    def __init__(self) -> None:
+        self.errors: set[str] = set()
+        self.texts: set[str] = set()
+
+    def follow(self, nodes: Sequence[ast.AST]) -> None:
+        """Collect the variables until no assignment adds one."""
+        before = -1
+        while before < len(self.errors) + len(self.texts):
+            before = len(self.errors) + len(self.texts)
+            for node in nodes:
+                self._bind(node)
+
+    def _bind(self, node: ast.AST) -> None:
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            if _TYPES & {one.id for one in ast.walk(node.annotation) if isinstance(one, ast.Name)}:
+                self.errors.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            self.errors.add(node.name)
+        elif isinstance(node, ast.Assign | ast.NamedExpr) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            if self.is_text(node.value):
+                self.texts |= names
+            elif self.is_error(node.value):
+                self.errors |= names
+        elif isinstance(node, ast.For | ast.comprehension) and self._are_errors(node.iter):
+            self.errors |= {node.target.id} if isinstance(node.target, ast.Name) else set()
+
+    def is_error(self, node: ast.AST) -> bool:
+        """Whether an expression is an error, a problem or a difference."""
+        if isinstance(node, ast.Subscript):
+            return self._are_errors(node.value)
+        return isinstance(node, ast.Name) and node.id in self.errors
+
+    def _are_errors(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return node.func.id in ("problems_of", "described", "failures_of")
+        return isinstance(node, ast.Attribute) and node.attr in ("problems", "differences")
+
+    def is_text(self, node: ast.AST) -> bool:
+        """Whether an expression is the text of an error, a problem or a difference."""
+        if isinstance(node, ast.Name):
+            return node.id in self.texts
+        if isinstance(node, ast.Attribute):
+            return node.attr in _FIELDS and self.is_error(node.value)
+        if isinstance(node, ast.Subscript):
+            return isinstance(node.value, ast.Attribute) and node.value.attr in ("args", "errors")
+        if isinstance(node, ast.JoinedStr):
+            values = [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
+            return any(self.is_error(value) or self.is_text(value) for value in values)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("str", "repr"):
+                return any(map(self.is_error, node.args))
+            return node.func.id in _FORMATTERS
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return node.func.attr in _SHAPES and self.is_text(node.func.value)
+        return False
+
+    def is_read(self, node: ast.AST) -> bool:
+        """Whether an expression searches or splits such a text, or compares it with another one."""
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            is_searched = any(isinstance(one, ast.In | ast.NotIn | ast.Eq | ast.NotEq) for one in node.ops)
+            others = [side for side in sides if not self.is_text(side)]
+            is_empty = any(isinstance(one, ast.Constant) and not one.value for one in others)
+            return is_searched and len(others) < len(sides) and not is_empty
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return False
+        if node.func.attr in _METHODS and self.is_text(node.func.value):
+            return True
+        return node.func.attr in _PATTERNS and any(map(self.is_text, node.args))
+
+
+SAMPLES = [
+    "def f():\n    try: pass\n    except OSError as e:\n        if 'full' in str(e): pass",
+    "def f():\n    try: pass\n    except OSError as e:\n        t = f'{e}'\n        t.split(':')",
+    "def f():\n    try: pass\n    except ValueError as why:\n        re.search('a', why.args[0])",
+    "def f(p: Problem):\n    p.message.startswith('a')",
+    "def f(event):\n    for p in event.problems:\n        x = str(p).strip()\n        x.endswith('a')",
+    "def f(e: Exception):\n    found = problems_of(e)[0]\n    found.hint == 'quote it'",
+    "def f(d):\n    words = people(d)\n    'mode' in words",
+]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_scan_finds_readers_whatever_they_are_called(sample: str) -> None:
+    assert list(_read_by_flow(ast.parse(sample)))
+
+
+def test_the_scan_accepts_decisions_by_fields() -> None:
+    sample = "def f(p: Problem, e: OSError):\n    return p.code is X and e.errno == 2 and str(e) == ''"
+    assert list(_read_by_flow(ast.parse(sample))) == []
 
 
 def _is_reader(node: ast.AST) -> bool:

@@ -96,7 +96,7 @@ def assemble(
         # 3.
         fill_and_place(destination, lambda tree: _fill(tree, parts, description, check))
     except FormatError as error:
-        raise UnpackError(f"{destination}: {error.where}".removesuffix(": "), error.what) from None
+        raise error.under(f"{destination}: {error.where}".removesuffix(": "), UnpackError) from None
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         raise StoreError(str(destination), f"cannot be put together: {reason}") from error

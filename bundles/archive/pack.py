@@ -126,8 +126,9 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
                 where = shown(str(root / text) if prefix else text)
                 raise FormatError(
                     where,
-                    f"is {kind_of(status.st_mode)}, wanted a regular file or a directory",
+                    f"is {kind_of(status.st_mode)}",
                     code=ProblemCode.UNPACKABLE_FILE,
+                    expected="a regular file or a directory",
                 )
             if path.text in libraries:
                 raise FormatError(
@@ -208,7 +209,7 @@ def _explained(place: Path, failure: str, code: ProblemCode) -> Iterator[None]:
         yield
     except FormatError as error:
         where = f"{place}: {error.where}".removesuffix(": ")
-        raise PublishError(where, error.what, code=error.code, hint=error.hint) from None
+        raise error.under(where, PublishError, error.code) from None
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         raise PublishError(str(place), f"{failure}: {reason}", code=code) from error

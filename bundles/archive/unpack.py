@@ -100,7 +100,7 @@ def _explained(archive: Path, failure: str) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        raise UnpackError(f"{archive}: {error.where}".removesuffix(": "), error.what) from None
+        raise error.under(f"{archive}: {error.where}".removesuffix(": "), UnpackError) from None
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         raise StoreError(str(archive), f"{failure}: {reason}") from error
@@ -138,7 +138,7 @@ def check_identity(description: BundleDescription, name: str | None, version: st
     """Raises ``FormatError`` for a bundle of another name or version than was asked for."""
     for field, found, wanted in (("name", description.name, name), ("version", description.version, version)):
         if wanted is not None and found != wanted:
-            raise FormatError(f"{DESCRIPTION}: {field}", f"is {found!r}, wanted {wanted!r}")
+            raise FormatError(f"{DESCRIPTION}: {field}", f"is {found!r}", expected=f"{wanted!r}")
 
 
 def _fill(tree: NewTree, reader: BundleReader, check: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ class SiteWorkflow(Workflow):
 def check_bin(metadata: Metadata[Targets], name: str, root: Root, where: str) -> None:
     """Raises `SignatureError` for a bin that is another one, or is not signed as ``root`` demands of targets."""
     if (found := metadata.signed.unrecognized_fields.get(bins.NAME)) != name:
-        raise SignatureError(where, f"is signed as {str(found)[:40]!r}, wanted {name}")
+        raise SignatureError(where, f"is signed as {str(found)[:40]!r}", expected=name)
     signatures = root.get_verification_result(Targets.type, metadata.signed_bytes, metadata.signatures)
     if not signatures:
         what = f"is signed by {len(signatures.signed)} of the {signatures.threshold} keys that root {root.version}"

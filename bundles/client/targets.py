@@ -73,7 +73,7 @@ def _with_progress(error: TransportError, held: int, length: int) -> TransportEr
     if not is_kept(held):
         return error
     what = f"{error.what}; {size_text(held)} of {size_text(length)} are here, and the next attempt goes on from there"
-    return type(error)(error.where, what, code=error.code, hint=error.hint)
+    return type(error)(error.where, what, code=error.code)
 
 
 def download_target(

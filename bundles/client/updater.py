@@ -93,7 +93,7 @@ class MirrorFetcher(FetcherInterface):
             # python-tuf takes this one as the end of the root chain. Everything else passes through it.
             raise DownloadHTTPError(str(error), _NOT_FOUND) from error
         except OversizeError as error:
-            raise SignatureError(error.where, error.what) from None
+            raise error.under(error.where, SignatureError) from None
         self.data = buffer.getvalue()
         return self.data
 

@@ -28,7 +28,7 @@ LOG = b"L"
 UNPROTECTED = b"U"
 """The kernel lacks protections; fields: their names, from ``bundles.confined.confinement``."""
 ERROR = b"E"
-"""The call failed; fields: the name of the error's class, where, what, and optionally the code and the hint."""
+"""The call failed. Fields: class of the error, where, what, and optionally code, hint and expected values."""
 ANSWER = b"A"
 """The call is done; fields are those of the operation."""
 

@@ -305,13 +305,13 @@ class Connection:
         return TransportError(self._where, "the process for the network ended before it answered")
 
     def _error(self, fields: list[bytes]) -> Exception:
-        texts = (*(_plain(field, _LONGEST_TEXT) for field in fields[:5]), *[""] * 5)
-        name, where, what, code, hint = texts[:5]
+        texts = (*(_plain(field, _LONGEST_TEXT) for field in fields[:6]), *[""] * 6)
+        name, where, what, code, hint, expected = texts[:6]
         if name == DeadlineError.__name__:
             return DeadlineError(what)
         kind = _ERRORS.get(name, TransportError)
         known = ProblemCode(code) if code in _CODES else None
-        return kind(where or self._where, what, code=known, hint=hint)
+        return kind(where or self._where, what, code=known, expected=expected, hint=hint)
 
 
 class _Lines:

@@ -153,7 +153,8 @@ def _failure(error: Exception) -> bytes:
 
 
 def _bundle_error(error: BundleError) -> bytes:
-    texts = (error.where, error.what, error.code, error.hint)
+    (problem,) = error.problems
+    texts = (error.where, problem.message, problem.code, problem.hint, problem.expected)
     return message(ERROR, type(error).__name__.encode(), *map(_text, texts))
 
 

@@ -178,7 +178,7 @@ def _decode(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise FormatError(DESCRIPTION, str(error)) from None
     if not isinstance(document, dict):
-        raise FormatError(DESCRIPTION, f"is a JSON {type(document).__name__}, wanted an object")
+        raise FormatError(DESCRIPTION, f"is a JSON {type(document).__name__}", expected="an object")
     return document
 
 
@@ -186,7 +186,9 @@ def _check_format(document: dict[str, Any]) -> None:
     """Before all else, so that a bundle of a later format says so and not that some key is unknown."""
     value = document.get("format")
     if type(value) is not int:  # True == 1
-        raise FormatError(f"{DESCRIPTION}: format", f"is {shown(repr(value))}, wanted the number {FORMAT}")
+        raise FormatError(
+            f"{DESCRIPTION}: format", f"is {shown(repr(value))}", expected=f"the number {FORMAT}"
+        )
     if value != FORMAT:
         raise FormatError(
             f"{DESCRIPTION}: format", f"is {value}, this version of Puller understands {FORMAT}"
@@ -209,4 +211,4 @@ def _inside(where: str) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        raise FormatError(f"{where}: {error.where}", error.what) from None
+        raise error.under(f"{where}: {error.where}", FormatError) from None

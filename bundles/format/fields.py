@@ -46,7 +46,7 @@ def known_fields(value: Any, place: str, known: set[str]) -> Fields:
 def mapping(value: Any, place: str) -> dict[str, Any]:
     """An object; raises `FormatError` for something else."""
     if not isinstance(value, dict):
-        raise FormatError(place, f"is {excerpt(value)}, wanted an object")
+        raise FormatError(place, f"is {excerpt(value)}", expected="an object")
     return value
 
 
@@ -54,7 +54,7 @@ def array(fields: Fields, key: str, place: str) -> list[Any]:
     """An array; raises `FormatError` for something else."""
     value = fields.get(key)
     if not isinstance(value, list):
-        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}, wanted an array")
+        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}", expected="an array")
     return value
 
 
@@ -62,7 +62,7 @@ def text(fields: Fields, key: str, place: str) -> str:
     """A string; raises `FormatError` for something else."""
     value = fields.get(key)
     if not isinstance(value, str):
-        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}, wanted a string")
+        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}", expected="a string")
     return value
 
 
@@ -70,7 +70,9 @@ def size(fields: Fields, key: str, place: str) -> int:
     """A number of bytes; raises `FormatError` for something else."""
     value = fields.get(key)
     if type(value) is not int or value < 0:  # True == 1
-        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}, wanted bytes from 0 to {LARGEST_NUMBER}")
+        raise FormatError(
+            f"{place}.{key}", f"is {excerpt(value)}", expected=f"bytes from 0 to {LARGEST_NUMBER}"
+        )
     return value
 
 
@@ -79,7 +81,7 @@ def sha256(fields: Fields, key: str, place: str) -> str:
     value = text(fields, key, place)
     if not re.fullmatch(SHA256, value):
         raise FormatError(
-            f"{place}.{key}", f"is {excerpt(value)}, wanted 64 hexadecimal digits in lower case"
+            f"{place}.{key}", f"is {excerpt(value)}", expected="64 hexadecimal digits in lower case"
         )
     return value
 
@@ -89,14 +91,14 @@ def checked(place: str, parse: Callable[[str], _Value], value: str) -> _Value:
     try:
         return parse(value)
     except BundleError as error:
-        raise FormatError(f"{place}: {error.where}", error.what) from None
+        raise error.under(f"{place}: {error.where}", FormatError) from None
 
 
 def _check_format(document: Any, where: str, wanted: int) -> None:
     """Before all else, so that a document of a later format says so, and not that some key is unknown."""
     value = mapping(document, where).get("format")
     if type(value) is not int:  # True == 1
-        raise FormatError(f"{where}: format", f"is {excerpt(value)}, wanted the number {wanted}")
+        raise FormatError(f"{where}: format", f"is {excerpt(value)}", expected=f"the number {wanted}")
     if value > wanted:
         raise FormatError(
             f"{where}: format", f"is {value}, this version of Puller reads {wanted}: upgrade Puller here"

@@ -142,7 +142,7 @@ def _time(known: fields.Fields, key: str, place: str) -> datetime:
     try:
         return parse_time(key, known.get(key))
     except FormatError as error:
-        raise FormatError(f"{place}.{error.where}", error.what) from None
+        raise error.under(f"{place}.{error.where}", FormatError) from None
 
 
 def _whole(now: datetime) -> datetime:

@@ -30,7 +30,7 @@ def parse_name(text: str) -> str:
     """A bundle's name; raises ``FormatError``."""
     if not re.fullmatch(_NAME, text):
         raise FormatError(
-            "name", f"is {shown(text)}, wanted {_NAME} such as 'web'", code=ProblemCode.INVALID_NAME
+            "name", f"is {shown(text)}", code=ProblemCode.INVALID_NAME, expected=f"{_NAME} such as 'web'"
         )
     return text
 
@@ -40,8 +40,9 @@ def parse_version(text: str) -> str:
     if not re.fullmatch(_VERSION, text) or ".." in text:
         raise FormatError(
             "version",
-            f"is {shown(text)}, wanted {_VERSION} without '..', such as '1.4.0'",
+            f"is {shown(text)}",
             code=ProblemCode.INVALID_NAME,
+            expected=f"{_VERSION} without '..', such as '1.4.0'",
         )
     return text
 

@@ -131,7 +131,7 @@ def parse_wave(name: str) -> str:
 def check_bundle(known: fields.Fields, bundle: str, where: str) -> None:
     """Raises `FormatError` for a document that is that of another bundle."""
     if (found := fields.text(known, "bundle", f"{where}: index")) != bundle:
-        raise FormatError(f"{where}: bundle", f"is {excerpt(found)}, wanted {excerpt(bundle)}")
+        raise FormatError(f"{where}: bundle", f"is {excerpt(found)}", expected=f"{excerpt(bundle)}")
 
 
 def parse_named(bundle: str, value: Any, place: str) -> Release:
@@ -145,7 +145,7 @@ def _named(what: str, name: str) -> str:
     try:
         return parse_name(name)
     except FormatError as error:
-        raise FormatError(what, error.what) from None
+        raise error.under(what, FormatError) from None
 
 
 def _channel(bundle: str, name: str, value: Any, where: str) -> Release:
@@ -167,7 +167,7 @@ def _rollout(bundle: str, value: Any, place: str) -> Rollout:
     try:
         return Rollout.parse(known, before, wave)
     except FormatError as error:
-        raise FormatError(f"{place}.{error.where}", error.what) from None
+        raise error.under(f"{place}.{error.where}", FormatError) from None
 
 
 def _version(known: fields.Fields, key: str, place: str) -> str:

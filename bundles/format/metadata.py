@@ -47,7 +47,7 @@ def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | 
         raise SignatureError(where, what)
     for key, value in _members(document):
         if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1
-            raise SignatureError(where, f"{key} is {str(value)[:40]!r}, wanted a whole number")
+            raise SignatureError(where, f"{key} is {str(value)[:40]!r}", expected="a whole number")
     _check_keys(signed.get("keys"), where)
     delegations = signed.get("delegations")
     _check_keys(delegations.get("keys") if isinstance(delegations, dict) else None, where)

@@ -61,7 +61,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         if self.halted and self.percent is None:
             raise FormatError("halted", "is true, and 'percent' does not say how far the rollout came")
         if self.before is not None and self.before.rollout is not None:
-            raise FormatError("before", "has a rollout of its own, wanted a release for all hosts")
+            raise FormatError("before", "has a rollout of its own", expected="a release for all hosts")
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any], before: "Release | None", wave: str | None = None) -> Self:
@@ -207,16 +207,18 @@ def shown_percent(percent: float) -> str:
 
 def _check_percent(percent: float) -> None:
     if not 0 <= percent <= 100 or round(percent * 100) / 100 != percent:  # NaN is not between anything
-        raise FormatError("percent", f"is {percent}, wanted a number from 0 to 100 with at most two decimals")
+        raise FormatError(
+            "percent", f"is {percent}", expected="a number from 0 to 100 with at most two decimals"
+        )
 
 
 def _check_time(start: datetime, duration: timedelta) -> None:
     if start.utcoffset() != timedelta(0) or start.microsecond or not 2000 <= start.year < 3000:
-        raise FormatError("start", f"is {start}, wanted whole seconds in UTC, in this millennium")
+        raise FormatError("start", f"is {start}", expected="whole seconds in UTC, in this millennium")
     if not timedelta(seconds=1) <= duration <= LONGEST_ROLLOUT or duration.microseconds:
         most = LONGEST_ROLLOUT // timedelta(seconds=1)
         raise FormatError(
-            "duration", f"is {duration.total_seconds():g}, wanted from 1 to {most} whole seconds"
+            "duration", f"is {duration.total_seconds():g}", expected=f"from 1 to {most} whole seconds"
         )
 
 
@@ -230,7 +232,7 @@ def _parse_percent(key: str, value: Any) -> float:
         return float(value)
     if isinstance(value, str) and re.fullmatch(_PERCENT, value):
         return float(value)
-    raise FormatError(key, f'is {excerpt(value)}, wanted a whole number, or text such as "12.5"')
+    raise FormatError(key, f"is {excerpt(value)}", expected='a whole number, or text such as "12.5"')
 
 
 def _written_percent(percent: float) -> int | str:
@@ -242,17 +244,17 @@ def parse_time(key: str, value: Any) -> datetime:
     if isinstance(value, str) and re.fullmatch(_TIME, value):
         with contextlib.suppress(ValueError):  # such as the 30th of February
             return datetime.fromisoformat(value)
-    raise FormatError(key, f'is {excerpt(value)}, wanted a time in UTC such as "2026-11-20T12:00:00Z"')
+    raise FormatError(key, f"is {excerpt(value)}", expected='a time in UTC such as "2026-11-20T12:00:00Z"')
 
 
 def _parse_seconds(key: str, value: Any) -> timedelta:
     longest = LONGEST_ROLLOUT // timedelta(seconds=1)
     if type(value) is not int or not 1 <= value <= longest:
-        raise FormatError(key, f"is {excerpt(value)}, wanted from 1 to {longest} whole seconds")
+        raise FormatError(key, f"is {excerpt(value)}", expected=f"from 1 to {longest} whole seconds")
     return timedelta(seconds=value)
 
 
 def _parse_flag(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise FormatError(key, f"is {excerpt(value)}, wanted true or false")
+        raise FormatError(key, f"is {excerpt(value)}", expected="true or false")
     return value

@@ -52,7 +52,7 @@ def parse_data_name(name: str) -> str:
     try:
         return parse_name(name)
     except FormatError as error:
-        raise FormatError("site data", error.what) from None
+        raise error.under("site data", FormatError) from None
 
 
 def custom_fields(published: datetime) -> dict[str, Any]:
@@ -77,4 +77,4 @@ def read_custom(custom: Any, where: str) -> datetime:
     try:
         return parse_time("published", known.get("published"))
     except FormatError as error:
-        raise FormatError(f"{where}: custom.published", error.what) from None
+        raise error.under(f"{where}: custom.published", FormatError) from None

@@ -104,7 +104,7 @@ class Proposal:
                 return False
             what = f"the key {shown_id(key_id)} is a root key neither now nor afterwards"
             voters = dict.fromkeys([*_ids(now), *_ids(afterwards)])
-            raise PublishError(where, f"{what}, wanted {_any_of(voters)}")
+            raise PublishError(where, f"{what}", expected=f"{_any_of(voters)}")
         sign_with(self.following, signer, where)
         return True
 
@@ -245,7 +245,7 @@ def _root(part: Any, where: str) -> Metadata[Root]:
         metadata = Metadata[Root].from_dict(part)
         if isinstance(metadata.signed, Root):
             return metadata
-        raise FormatError(where, f"is metadata of type {metadata.signed.type!r}, wanted 'root'")
+        raise FormatError(where, f"is metadata of type {metadata.signed.type!r}", expected="'root'")
     except BundleError:
         raise
     except (RepositoryError, ValueError, KeyError, TypeError, AttributeError) as error:

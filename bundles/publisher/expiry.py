@@ -30,8 +30,9 @@ class Lifetimes:
         """Read ``{"timestamp": "7d"}`` and the like. Other roles have their defaults. Raises `PublishError`."""
         for role in texts:
             if role not in DEFAULT_LIFETIMES:
-                what = f"unknown role {role!r}, wanted {', '.join(DEFAULT_LIFETIMES)}"
-                raise PublishError(where, what, code=ProblemCode.UNKNOWN_KEY)
+                roles = ", ".join(DEFAULT_LIFETIMES)
+                what = f"unknown role {role!r}"
+                raise PublishError(where, what, code=ProblemCode.UNKNOWN_KEY, expected=roles)
         all_texts = {**DEFAULT_LIFETIMES, **texts}
         return cls(**{role: parse_duration(text, f"{where}: {role}") for role, text in all_texts.items()})
 

@@ -111,7 +111,7 @@ class Files:
                     raise FormatError("", "is larger than hosts take it")
                 yield from verified(stream, digest)
         except FormatError as error:
-            raise SignatureError(str(path), error.what, code=ProblemCode.CHECKSUM_MISMATCH) from None
+            raise error.under(str(path), SignatureError, code=ProblemCode.CHECKSUM_MISMATCH) from None
 
     @contextlib.contextmanager
     def _begun(self) -> Iterator[Path]:

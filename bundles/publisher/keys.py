@@ -140,7 +140,7 @@ def open_key(path: Path, public: Key, passphrase: Passphrase) -> Signer:
         return open_token(load_uri(path), public, lambda: passphrase(path))
     signer = load_signer(path, passphrase)
     if signer.public_key.keyid != public.keyid:
-        raise KeyFileError(str(path), f"holds the key {signer.public_key.keyid}, wanted {public.keyid}")
+        raise KeyFileError(str(path), f"holds the key {signer.public_key.keyid}", expected=f"{public.keyid}")
     return signer
 
 
@@ -214,7 +214,7 @@ def _load_private(path: Path, passphrase: Passphrase) -> Ed25519PrivateKey:
         raise KeyFileError(str(path), wrong) from None
     if not isinstance(key, Ed25519PrivateKey):
         kind = type(key).__name__.removesuffix("PrivateKey")
-        raise KeyFileError(str(path), f"is a key of type {kind}, wanted Ed25519")
+        raise KeyFileError(str(path), f"is a key of type {kind}", expected="Ed25519")
     return key
 
 
@@ -226,7 +226,7 @@ def _pem(key: Ed25519PrivateKey, passphrase: bytes | None) -> bytes:
 
 def _check_passphrase(passphrase: bytes | None) -> None:
     if passphrase == b"":
-        raise KeyFileError("", "the passphrase is empty, wanted one or none at all")
+        raise KeyFileError("", "the passphrase is empty", expected="one or none at all")
     if passphrase is not None and len(passphrase) > _LONGEST_PASSPHRASE:
         raise KeyFileError("", f"the passphrase has more than {_LONGEST_PASSPHRASE} bytes")
 

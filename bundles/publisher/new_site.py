@@ -38,8 +38,9 @@ def make_site(
     if directory.name in ("", ".."):
         raise PublishError(
             str(directory),
-            "is no name for a new directory, wanted one such as 'site'",
+            "is no name for a new directory",
             code=ProblemCode.INVALID_NAME,
+            expected="one such as 'site'",
         )
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):

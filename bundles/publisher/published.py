@@ -91,7 +91,7 @@ class Published:
             path = self._file_of(name)
             self.documents[name] = _load(Targets, path, self._read_under)
             if self.documents[name].signed.unrecognized_fields.get(bins.NAME) != name:
-                raise SignatureError(str(path), f"is another bin than {name}; restore it from a copy")
+                raise SignatureError(str(path), f"is another bin than {name}", hint="restore it from a copy")
         signed: Targets = self.documents[name].signed
         return signed
 
@@ -107,7 +107,7 @@ class Published:
         data = read_stored(path := self._file_of(name))
         digest = self.snapshot.meta[f"{name}.json"].hashes or {}
         if hashlib.sha256(data).hexdigest() != digest.get("sha256"):
-            raise SignatureError(str(path), "is not what this site signed; restore it from a copy")
+            raise SignatureError(str(path), "is not what this site signed", hint="restore it from a copy")
         return datetime.fromisoformat(msgspec.json.decode(data)["signed"]["expires"])
 
     def _file_of(self, name: str) -> Path:
@@ -130,7 +130,7 @@ def _newest_root(directory: Path, root: Root) -> Root:
     while (path := directory / f"{root.version + 1}.root.json").exists():
         following = _load(Root, path, root).signed
         if following.version != root.version + 1:
-            raise SignatureError(str(path), f"is version {following.version}, wanted {root.version + 1}")
+            raise SignatureError(str(path), f"is version {following.version}", expected=f"{root.version + 1}")
         root = following
     return root
 
@@ -143,14 +143,14 @@ def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_
         metadata = Metadata[_Role].from_bytes(data)
         signed = metadata.signed
         if not isinstance(signed, kind):
-            raise FormatError(str(path), f"is metadata of type {signed.type!r}, wanted {kind.type!r}")
+            raise FormatError(str(path), f"is metadata of type {signed.type!r}", expected=f"{kind.type!r}")
         for delegator in (root, signed):
             if isinstance(delegator, Root):
                 delegator.verify_delegate(kind.type, metadata.signed_bytes, metadata.signatures)
     except RepositoryError as error:
         reason = error.__cause__ or error
         raise SignatureError(
-            str(path), f"is not what this site signed ({reason}); restore it from a copy"
+            str(path), f"is not what this site signed ({reason})", hint="restore it from a copy"
         ) from None
     return metadata
 

@@ -298,8 +298,9 @@ def find_key(root: Root, start: str, role: str | None = None) -> tuple[str, str]
     if not found:
         raise PublishError(
             start,
-            f"no key{of_role} has an id that begins so; see: puller site keys list",
+            f"no key{of_role} has an id that begins so",
             code=ProblemCode.INVALID_COMMAND,
+            hint="see: puller site keys list",
         )
     if len(found) > 1:
         ids = ", ".join(f"{name} {shown_id(key_id)}" for name, key_id in found)
@@ -313,7 +314,7 @@ def _set_threshold(root: Root, role: str, threshold: int | None) -> None:
     if threshold is None:
         return
     if threshold < 1:
-        raise PublishError(role, f"the threshold is {threshold}, wanted 1 or more")
+        raise PublishError(role, f"the threshold is {threshold}", expected="1 or more")
     root.roles[role].threshold = threshold
 
 

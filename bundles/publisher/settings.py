@@ -76,20 +76,20 @@ def _mapping(value: Any, where: str, known: tuple[str, ...] = ()) -> Mapping[str
         raise PublishError(where, f"wanted a mapping{keys}", code=ProblemCode.INVALID_VALUE)
     if known and (other := sorted(value.keys() - set(known))):
         raise PublishError(
-            where, f"unknown key {other[0]!r}, wanted {' or '.join(known)}", code=ProblemCode.UNKNOWN_KEY
+            where, f"unknown key {other[0]!r}", code=ProblemCode.UNKNOWN_KEY, expected=f"{' or '.join(known)}"
         )
     return value
 
 
 def _switch(text: Any, where: str) -> bool:
     if not isinstance(text, str) or text not in _SWITCHES:
-        raise PublishError(where, f"is {text!r}, wanted true or false", code=ProblemCode.INVALID_VALUE)
+        raise PublishError(where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="true or false")
     return _SWITCHES[text]
 
 
 def _count(text: Any, where: str) -> int:
     if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", text):
         raise PublishError(
-            where, f"is {text!r}, wanted a number of versions from 1 on", code=ProblemCode.INVALID_VALUE
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a number of versions from 1 on"
         )
     return int(text)

@@ -124,8 +124,9 @@ class Site:
         if not self.metadata.is_dir():
             raise PublishError(
                 str(directory),
-                "is not a site; `puller site init` makes one",
+                "is not a site",
                 code=ProblemCode.UNREADABLE_SOURCE,
+                hint="`puller site init` makes one",
             )
 
     def bundles(self, published: Published | None = None) -> list[str]:

@@ -51,7 +51,7 @@ class RolloutRequest:
         try:
             self.begin(None, self.start or datetime(2000, 1, 1, tzinfo=UTC))
         except FormatError as error:
-            raise PublishError(error.where, error.what, code=ProblemCode.INVALID_COMMAND) from None
+            raise error.under(error.where, PublishError, code=ProblemCode.INVALID_COMMAND) from None
 
     def begin(self, before: Release | None, now: datetime) -> Rollout | None:
         """A new rollout; ``None`` for all hosts."""

@@ -64,7 +64,7 @@ def _scheme(uri: str) -> _Scheme:
     name = uri.partition(":")[0]
     if name not in _SCHEMES:
         forms = ", ".join(scheme.form for scheme in _SCHEMES.values())
-        raise TokenError(uri, f"is not the URI of a signing key, wanted one of {forms}")
+        raise TokenError(uri, "is not the URI of a signing key", expected=f"one of {forms}")
     return _SCHEMES[name]
 
 
@@ -113,7 +113,7 @@ def _same_version(uri: str, version: list[str], found: _Imported) -> _Imported:
     """Both services only show their newest version of a key."""
     newest = found[0].rpartition("/")[2]
     if version not in ([], [newest]):
-        raise TokenError(uri, f"has a newer version, {newest}; a key is added at its newest version")
+        raise TokenError(uri, f"has a newer version, {newest}", hint="a key is added at its newest version")
     return found
 
 

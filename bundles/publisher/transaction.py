@@ -36,7 +36,9 @@ def finish(path: Path, directory: Path) -> None:
     except FileNotFoundError:
         return
     except (ValueError, AttributeError, TypeError) as error:
-        raise FormatError(str(path), f"is damaged ({error}); restore public/metadata from a copy") from None
+        raise FormatError(
+            str(path), f"is damaged ({error})", hint="restore public/metadata from a copy"
+        ) from None
     # 2.
     for name, data in contents.items():
         write_file(directory / Path(name).name, data)

@@ -128,7 +128,7 @@ def _indexes_for_hosts(site: Site, published: Published) -> Indexes:
         try:
             return client.refresh()
         except SettingsError as error:  # to a host the anchor is a setting; here it is part of the site
-            raise SignatureError(error.where, error.what) from None
+            raise error.under(error.where, SignatureError) from None
 
 
 def _contradiction(record: Record) -> _Problem | None:

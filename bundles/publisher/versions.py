@@ -49,8 +49,9 @@ def next_version(published: Iterable[str]) -> str:
     except FormatError:
         raise PublishError(
             newest,
-            "has no next version that is short enough; wanted one by --version",
+            "has no next version that is short enough",
             code=ProblemCode.INVALID_NAME,
+            expected="one by --version",
         ) from None
 
 

@@ -98,7 +98,7 @@ def _mapping(value: Any, where: str, known: tuple[str, ...]) -> Mapping[str, Any
         )
     if other := sorted(value.keys() - set(known)):
         raise PublishError(
-            where, f"unknown key {other[0]!r}, wanted {' or '.join(known)}", code=ProblemCode.UNKNOWN_KEY
+            where, f"unknown key {other[0]!r}", code=ProblemCode.UNKNOWN_KEY, expected=f"{' or '.join(known)}"
         )
     return value
 
@@ -106,17 +106,17 @@ def _mapping(value: Any, where: str, known: tuple[str, ...]) -> Mapping[str, Any
 def _percent(text: Any, where: str) -> float:
     if not isinstance(text, str) or not (found := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)%", text)):
         raise PublishError(
-            where, f"is {text!r}, wanted a part of the hosts such as 2%", code=ProblemCode.INVALID_VALUE
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a part of the hosts such as 2%"
         )
     if (percent := float(found[1])) > 100:
-        raise PublishError(where, f"is {text!r}, wanted at most 100%", code=ProblemCode.INVALID_VALUE)
+        raise PublishError(where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="at most 100%")
     return percent
 
 
 def _count(text: Any, where: str) -> int:
     if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", text):
         raise PublishError(
-            where, f"is {text!r}, wanted a number of hosts from 1 on", code=ProblemCode.INVALID_VALUE
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a number of hosts from 1 on"
         )
     return int(text)
 
@@ -129,7 +129,9 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
 
 def _may(text: Any, where: str) -> May:
     if text not in set(May):
-        raise PublishError(where, f"is {text!r}, wanted {' or '.join(May)}", code=ProblemCode.INVALID_VALUE)
+        raise PublishError(
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected=f"{' or '.join(May)}"
+        )
     return May(text)
 
 

@@ -74,7 +74,7 @@ class Contents:
         with explained(place):
             identity = parse_identity(read_limited(place / DESCRIPTION, LIMITS.description))
         if identity.name != name:
-            raise StoreError(f"{place}: {DESCRIPTION}: name", f"is {identity.name!r}, wanted {name!r}")
+            raise StoreError(f"{place}: {DESCRIPTION}: name", f"is {identity.name!r}", expected=f"{name!r}")
         return Installed(name, identity.version, sha256, place)
 
     def read_intact(self, name: str, sha256: str) -> Installed:
@@ -154,7 +154,7 @@ class Contents:
 
     def _place(self, name: str, sha256: str) -> Path:
         if not is_sha256(sha256):
-            raise FormatError("sha256", f"is {shown(sha256)}, wanted 64 hexadecimal digits")
+            raise FormatError("sha256", f"is {shown(sha256)}", expected="64 hexadecimal digits")
         return self.directory(name) / sha256
 
     def _make_directory(self, name: str) -> None:
@@ -201,7 +201,7 @@ def explained(place: Path) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        raise StoreError(f"{place}: {error.where}", error.what) from error
+        raise error.under(f"{place}: {error.where}", StoreError) from error
     except OSError as error:
         raise StoreError(str(error.filename or place), str(error.strerror)) from error
     except ValueError as error:

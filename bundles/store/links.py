@@ -37,9 +37,11 @@ class Links:
                     raise
                 from bundles.filesystem.trees import kind_of
 
-                raise StoreError(str(path), f"is {kind_of(os.lstat(path).st_mode)}, wanted a link") from None
+                raise StoreError(
+                    str(path), f"is {kind_of(os.lstat(path).st_mode)}", expected="a link"
+                ) from None
         if not is_sha256(target):
-            raise StoreError(str(path), f"points to {shown(target)}, wanted the SHA-256 of a bundle")
+            raise StoreError(str(path), f"points to {shown(target)}", expected="the SHA-256 of a bundle")
         return target
 
     def point(self, link: str, sha256: str) -> None:

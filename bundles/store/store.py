@@ -142,7 +142,7 @@ class Store:
         bundle = self._contents.read(name, sha256)
         if bundle.version != version:
             where = f"{bundle.path}: {DESCRIPTION}: version"
-            raise UnpackError(where, f"is {bundle.version!r}, wanted {version!r}")
+            raise UnpackError(where, f"is {bundle.version!r}", expected=f"{version!r}")
         return bundle
 
     def activate(self, name: str, sha256: str) -> Installed:

@@ -75,7 +75,9 @@ class DirectoryMirror:
         except FileNotFoundError:
             if not os.path.isdir(self._directory):
                 # Not *missing*: a medium that is not mounted says nothing about what was published.
-                raise TransportError(self._directory, "no such directory; is the medium mounted?") from None
+                raise TransportError(
+                    self._directory, "no such directory", hint="is the medium mounted?"
+                ) from None
             raise NotFoundError(str(source), "there is no such file") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP

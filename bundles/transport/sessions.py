@@ -36,8 +36,9 @@ class HttpSession:
         try:
             return self.do(asked, into, Deadline(seconds))
         except BundleError as error:
-            what = self._held.named(error.what)
-            raise type(error)(error.where, what, code=error.code, hint=error.hint) from None
+            (problem,) = error.problems
+            what, names = self._held.named(problem.message), {"expected": error.expected, "hint": error.hint}
+            raise type(error)(error.where, what, code=error.code, **names) from None
 
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """The call itself; raises `BundleError`, and what ``into`` raises."""

@@ -109,7 +109,7 @@ def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[
     parsed = [Location.parse(location) for location in locations]
     if not parsed:
         raise SettingsError(
-            "site", "no location is configured, wanted a URL such as https://www.example.org/puller"
+            "site", "no location is configured", expected="a URL such as https://www.example.org/puller"
         )
     if len(parsed) > 1:
         # The next mirror is the better retry: one that hangs is to cost a minute, not the whole run.

@@ -245,7 +245,7 @@ class WebMirror:
         # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
         if encoding.lower() != "identity" and not urlsplit(url_of(response)).path.endswith(".gz"):
             raise TransportError(
-                url_of(response), f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'"
+                url_of(response), f"Content-Encoding is {encoding[:40]!r}", expected="'identity'"
             )
 
     def _open(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
@@ -301,11 +301,11 @@ class WebMirror:
         except (ValueError, SettingsError):
             raise TransportError(url, "redirects to what is no URL") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TransportError(url, f"redirects to {found}, wanted http or https")
+            raise TransportError(url, f"redirects to {found}", expected="http or https")
         if "@" in parts.netloc:
-            raise TransportError(url, f"redirects to {found}, wanted a URL without credentials")
+            raise TransportError(url, f"redirects to {found}", expected="a URL without credentials")
         if parts.scheme != "https" and not same:
-            raise TransportError(url, f"redirects to {found}, wanted the same origin or https")
+            raise TransportError(url, f"redirects to {found}", expected="the same origin or https")
         return found
 
     @contextlib.contextmanager

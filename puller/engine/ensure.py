@@ -82,7 +82,7 @@ def _references(name: str, value: object) -> list[Reference]:
     if value is None:
         return []
     if not isinstance(value, list | tuple):
-        raise UsageError(f"{name} is {value!r}, wanted a list of references such as 'file#/etc/motd'")
+        raise UsageError(f"{name} is {value!r}", expected="a list of references such as 'file#/etc/motd'")
     try:
         return [Reference.parse(item) for item in value]
     except ValueError as error:

@@ -17,7 +17,7 @@ from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.entries import FOR
 from puller.manifest.recording import Recorder, Uses
-from puller.reporting.report import Event, State
+from puller.reporting.report import Event
 from puller.values.refresh import Refresh, subscriber_of
 
 
@@ -129,7 +129,7 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
 
 def why(event: Event) -> list[str]:
     """Why a run did with a resource what it did, in sentences."""
-    sentences = [*event.errors, *lines(event.differences, is_predicted=event.state is State.WOULD_CHANGE)]
+    sentences = [*event.errors, *lines(event.differences, is_predicted=event.is_predicted)]
     if event.skip_reason:
         sentences.append(event.skip_reason)
     sentences += [f"{reference} has not succeeded" for reference in event.unmet_requirements]

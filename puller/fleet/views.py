@@ -10,6 +10,7 @@ from typing import Any
 
 from foundation.differences import Difference
 from foundation.problems import Problem
+from puller.reporting.report import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,11 @@ class EventView:
     sentences: Sequence[str] = ()
     """The reason for which it was skipped, and notes."""
     differences: Sequence[Difference] = ()
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the differences are those of a change that failed. The store keeps a sentence about it."""
+        return self.state == State.FAILED and bool(self.sentences)
 
     @property
     def diff(self) -> str:

@@ -10,7 +10,7 @@ from puller.errors import UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.links import Links
 from puller.values.reference import Reference
-from puller.values.suggestions import did_you_mean
+from puller.values.suggestions import meant
 
 
 class Catalog(msgspec.Struct):
@@ -91,7 +91,7 @@ class Catalog(msgspec.Struct):
         found = [index for index, names in self._names() if any(map(matches, names))]
         if not found:
             known = [name for _, names in self._names() for name in names]
-            raise UsageError(f"--only {pattern}: names no resource{did_you_mean(pattern, known)}")
+            raise UsageError(f"--only {pattern}: names no resource", **meant(pattern, known))
         return found
 
     def _names(self) -> Iterator[tuple[int, list[str]]]:

@@ -310,7 +310,7 @@ class Draft(msgspec.Struct):
         if name in self.given:
             problem = error.problem(secret=self._is_hidden(name))
             # A boolean that an expression gives cannot be quoted.
-            if problem.hint == QUOTE and isinstance(value_at(self.raw, (name, *error.place)), bool):
+            if error.is_unquoted and isinstance(value_at(self.raw, (name, *error.place)), bool):
                 problem = replaced(problem, hint="add | string to its expression")
             self._fail(name, replaced(problem, depends_on=self._depends_on(name)))
         else:
@@ -328,11 +328,7 @@ class Draft(msgspec.Struct):
     def _refuse(self, error: PropertyError) -> None:
         path = (*self.entry.path, error.property, *error.place)
         problem = error.problem(secret=self._is_hidden(error.property))
-        if (
-            problem.hint == QUOTE
-            and error.shows_value
-            and (written := self.problems.original(path)) is not None
-        ):
+        if error.is_unquoted and error.shows_value and (written := self.problems.original(path)) is not None:
             problem = replaced(problem, hint=f"{QUOTE}, as '{written}'")
         if error.property == FOR:
             problem = replaced(problem, hint="a loop stands beside the name of its resource")

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from foundation.problems import ProblemCode
-from foundation.suggestions import nearest
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
-from puller.values.suggestions import Path, known_words
+from puller.values.suggestions import Path, meant
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop
@@ -48,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True):
 def read_entries(value: object, path: Path, problems: Problems) -> list[Entry]:
     """All resources of a list, in order; what has the wrong shape becomes a problem."""
     if not isinstance(value, list):
-        problems.add(path, f"resources is {_described(value)}, wanted a list", code=_SHAPE)
+        problems.add(path, f"resources is {_described(value)}", code=_SHAPE, expected="a list")
         return []
     entries: list[Entry] = []
     for index, item in enumerate(value):
@@ -63,7 +62,7 @@ def _read_item(item: object, path: Path, problems: Problems) -> Iterator[Entry]:
             if isinstance(item, dict) and item
             else _described(item)
         )
-        problems.add(path, f"is {found}, wanted one type with its resources", code=_SHAPE)
+        problems.add(path, f"is {found}", code=_SHAPE, expected="one type with its resources")
     types = item if isinstance(item, dict) else {}
     for type_name, body in types.items():
         # One of several that is no type may be a property, indented too little.
@@ -73,14 +72,12 @@ def _read_item(item: object, path: Path, problems: Problems) -> Iterator[Entry]:
 
 def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> Iterator[Entry]:
     if find_type(str(type_name)) is None:
-        similar = nearest(str(type_name), type_names())
-        known = "" if similar else known_words(str(type_name), type_names())
         problems.add(
             (*path, type_name),
-            f"unknown resource type {type_name!r}{known}",
+            f"unknown resource type {type_name!r}",
             code=ProblemCode.UNKNOWN_TYPE,
             name=str(type_name),
-            suggestions=similar,
+            **meant(str(type_name), type_names()),
         )
         return
     path = (*path, type_name)
@@ -97,9 +94,10 @@ def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> 
     else:
         problems.add(
             path,
-            f"is {_described(body)}, wanted a list of names, or one mapping with a name",
+            f"is {_described(body)}",
             type_name,
             _SHAPE,
+            expected="a list of names, or one mapping with a name",
         )
 
 

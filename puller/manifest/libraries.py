@@ -26,7 +26,7 @@ from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText
 from puller.manifest.source import MANIFEST
-from puller.values.suggestions import unknown_key
+from puller.values.suggestions import meant
 
 _CODE = ProblemCode.INVALID_LIBRARY
 KEY = "libraries"
@@ -101,7 +101,7 @@ class _Search(msgspec.Struct):
             return frozenset()
         if not isinstance(declared, dict):
             problems.add(
-                (KEY,), f"{KEY} is {declared!r}, wanted a mapping of names to directories", code=_CODE
+                (KEY,), f"{KEY} is {declared!r}", code=_CODE, expected="a mapping of names to directories"
             )
             return frozenset()
         for name, path in declared.items():
@@ -165,7 +165,8 @@ class _Search(msgspec.Struct):
         self.texts.append(problems)
         for key in value:
             if key != KEY:
-                problems.add((key,), unknown_key(key, [KEY]), code=ProblemCode.UNKNOWN_KEY)
+                code, names = ProblemCode.UNKNOWN_KEY, meant(str(key), [KEY])
+                problems.add((key,), f"unknown key {key!r}", code=code, **names)
         return self.declare(value.get(KEY), problems, directory, chain)
 
 

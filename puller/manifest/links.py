@@ -21,7 +21,7 @@ from puller.manifest.ways import has_conditions
 from puller.resources.registry import type_names
 from puller.values.reference import Reference
 from puller.values.refresh import reload_of
-from puller.values.suggestions import known_words, nearest_reference
+from puller.values.suggestions import meant_reference
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"
@@ -212,12 +212,11 @@ def _undeclared(name: str, reference: Reference, declared: Sequence[Reference]) 
     of, separator, _ = reference.partition("#")
     is_type_unknown = bool(separator) and of not in type_names()
     what = f"and there is no type {of!r}" if is_type_unknown else "which is not declared"
-    similar = nearest_reference(reference, declared)
     return Problem(
         code=ProblemCode.UNKNOWN_TYPE if is_type_unknown else ProblemCode.UNDECLARED_REFERENCE,
-        message=f"{name} names {reference}, {what}{'' if similar else known_words(reference, declared)}",
+        message=f"{name} names {reference}, {what}",
         name=str(reference),
-        suggestions=similar,
+        **meant_reference(reference, declared),
         depends_on=DependsOn.NOTHING if is_type_unknown else DependsOn.BUNDLES,
     )
 

@@ -73,8 +73,9 @@ def problems(type_name: str, raw: Mapping[str, Any], *, is_here: bool) -> Iterat
         if _is_given(raw.get(name)) and not _is_me(raw[name]):
             yield PropertyError(
                 name,
-                f"is {raw[name]!r}, and this is the agent of {_user_name()}, wanted no other",
+                f"is {raw[name]!r}, and this is the agent of {_user_name()}",
                 code=ProblemCode.REQUIRES_ROOT,
+                expected="no other",
             )
     if _is_given(raw.get("group")) and not _is_my_group(raw["group"]):
         what = f"is {raw['group']!r}, wanted a group that {_user_name()} is in"

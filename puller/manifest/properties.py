@@ -29,8 +29,10 @@ def find_problems(resource_type: ResourceType, raw: Mapping[str, Any]) -> Iterat
             f"{mismatch.inner_key} {mismatch.message}" if mismatch.inner_key else mismatch.message,
             place=mismatch.path[1:],
             code=mismatch.code,
-            suggestions=mismatch.suggestions,
+            names=mismatch.names,
+            expected=mismatch.expected,
             hint=mismatch.hint,
+            is_unquoted=mismatch.is_unquoted,
             shows_value=mismatch.shows_value,
         )
 

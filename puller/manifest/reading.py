@@ -5,7 +5,7 @@
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.values.removed import Removed
 from puller.values.suggestions import Path as KeyPath
-from puller.values.suggestions import unknown_key
+from puller.values.suggestions import meant
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
@@ -90,7 +90,7 @@ class ManifestText(msgspec.Struct, frozen=True):
             raise ManifestError(error.problems) from error
         problems = Problems.of_text(name, text)
         if not isinstance(value, dict):
-            problems.add((), "is not a mapping; wanted keys such as data and resources")
+            problems.add((), "is not a mapping", expected="keys such as data and resources")
             problems.raise_any()
         found = cls.of_value(path.parent, value, problems, annotations_of(text, name))
         found.refuse_other_puller()
@@ -117,13 +117,18 @@ class ManifestText(msgspec.Struct, frozen=True):
         """Note a problem with a key of the run section."""
         self.problems.add((*self.run_path, key), message, code=code, property=key)
 
+    def _add_unknown(self, path: KeyPath, key: str, known: Iterable[str]) -> None:
+        """Note an unknown key."""
+        names = meant(str(key), known)
+        self.problems.add(path, f"unknown key {key!r}", code=ProblemCode.UNKNOWN_KEY, **names)
+
     def refuse_error(
         self, key: str, error: Exception, mask: Callable[[str], str] | None = None, prefix: str = ""
     ) -> None:
         """Note the problems of an error with a key of the run section. ``mask`` removes secrets."""
         for problem in problems_of(error):
             inner = prefixed(problem, prefix)
-            masked = inner if mask is None else replaced(inner, message=mask(inner.message), suggestions=())
+            masked = inner if mask is None else _without_names(inner.map_texts(mask))
             self.problems.note(self.problems.placed(masked, (*self.run_path, key)))
 
     def check_keys(self) -> None:
@@ -131,10 +136,10 @@ class ManifestText(msgspec.Struct, frozen=True):
         top = (*_DATA_KEYS, _LIBRARIES, _REQUIRES, *((_CCM,) if self.run_path else _RUN_KEYS))
         for key in self.value:
             if key not in top and key != _CCM:
-                self.problems.add((key,), unknown_key(key, top), code=ProblemCode.UNKNOWN_KEY)
+                self._add_unknown((key,), key, top)
         for key in self.run if self.run_path else ():
             if key not in _RUN_KEYS:
-                self.refuse(key, unknown_key(key, _RUN_KEYS), ProblemCode.UNKNOWN_KEY)
+                self._add_unknown((*self.run_path, key), key, _RUN_KEYS)
         if not isinstance(self.run.get("fail_on_error", False), bool):
             self.refuse("fail_on_error", "fail_on_error is not true or false")
         if not isinstance(self.run.get("as_user", False), bool):
@@ -150,7 +155,7 @@ class ManifestText(msgspec.Struct, frozen=True):
             path = (*self.run_path, "exports", *place)
             self.problems.add(path, sentence, code=ProblemCode.INVALID_EXPORT)
         if "resources" not in self.run and "resources_template" not in self.run:
-            self.problems.add((), "declares no resources; wanted resources or resources_template")
+            self.problems.add((), "declares no resources", expected="resources or resources_template")
 
     def refuse_other_puller(self) -> None:
         """Check what the manifest asks of the agent; notes what is wrong with that.
@@ -259,7 +264,7 @@ def _run_section(value: dict[str, Any], problems: Problems) -> tuple[dict[str, A
     if both := [key for key in _RUN_KEYS if key in value]:
         problems.add((both[0],), f"{both[0]} cannot be given beside {_CCM}")
     if not isinstance(section, dict):
-        problems.add((_CCM,), f"{_CCM} is {section!r}, wanted a mapping")
+        problems.add((_CCM,), f"{_CCM} is {section!r}", expected="a mapping")
         return {}, (_CCM,)
     return {("resources_template" if k == _CCM_TEMPLATE else k): v for k, v in section.items()}, (_CCM,)
 
@@ -328,3 +333,8 @@ def _scope(files: BundleFiles, inputs: Inputs, data: BundleData) -> Scope:
 
     scope = Scope(inputs.facts, data.all, inputs.environ, {"hiera": hiera})
     return scope.with_names(bundle_functions(files, scope))
+
+
+def _without_names(problem: Problem) -> Problem:
+    """Return a problem without names that may be meant, which could be secret."""
+    return replaced(problem, suggestions=(), known=(), known_more=0)

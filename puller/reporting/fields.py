@@ -42,6 +42,8 @@ class Fields(TypedDict, total=False):
     """The end of a resource, as in reports."""
     differences: str
     """The differences of a resource, as JSON."""
+    code: str
+    """The code of the first problem."""
     exit: int
     """An exit status: of the run that ended, or what a problem adds to it."""
 
@@ -53,5 +55,6 @@ NAMES = {
     "resource": "PULLER_RESOURCE",
     "state": "PULLER_STATE",
     "differences": "PULLER_DIFFERENCES",
+    "code": "PULLER_CODE",
     "exit": "PULLER_EXIT",
 }

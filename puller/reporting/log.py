@@ -92,6 +92,8 @@ class Log:
             own: Fields = {"kind": _KIND_OF[event.state], "resource": event.reference, "state": event.state}
             if bundle:
                 own["bundle"] = bundle
+            if event.problems:
+                own["code"] = event.problems[0].code
             if event.differences and self._sink.has_fields:
                 own["differences"] = journal(event.differences)
             self.write(level, sentence(event, arrow=ARROW if self._sink.has_fields else ""), **own)
@@ -132,8 +134,8 @@ def sentence(event: Event, *, arrow: str = "") -> str:
     if event.noop_message:
         parts.append(f'noop="{event.noop_message}"')
     if event.differences and event.state is not State.STABLE:
-        is_predicted = event.is_planned or event.state is State.WOULD_CHANGE
-        parts.append(f'differences="{people(event.differences, is_predicted=is_predicted, arrow=arrow)}"')
+        text = people(event.differences, is_predicted=event.is_predicted, arrow=arrow)
+        parts.append(f'differences="{text}"')
     if event.notes:
         parts.append(f'notes="{"; ".join(event.notes)}"')
     parts += [f"unmet={reference}" for reference in event.unmet_requirements]

@@ -150,6 +150,11 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
         return "".join(difference.diff for difference in self.differences)
 
     @property
+    def is_predicted(self) -> bool:
+        """Whether the differences were not made: in a dry run, or because the change failed."""
+        return self.is_planned or self.state is State.WOULD_CHANGE
+
+    @property
     def changed(self) -> bool:
         """Whether the machine is different for it, also by a refresh."""
         return self.state in (State.CHANGED, State.REFRESHED)

@@ -46,6 +46,8 @@ class RunProblems(msgspec.Struct):
     ) -> None:
         """Keep and count problems that one entry of the log describes."""
         fields["exit"] = status
+        if problems:
+            fields["code"] = problems[0].code
         self.log.error(sentence, **fields)
         self.problems += problems
         self.statuses.append(status)
@@ -67,7 +69,7 @@ class RunProblems(msgspec.Struct):
         """Log and keep a warning, which does not change the exit status."""
         if isinstance(warning, str):
             warning = Problem(code=ProblemCode.RUN_WARNING, message=warning)
-        self.log.warn(str(warning))
+        self.log.warn(str(warning), code=warning.code)
         self.problems.append(warning)
 
     def note(self, sentence: str, *, is_routine: bool) -> None:

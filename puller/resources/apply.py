@@ -57,11 +57,11 @@ class Apply(Resource[ApplyProperties, None]):
     def check(cls, properties: ApplyProperties) -> Iterator[PropertyError]:
         name = properties.name
         if properties.ensure != "present":
-            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
+            yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present")
         if "://" in name:
             yield PropertyError("name", f"must be a file path, not a URL: {name!r}")
         if not name or name.startswith("/"):
-            yield PropertyError("name", f"is {name!r}, wanted a path relative to the manifest")
+            yield PropertyError("name", f"is {name!r}", expected="a path relative to the manifest")
 
     @classmethod
     def agree(cls, first: ApplyProperties, second: ApplyProperties) -> ApplyProperties:

@@ -31,6 +31,7 @@ from puller.resources.spellings import Spellings
 from puller.system.protocol import System
 from puller.values.reference import Reference
 from puller.values.removed import Removed
+from puller.values.suggestions import Meant
 
 if TYPE_CHECKING:
     from puller.resources.claims import Claim
@@ -80,7 +81,8 @@ class PropertyError(ValueError):
     """A property with an invalid value, or one that does not go with another property.
 
     ``message`` continues after the name. ``because`` names other properties whose values cause the problem. ``place``
-    leads from the value to the part that is wrong. ``code``, ``suggestions`` and ``hint`` are those of the problem.
+    leads from the value to the part that is wrong. ``names`` are those that may be meant. ``code``, ``expected`` and
+    ``hint`` are those of the problem. ``is_unquoted``: the value would be valid as quoted text.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class PropertyError(ValueError):
         because: Iterable[str] = (),
         place: tuple[str | int, ...] = (),
         code: ProblemCode = ProblemCode.INVALID_VALUE,
-        suggestions: tuple[str, ...] = (),
+        names: Meant | None = None,
+        expected: str = "",
         hint: str = "",
+        is_unquoted: bool = False,
         shows_value: bool = True,
     ) -> None:
         super().__init__(f"{name} {message}")
@@ -101,8 +105,10 @@ class PropertyError(ValueError):
         self.concerns = frozenset((name, *because))
         self.place = place
         self.code = code
-        self.suggestions = suggestions
+        self.names: Meant = names or {}
+        self.expected = expected
         self.hint = hint
+        self.is_unquoted = is_unquoted
         self.shows_value = shows_value
 
     def __str__(self) -> str:
@@ -123,14 +129,18 @@ class PropertyError(ValueError):
             code=self.code,
             message=f"{name} {self.message}",
             property=name,
-            suggestions=self.suggestions,
+            **self.names,
+            expected=self.expected,
             hint=self.hint,
         )
 
 
-def missing_property(name: str, message: str = "is missing", *, because: Iterable[str] = ()) -> PropertyError:
-    """Return the error for a property that the others require. ``because`` is that of ``PropertyError``."""
-    return PropertyError(name, message, because=because, code=ProblemCode.MISSING_PROPERTY)
+def missing_property(
+    name: str, message: str = "is missing", *, because: Iterable[str] = (), expected: str = "", hint: str = ""
+) -> PropertyError:
+    """Return the error for a property that the others require. The arguments are those of ``PropertyError``."""
+    code = ProblemCode.MISSING_PROPERTY
+    return PropertyError(name, message, because=because, code=code, expected=expected, hint=hint)
 
 
 class Uncertain(Protocol):

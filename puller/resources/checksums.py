@@ -38,4 +38,4 @@ def short(digest: str) -> str:
 def check_sha256(name: str, checksum: str) -> Iterator[PropertyError]:
     """The problem of a property ``name`` that is no SHA-256 in the one spelling that is compared with digests."""
     if not re.fullmatch(SHA256, checksum):
-        yield PropertyError(name, f"is {checksum!r}, wanted 64 lower-case hexadecimal digits (SHA-256)")
+        yield PropertyError(name, f"is {checksum!r}", expected="64 lower-case hexadecimal digits (SHA-256)")

@@ -357,33 +357,33 @@ class Exec(Resource[ExecProperties, ExecState]):
     @classmethod
     def check(cls, properties: ExecProperties) -> Iterator[PropertyError]:
         if properties.ensure != "present":
-            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
+            yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present")
         if properties.provider != "shell":
             yield from _check_words(properties)
         # Not in the one form of managed paths: nothing is known by it, so "/srv/app/" does as well as "/srv/app".
         if not properties.cwd.startswith("/"):
-            yield PropertyError("cwd", f"is {properties.cwd!r}, wanted an absolute path")
+            yield PropertyError("cwd", f"is {properties.cwd!r}", expected="an absolute path")
         if (
             properties.creates is not None
             and not properties.creates.startswith("/")
             and properties.cwd == "/"
         ):
             wanted = "an absolute path, or a cwd to which it is relative"
-            yield PropertyError("creates", f"is {properties.creates!r}, wanted {wanted}", because=["cwd"])
+            yield PropertyError("creates", f"is {properties.creates!r}", because=["cwd"], expected=wanted)
         for variable in properties.environment:
             if not _VARIABLE.fullmatch(variable):
-                yield PropertyError("environment", f"has {variable!r}, wanted KEY=VALUE")
+                yield PropertyError("environment", f"has {variable!r}", expected="KEY=VALUE")
         for directory in (properties.path or "/").split(":"):
             if not directory.startswith("/"):
                 yield PropertyError(
-                    "path", f"has {directory!r}, wanted absolute directories separated by colons"
+                    "path", f"has {directory!r}", expected="absolute directories separated by colons"
                 )
         for name, limit in (("timeout", properties.timeout), ("guard_timeout", properties.guard_timeout)):
             if limit is not None and limit <= 0:
-                yield PropertyError(name, "is 0, wanted a time that the command can end in")
+                yield PropertyError(name, "is 0", expected="a time that the command can end in")
         for name, who in (("user", properties.user), ("group", properties.group)):
             if who is not None and not _WHO.fullmatch(str(who)):
-                yield PropertyError(name, f"is {who!r}, wanted a name or an id")
+                yield PropertyError(name, f"is {who!r}", expected="a name or an id")
 
     @classmethod
     def tool_paths(cls, properties: ExecProperties) -> Sequence[str]:
@@ -419,4 +419,4 @@ def _check_words(properties: ExecProperties) -> Iterator[PropertyError]:
             yield PropertyError(name, f"is {text!r}, which {error}", because=["provider"])
             continue
         if not words or not words[0]:
-            yield PropertyError(name, f"is {text!r}, wanted a command", because=["provider"])
+            yield PropertyError(name, f"is {text!r}", because=["provider"], expected="a command")

@@ -92,8 +92,9 @@ def require_trusted_source(path: str) -> None:
 
     if reason := judge(path).reason:
         raise ResourceError(
-            f"source {path} of a set-id file is not trusted: {reason}; put the file into the bundle",
+            f"source {path} of a set-id file is not trusted: {reason}",
             code=ProblemCode.UNTRUSTED_PATH,
+            hint="put the file into the bundle",
         )
 
 

@@ -55,7 +55,7 @@ def check_path(name: str, path: str) -> Iterator[PropertyError]:
     """The problem of a property ``name`` that is not plain (see ``is_plain``)."""
     if not is_plain(path):
         wanted = "an absolute path without '.', '..' or doubled slashes"
-        yield PropertyError(name, f"is {path!r}, wanted {wanted}")
+        yield PropertyError(name, f"is {path!r}", expected=wanted)
 
 
 def check_managed(path: str) -> Iterator[PropertyError]:

@@ -120,7 +120,7 @@ def choose_provider(
         return max(usable, key=lambda other: other.priority, default=resource_type)
     if forced not in others:
         known = ", ".join([*resource_type.providers, *others])
-        raise ResourceError(f"provider is {forced!r}, wanted one of {known}")
+        raise ResourceError(f"provider is {forced!r}", expected=f"one of {known}")
     if not others[forced].available(facts):
         raise ResourceError(f"provider {forced} cannot be used on this machine")
     return others[forced]

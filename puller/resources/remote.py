@@ -65,7 +65,7 @@ def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> by
             raise
         data = error.data
     if checksum is None and not data:
-        raise ResourceError(f"source {mask_urls(url)} is empty; give its checksum if it should be")
+        raise ResourceError(f"source {mask_urls(url)} is empty", hint="give its checksum if it should be")
     if checksum is not None:
         from puller.resources.checksums import sha256  # a run without remote files needs no checksums
 

@@ -60,7 +60,7 @@ class Validation(msgspec.Struct, frozen=True):
         if count > 1 or (not count and not self.in_place):
             because = ["validate_in_place"]
             yield PropertyError(
-                "validate", f"is {self.command!r}, wanted a command with {wanted}", because=because
+                "validate", f"is {self.command!r}", because=because, expected=f"a command with {wanted}"
             )
         if "\0" in self.command:
             yield PropertyError("validate", f"is {self.command!r}, which has a NUL in it")

@@ -44,6 +44,8 @@ def _require_plain(descriptor: int, path: Path) -> None:
     """What is written into a lock that has another name, too, would be written into a file of somebody else."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigurationError(f"{path}: is not a regular file; remove it when no run is at work")
+        raise ConfigurationError(f"{path}: is not a regular file", hint="remove it when no run is at work")
     if found.st_nlink != 1:
-        raise ConfigurationError(f"{path}: has {found.st_nlink} names; remove it when no run is at work")
+        raise ConfigurationError(
+            f"{path}: has {found.st_nlink} names", hint="remove it when no run is at work"
+        )

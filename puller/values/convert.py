@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 import msgspec
 
 from foundation.problems import Problem, ProblemCode
-from foundation.suggestions import nearest
 from hiera.values.secrets import Secret
-from puller.values.suggestions import Path, known_words
+from puller.values.suggestions import Meant, Path, meant
 
 # The sentences of msgspec, of which the types are kept and put into words of YAML.
 # Not compiled here: most of what is converted is right.
@@ -44,12 +43,20 @@ class Mismatch(NamedTuple):
     message: str
     """Continues after the key."""
     code: ProblemCode = ProblemCode.INVALID_VALUE
-    suggestions: tuple[str, ...] = ()
-    hint: str = ""
+    names: Meant | None = None
+    """Names that may be meant."""
+    expected: str = ""
+    is_unquoted: bool = False
+    """Whether the value would be valid as quoted text."""
     inner_key: str = ""
     """The key inside of the value that the message is about."""
     shows_value: bool = True
     """Whether the text as it was written may be shown."""
+
+    @property
+    def hint(self) -> str:
+        """How to fix it."""
+        return QUOTE if self.is_unquoted else ""
 
     def problem(self) -> Problem:
         """The problem, without its place."""
@@ -57,7 +64,8 @@ class Mismatch(NamedTuple):
             code=self.code,
             message=f"{self.inner_key or self.key} {self.message}",
             property=self.key,
-            suggestions=self.suggestions,
+            **(self.names or {}),
+            expected=self.expected,
             hint=self.hint,
         )
 
@@ -70,9 +78,8 @@ def explain(struct: type[msgspec.Struct], raw: Mapping[str, Any], what: str) -> 
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
     for key, value in raw.items():
         if key not in fields:
-            similar = nearest(str(key), fields)
-            message = f"is not a {what}{'' if similar else known_words(str(key), fields)}"
-            yield Mismatch((key,), str(key), message, ProblemCode.UNKNOWN_PROPERTY, similar)
+            names = meant(str(key), fields)
+            yield Mismatch((key,), str(key), f"is not a {what}", ProblemCode.UNKNOWN_PROPERTY, names)
         else:
             yield from _explain_value(fields[key].type, value, (key,), "")
     for key, field in fields.items():
@@ -92,9 +99,15 @@ def _explain_value(kind: Any, value: object, path: Path, place: str) -> Iterator
     yield from inner
     if not inner:
         choices = "" if place else _choices(kind)
-        message = f"is {_shown(value)}, wanted {choices}" if choices else _sentence(reason, value, place)
-        hint = QUOTE if isinstance(value, int | float) and fits(kind, _shown(value)) else ""
-        yield Mismatch(path, str(path[0]), message, hint=hint, shows_value=Secret not in members(kind))
+        message, expected = (f"is {_shown(value)}", choices) if choices else _sentence(reason, value, place)
+        yield Mismatch(
+            path,
+            str(path[0]),
+            message,
+            expected=expected,
+            is_unquoted=isinstance(value, int | float) and fits(kind, _shown(value)),
+            shows_value=Secret not in members(kind),
+        )
 
 
 def fits(kind: Any, value: object) -> bool:
@@ -154,19 +167,20 @@ def _choices(kind: Any) -> str:
     return " or ".join([*(_WORDS[member.__name__] for member in found if isinstance(member, type)), *words])
 
 
-def _sentence(error: str, value: object, place: str) -> str:
+def _sentence(error: str, value: object, place: str) -> tuple[str, str]:
+    """Return the message for an error of msgspec, and the expected values."""
     match = re.match(_EXPECTED, error)
     if match is None:
         said = re.sub(_PLACE, "", error)
-        return f"has an entry at {place.lstrip('.')} that {said}" if place else said
+        return (f"has an entry at {place.lstrip('.')} that {said}" if place else said), ""
     expected, got = match.groups()
     kinds = [part.strip() for part in expected.split("|")]
     wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
     if place:
-        return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}, wanted {wanted}"
+        return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}", wanted
     # A text in the place of a mapping may be a password, one key too high.
     shown = _WORDS.get(got, got) if kinds == ["object"] else _shown(value)
-    return f"is {shown}, wanted {wanted}"
+    return f"is {shown}", wanted
 
 
 def _shown(value: object) -> str:

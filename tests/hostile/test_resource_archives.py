@@ -88,7 +88,7 @@ def links_and_kinds() -> Iterator[str | Row]:
         yield f"a link {what}", tar(A, symlink(name, target)), says
     for kind, (case, what) in KINDS.items():
         yield case
-        yield f"a member that is {what}", tar(A, Member("x", kind=kind)), f"'x': is {what}; wanted a file"
+        yield f"a member that is {what}", tar(A, Member("x", kind=kind)), f"'x': is {what}, wanted a file"
 
 
 # fmt: off
@@ -230,15 +230,15 @@ ZIP_ROWS: list[str | Row] = [
     ("a name that is cut at NUL", zipped(Packed(b"a\0../canary")), r"'a\x00../canary': the name holds the control"),
     ("a name that is not UTF-8", zipped(Packed(b"a\xff")), r"'a\\xff': the name is not UTF-8"),
     "zip.links",
-    ("a link that is a directory", zipped(Packed("x/", b"y", 0o120777)), "'x': is a symbolic link; wanted a file"),
+    ("a link that is a directory", zipped(Packed("x/", b"y", 0o120777)), "'x': is a symbolic link, wanted a file"),
     ("a link of many bytes", zipped(Packed("x", b"y" * 5000, 0o120777)), "'x': is a symbolic link of 5000 bytes"),
     ("a file through a link", zipped(Packed("d", b"e", 0o120777), Packed("d/x")), "'d': stands twice"),
     "special.fifo",
-    ("a fifo", zipped(Packed("x", mode=0o010644)), "'x': is a FIFO; wanted a file, a directory or a link"),
+    ("a fifo", zipped(Packed("x", mode=0o010644)), "'x': is a FIFO, wanted a file, a directory or a link"),
     "special.block-device",
-    ("a device", zipped(Packed("x", mode=0o060644)), "'x': is a block device; wanted a file"),
+    ("a device", zipped(Packed("x", mode=0o060644)), "'x': is a block device, wanted a file"),
     "special.unknown",
-    ("a socket", zipped(Packed("x", mode=0o140644)), "'x': is a socket; wanted a file"),
+    ("a socket", zipped(Packed("x", mode=0o140644)), "'x': is a socket, wanted a file"),
     "parser.hidden",
     ("a directory with contents", zipped(Packed("d/", b"x")), "'d/': is a directory with 1 bytes of contents"),
     ("a file in the table of contents", zipped(Packed("a", b"x", method=0, in_table={"packed": 9, "size": 9},

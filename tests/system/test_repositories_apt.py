@@ -285,7 +285,7 @@ def test_packages_are_purged_held_and_provided_as_noop_said(debian: Machine, rep
     done = apply(debian, wanted)
     changed = {name: says if says in ("stable", "failed") else "changed" for name, says in expected.items()}
     assert apt.outcomes(done) == changed, done.stdout
-    assert "is no package here, but provided by server, which would have to go; wanted absent" in done.stdout
+    assert "is no package here, but provided by server, which would have to go, wanted absent" in done.stdout
     found = apt.dpkg(debian)
     assert not {"full:all", "rest:all"} & found.keys()
     assert found["pinned:all"] == ("2.0", "installed")

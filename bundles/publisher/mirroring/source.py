@@ -100,7 +100,7 @@ class Source:
             what = error.what if isinstance(error, SettingsError) else str(error)
             raise SignatureError(where, f"does not lead to root {version}: {what}") from None
         if root.version != version - 1:
-            raise SignatureError(where, f"is version {root.version}, wanted {version - 1}")
+            raise SignatureError(where, f"is version {root.version}", expected=f"{version - 1}")
         return buffer.getvalue()
 
     def documents(self) -> Iterator[tuple[str | None, TargetFile]]:

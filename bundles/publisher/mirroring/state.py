@@ -104,7 +104,9 @@ class State:
         if self._root.exists():
             return Anchor.load(self._root)
         if given is None:
-            raise SettingsError(str(self._root), "there is no trust anchor; the first run needs --root")
+            raise SettingsError(
+                str(self._root), "there is no trust anchor", hint="the first run needs --root"
+            )
         return given
 
     def keep_anchor(self, anchor: Anchor) -> None:

@@ -188,7 +188,9 @@ class Push:
             return
         here, there = Edition(timestamp, self._read_here), Edition(before, self._read_former)
         if there.version == 0:
-            raise PublishError(f"{self._destination}/{TIMESTAMP}", "cannot be read; --replace pushes over it")
+            raise PublishError(
+                f"{self._destination}/{TIMESTAMP}", "cannot be read", hint="--replace pushes over it"
+            )
         if here.version <= there.version:
             what = f"version {there.version} of the timestamp, this site has {here.version}"
             raise PublishError(
@@ -248,8 +250,9 @@ class Push:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != before:
             raise PublishError(
                 str(self._destination),
-                "was pushed to by somebody else meanwhile; push again",
+                "was pushed to by somebody else meanwhile",
                 code=ProblemCode.CHANGED_MEANWHILE,
+                hint="push again",
             )
 
     def _verify_pushed(self, timestamp: bytes) -> None:

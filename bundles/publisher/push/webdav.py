@@ -46,7 +46,7 @@ class WebDav:
         try:
             self._location = Location.parse(location)
         except SettingsError as error:
-            raise PublishError(error.where, error.what, code=ProblemCode.INVALID_COMMAND) from None
+            raise error.under(error.where, PublishError, code=ProblemCode.INVALID_COMMAND) from None
         self._own = threading.local()
         self._sessions: list[requests.Session] = []
 

@@ -24,7 +24,7 @@ from puller.resources.registry import find_type, type_names
 from puller.values.convert import explain, parse_value
 from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
-from puller.values.suggestions import did_you_mean, unknown_key
+from puller.values.suggestions import meant
 
 _YAML: Final = (".yaml", ".yml")
 TESTS: Final = "tests"
@@ -97,11 +97,11 @@ def find_cases(directory: Path, shown: str) -> list[CaseFile]:
     for path in files:
         if path.suffix != ".yaml":
             raise ConfigurationError(
-                f"{path}: is no case, wanted the ending .yaml", code=ProblemCode.UNREADABLE_SOURCE
+                f"{path}: is no case", code=ProblemCode.UNREADABLE_SOURCE, expected="the ending .yaml"
             )
         if not path.is_file():
             raise ConfigurationError(
-                f"{path}: is no case, wanted a regular file", code=ProblemCode.UNREADABLE_SOURCE
+                f"{path}: is no case", code=ProblemCode.UNREADABLE_SOURCE, expected="a regular file"
             )
     return [_case_file(path, tests, Path(shown, TESTS)) for path in files]
 
@@ -125,7 +125,7 @@ def load_case(file: CaseFile) -> LoadedCase:
         raise ManifestError(error.problems) from None
     problems = Problems.of_text(file.shown, text)
     if not isinstance(value, dict):
-        problems.add((), "is no case, wanted a mapping with keys such as os and expect")
+        problems.add((), "is no case", expected="a mapping with keys such as os and expect")
         problems.raise_any()
     for path, problem in _wrong(value):
         problems.note(problems.placed(problem, path))
@@ -153,7 +153,10 @@ def _wrong(value: dict[str, Any]) -> Iterator[tuple[KeyPath, Problem]]:
     """All that is wrong with the keys of a case, but those below ``expect``."""
     known = [field.encode_name for field in msgspec.structs.fields(Case)]
     for key in value.keys() - set(known):
-        yield (key,), Problem(code=ProblemCode.UNKNOWN_KEY, message=unknown_key(key, known))
+        yield (
+            (key,),
+            Problem(code=ProblemCode.UNKNOWN_KEY, message=f"unknown key {key!r}", **meant(str(key), known)),
+        )
     for mismatch in explain(Case, {key: value[key] for key in known if key in value}, "key of a case"):
         yield mismatch.path, mismatch.problem()
     for key in ("facts", "data"):
@@ -177,7 +180,8 @@ def _expected(written: str, wanted: Any, problems: Problems) -> Any:
         problems.add(place, f"expect: {error}")
         return wanted
     if kind is None:
-        problems.add(place, f"{written}: unknown type{did_you_mean(written.partition('#')[0], type_names())}")
+        names = meant(written.partition("#")[0], type_names())
+        problems.add(place, f"{written}: unknown type", **names)
         return wanted
     if wanted in (ABSENT, UNMANAGED) or isinstance(wanted, Absent):
         return ABSENT if isinstance(wanted, Absent) else wanted
@@ -194,8 +198,8 @@ def _read(kind: ResourceType, name: str, wanted: Any, place: KeyPath, problems: 
         return wanted
     if name not in fields or name == "name":
         known = sorted({*fields, CONTENT} - {"name"})
-        what = f"{name} is not a property of {kind.type_name}{did_you_mean(name, known)}"
-        problems.add(place, f"{place[1]}: {what}")
+        what = f"{name} is not a property of {kind.type_name}"
+        problems.add(place, f"{place[1]}: {what}", **meant(name, known))
         return wanted
     try:
         return read_as(wanted, lambda value: _typed(fields[name].type, value))

@@ -20,7 +20,7 @@ from puller.authoring.lint.names.known import UNKNOWN_NAME
 from puller.authoring.lint.names.places import TextPart, template_part
 from puller.authoring.lint.names.templates import parse_jinja
 from puller.bundle_paths import BundleFiles
-from puller.values.suggestions import known_words
+from puller.values.suggestions import meant
 
 MISSING: Final = ProblemCode.MISSING_FILE
 _SHARES: Final = (
@@ -67,10 +67,9 @@ def _in_go(use: TemplateUse, text: str, part: TextPart) -> Iterator[Finding]:
     root = os.path.basename(use.path)
     for name, offset in undefined_in_go(bodies):
         defined = [one for one in bodies if one != root]
-        similar = nearest(name, defined)
-        what = f"the template {name!r} is not defined in this file{'' if similar else known_words(name, defined)}"
-        severity = Severity.ERROR
-        yield part.finding(UNKNOWN_NAME, severity, what, (name,), offset=offset, suggestions=similar)
+        what = f"the template {name!r} is not defined in this file"
+        names = meant(name, defined)
+        yield part.finding(UNKNOWN_NAME, Severity.ERROR, what, (name,), offset=offset, **names)
 
 
 def _missing(called: Called, files: BundleFiles, tree: str, part: TextPart) -> Iterator[Finding]:

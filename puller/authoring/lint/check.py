@@ -78,7 +78,7 @@ class Linted(msgspec.Struct, frozen=True):
 
     def misspelt_references(self) -> list[Problem]:
         """References that only another bundle can declare, and that are similar to a declared one."""
-        undeclared = (one.problem for one in self.findings if one.is_undeclared)
+        undeclared = (one.problem for one in self.of(Severity.UNCHECKED) if one.is_undeclared)
         return [_exact(problem) for problem in undeclared if problem.suggestions]
 
     def strict(self) -> "Linted":

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from foundation.formatting import text_without_place
-from foundation.problems import DependsOn, Location, Problem, ProblemCode
+from foundation.problems import Location, Problem, ProblemCode
 
 
 class Severity(StrEnum):
@@ -37,12 +37,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def is_undeclared(self) -> bool:
-        """Whether it is a reference to a resource that another bundle may declare."""
-        return self.severity is Severity.UNCHECKED and self.problem.depends_on is DependsOn.BUNDLES
-
-    @property
-    def names_undeclared(self) -> bool:
-        """Whether it is a reference to an undeclared resource, on this host or on any other one."""
+        """Whether it is a reference to an undeclared resource. If it is unchecked, another bundle may declare it."""
         return self.problem.code is ProblemCode.UNDECLARED_REFERENCE
 
     @property

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 
@@ -27,7 +27,7 @@ from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.rules import RULES, may_be_switched_off
 from puller.authoring.lint.subject import Subject
 from puller.manifest.problems import Problems
-from puller.values.suggestions import did_you_mean, unknown_key
+from puller.values.suggestions import Meant, meant
 
 _SIZE_LIMIT: Final = 1024 * 1024  # bytes of a file that may have comments
 _MARK: Final = b"puller-lint:"
@@ -115,11 +115,11 @@ def _checked(names: Iterable[str], place: Location, found: list[Finding]) -> Ite
             found.append(_wrong(place, f"{name} cannot be switched off: only warnings can"))
         else:
             known = filter(may_be_switched_off, RULES)
-            found.append(_wrong(place, f"there is no rule {name!r}{did_you_mean(name, known)}"))
+            found.append(_wrong(place, f"there is no rule {name!r}", **meant(name, known)))
 
 
-def _wrong(place: Location, message: str) -> Finding:
-    return Finding.of(ProblemCode.SUPPRESSION, Severity.WARNING, place, message)
+def _wrong(place: Location, message: str, **names: Unpack[Meant]) -> Finding:
+    return Finding.of(ProblemCode.SUPPRESSION, Severity.WARNING, place, message, **names)
 
 
 def _files(directory: Path) -> Iterator[str]:
@@ -171,7 +171,7 @@ class _LintFile(msgspec.Struct):
     def read(self, value: object) -> tuple[frozenset[str], _Patterns]:
         known = self._mapping(value, ())
         for key in known.keys() - {"disable", "files"}:
-            self._wrong((key,), unknown_key(key, ["disable", "files"]))
+            self._wrong((key,), f"unknown key {key!r}", **meant(str(key), ["disable", "files"]))
         files = self._mapping(known.get("files"), ("files",))
         patterns = (
             (str(pattern), self._rules(rules, ("files", pattern))) for pattern, rules in files.items()
@@ -198,5 +198,5 @@ class _LintFile(msgspec.Struct):
     def _place(self, path: tuple[str | int, ...]) -> Location:
         return Location(self.problems.source, *self.problems.locate(path))
 
-    def _wrong(self, path: tuple[str | int, ...], message: str) -> None:
-        self.found.append(_wrong(self._place(path), message))
+    def _wrong(self, path: tuple[str | int, ...], message: str, **names: Unpack[Meant]) -> None:
+        self.found.append(_wrong(self._place(path), message, **names))

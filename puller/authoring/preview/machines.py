@@ -79,8 +79,9 @@ def _files_in(directory: Path) -> Sequence[Path]:
         ) from error
     if not found:
         raise UsageError(
-            f"{directory}: holds no facts, wanted files such as web01.json or web01.yaml",
+            f"{directory}: holds no facts",
             code=ProblemCode.UNREADABLE_SOURCE,
+            expected="files such as web01.json or web01.yaml",
         )
     return found
 
@@ -91,7 +92,7 @@ def _machines_of(path: Path) -> Iterator[Machine]:
         raise UsageError(f"{path}: holds no facts", code=ProblemCode.UNREADABLE_SOURCE)
     if _is_of_several(facts):
         if broken := next((name for name, of in facts.items() if not isinstance(of, Mapping)), None):
-            raise UsageError(f"{path}: {broken}: is {facts[broken]!r}, wanted the facts of a machine")
+            raise UsageError(f"{path}: {broken}: is {facts[broken]!r}", expected="the facts of a machine")
         names = [_name_of(of, name) for name, of in facts.items()]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{path}: holds the machine {twice} twice")

@@ -46,5 +46,8 @@ def _of_first(event: Event) -> str:
 
 
 def _of_second(event: Event) -> str:
-    why = "; ".join((*event.errors, *lines(event.differences))) or "is refreshed again"
+    why = (
+        "; ".join((*event.errors, *lines(event.differences, is_predicted=event.is_predicted)))
+        or "is refreshed again"
+    )
     return f"{event.reference}: is not stable when it is applied a second time: {why}"

@@ -63,14 +63,16 @@ def verify_allowed() -> None:
 
 def _verify_tree(tree: str) -> None:
     if not os.path.isdir(tree):
-        raise UsageError(f"{tree}: no directory, wanted the tree of an installed system for --apply")
+        raise UsageError(f"{tree}: no directory", expected="the tree of an installed system for --apply")
     if not any(
         os.path.lexists(os.path.join(tree, file)) for file in ("etc/os-release", "usr/lib/os-release")
     ):
-        raise UsageError(f"{tree}: has no etc/os-release, wanted the tree of an installed system for --apply")
+        raise UsageError(
+            f"{tree}: has no etc/os-release", expected="the tree of an installed system for --apply"
+        )
     if os.path.samefile(tree, "/"):
         raise UsageError(
-            f"{tree}: is the root of this machine, wanted the tree of another system for --apply"
+            f"{tree}: is the root of this machine", expected="the tree of another system for --apply"
         )
 
 

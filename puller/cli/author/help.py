@@ -5,7 +5,7 @@ import click
 from foundation.problems import ProblemCode
 from puller.cli.output import say
 from puller.errors import UsageError
-from puller.values.suggestions import did_you_mean
+from puller.values.suggestions import meant
 
 
 @click.command("help")
@@ -20,5 +20,5 @@ def help_command(code: str) -> None:
     from foundation.problem_pages import load_entries
 
     if code not in list(ProblemCode):
-        raise UsageError(f"no problem has the code {code!r}{did_you_mean(code, ProblemCode)}")
+        raise UsageError(f"no problem has the code {code!r}", **meant(code, ProblemCode))
     say(f"{code}: {load_entries()[ProblemCode(code)].text()}")

@@ -36,8 +36,22 @@ _FORMATS = ("text", "json", "github", "sarif", "junit")
     show_default=True,
     help="Text for people; JSON for programs; github, sarif and junit for CI services.",
 )
+@click.option(
+    "--documents",
+    metavar="URL",
+    envvar="PULLER_DOCUMENTS",
+    show_envvar=True,
+    default="",
+    help="Where the documents of Puller are published, for the links of sarif.",
+)
 def lint(
-    source: str, before: tuple[str, ...], strict: bool, verbose: bool, output_format: str, **options: Any
+    source: str,
+    before: tuple[str, ...],
+    strict: bool,
+    verbose: bool,
+    output_format: str,
+    documents: str,
+    **options: Any,
 ) -> int:
     """Check SOURCE: a manifest, a directory with a manifest.yaml, or a bundle file.
 
@@ -66,17 +80,20 @@ def lint(
         linted = lint_bundle(found, inputs.for_manifest(), before=others, data_files=given)
         if strict:
             linted = linted.strict()
-        for line in _lines(linted, output_format, verbose):
+        for line in _lines(linted, output_format, verbose, documents):
             click.echo(line)  # its form has written out what is invisible
-        if not before and any(finding.names_undeclared for finding in linted.findings):
+        if not before and any(finding.is_undeclared for finding in linted.findings):
             hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
             click.echo(hint, err=output_format != "text")
         inputs.warn()
     return ExitStatus.NO if linted.has_errors else ExitStatus.OK
 
 
-def _lines(linted: "Linted", output_format: str, verbose: bool) -> Iterable[str]:
-    """The findings in one of the forms, whose modules are imported when they are asked for."""
+def _lines(linted: "Linted", output_format: str, verbose: bool, site: str) -> Iterable[str]:
+    """Return the lines of the findings in a format. Its module is imported here.
+
+    ``site`` is the address of the documents of Puller.
+    """
     if output_format == "github":
         from puller.authoring.lint.formats import github
 
@@ -91,4 +108,4 @@ def _lines(linted: "Linted", output_format: str, verbose: bool) -> Iterable[str]
         return text.lines(linted, verbose=verbose, colours=is_wanted(sys.stdout))
     from puller.authoring.lint.formats import documents
 
-    return [documents.as_sarif(linted) if output_format == "sarif" else documents.as_json(linted)]
+    return [documents.as_sarif(linted, site) if output_format == "sarif" else documents.as_json(linted)]

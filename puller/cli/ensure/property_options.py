@@ -128,7 +128,7 @@ class _Kind(msgspec.Struct, frozen=True):
         except ValueError:
             # From None: what int() says of a secret has the secret in it.
             shown = "given otherwise" if is_secret else repr(value)
-            raise UsageError(f"--{name.replace('_', '-')} is {shown}, wanted {self.metavar}") from None
+            raise UsageError(f"--{name.replace('_', '-')} is {shown}", expected=f"{self.metavar}") from None
 
 
 def _pair(text: str, read: typing.Callable[[str], Any]) -> tuple[str, Any]:

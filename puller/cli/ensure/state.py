@@ -17,7 +17,7 @@ from puller.resources.base import Context, Resource, ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.resources.remote import fetch_url
 from puller.system.noop import NoopSystem
-from puller.values.suggestions import did_you_mean
+from puller.values.suggestions import meant
 
 
 @click.command()
@@ -34,7 +34,7 @@ def state(type_name: str, name: str, output_format: str, **options: Any) -> None
     """
     resource_type = find_type(type_name)
     if resource_type is None:
-        raise UsageError(f"unknown resource type {type_name!r}{did_you_mean(type_name, type_names())}")
+        raise UsageError(f"unknown resource type {type_name!r}", **meant(type_name, type_names()))
     if not resource_type.has_state:
         raise UsageError(f"{type_name}: there is nothing to look at but what a manifest declares")
     resource = _resource(resource_type, name, options)

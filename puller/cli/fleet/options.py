@@ -71,7 +71,7 @@ def parse_conditions(texts: Sequence[str]) -> Condition:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not all(name.split(".")):
-            raise UsageError(f"--where is {text!r}, wanted FACT=VALUE such as os.release.major=12")
+            raise UsageError(f"--where is {text!r}", expected="FACT=VALUE such as os.release.major=12")
         wanted.append((name.split("."), value))
     return lambda facts: all(_found(facts, steps) == value for steps, value in wanted)
 

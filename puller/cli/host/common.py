@@ -24,9 +24,9 @@ def chosen(configuration: Configuration, bundle: str) -> BundleChoice:
     """The entry of a bundle in the configuration; raises ``UsageError`` when it has none."""
     names = {choice.name: choice for choice in configuration.bundles}
     if bundle not in names:
-        from puller.values.suggestions import did_you_mean
+        from puller.values.suggestions import meant
 
-        raise UsageError(f"{bundle}: the configuration names no such bundle{did_you_mean(bundle, names)}")
+        raise UsageError(f"{bundle}: the configuration names no such bundle", **meant(bundle, names))
     return names[bundle]
 
 
@@ -45,7 +45,7 @@ def one_line(option: str, text: str) -> str:
     """A reason, as journals and status lines can show it; raises ``UsageError``."""
     line = " ".join(text.split())
     if not line or not line.isprintable():
-        raise UsageError(f"{option} is {text!r}, wanted words that people can read")
+        raise UsageError(f"{option} is {text!r}", expected="words that people can read")
     return line
 
 

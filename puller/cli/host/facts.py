@@ -72,7 +72,7 @@ def facts(
     if path and (save or anonymous):
         raise UsageError("facts: --save and --anonymous are about all facts, not about one PATH")
     if keep and not anonymous:
-        raise UsageError("facts: --keep is for --anonymous; without it every fact is kept")
+        raise UsageError("facts: --keep is for --anonymous", hint="without it every fact is kept")
     status = ExitStatus.OK
     with _facts(options) as found:
         if path:
@@ -90,13 +90,13 @@ def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
     """Without what identifies; raises ``UsageError`` for a fact to keep that is not there."""
     from puller.facts.anonymous import anonymous
     from puller.facts.tree import BUILT_IN
-    from puller.values.suggestions import did_you_mean
+    from puller.values.suggestions import meant
 
     everything = found.as_dict()
     for name in keep:
         if name in BUILT_IN or name not in everything:
             own = everything.keys() - BUILT_IN.keys()
-            raise UsageError(f"--keep {name}: no custom fact of this name{did_you_mean(name, own)}")
+            raise UsageError(f"--keep {name}: no custom fact of this name", **meant(name, own))
     return anonymous(everything, keep=keep)
 
 
@@ -107,7 +107,7 @@ def _save(shown: dict[str, Any], path: str) -> None:
 
     form = documents.form_of_name(path) or "yaml"
     if form == "txt":
-        raise UsageError(f"--save {path}: a *.txt file holds text only, wanted *.json or *.yaml")
+        raise UsageError(f"--save {path}: a *.txt file holds text only", expected="*.json or *.yaml")
     # JSON is YAML too; as text of its own kind it is read faster, and its numbers need no rules.
     data = (visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n").encode()
     if len(data) > documents.SIZE_LIMIT:
@@ -141,7 +141,7 @@ def _facts(options: Mapping[str, Any]) -> Iterator[Any]:
         return
     if options["of"]:
         raise UsageError(
-            f"--bundle {bundle}: enforced on this host, not on a {options['of']}; give its directory"
+            f"--bundle {bundle}: enforced on this host, not on a {options['of']}", hint="give its directory"
         )
     yield _of_enforced(bundle, configuration, options)
 

@@ -41,7 +41,9 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
     if references:
         raise UsageError("forget: references are for --left")
     if any(choice.name == bundle for choice in configuration.bundles):
-        raise UsageError(f"{bundle}: is in {path}; take it out there first, or the next run brings it again")
+        raise UsageError(
+            f"{bundle}: is in {path}", hint="take it out there first, or the next run brings it again"
+        )
     with only_run(directories.run), state_in_use("written"):
         found = forget_bundle(directories, bundle, warn)
     version = f" {found.version}" if found.version else ""

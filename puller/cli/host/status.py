@@ -116,7 +116,7 @@ def _look(path: str) -> tuple[dict[str, Any], Report | None]:
     try:
         report = load_last_report(directories)
     except PermissionError as error:
-        raise ConfigurationError(f"{file_problem(error, 'cannot be read')}; try as root") from error
+        raise ConfigurationError(f"{file_problem(error, 'cannot be read')}", hint="try as root") from error
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else error
         problem = f"{directories.last_run}: is not a report ({why}); the next run replaces it"
@@ -264,12 +264,22 @@ def _print(found: dict[str, Any]) -> None:
     for name, summary in last["summaries"].items():
         say(f"  {name}: {summary}")
     for problem in last["problems"]:
-        say("  problem: " + problem["text"].replace("\n", "\n    "), "red")
+        say("  problem: " + _with_code(problem).replace("\n", "\n    "), "red")
     for sentence in last["unprotected"]:
         say(f"  {sentence}", "yellow")
     for failure in last["failed"]:
-        texts = [problem["text"] for problem in failure["problems"]] or failure["unmet_requirements"]
+        texts = list(map(_with_code, failure["problems"])) or failure["unmet_requirements"]
         say(f"  failed: {failure['resource']}: {', '.join(texts)}", "red")
+    if last["problems"] or any(failure["problems"] for failure in last["failed"]):
+        from foundation.problem_pages import EXPLANATIONS  # most runs have no problem
+
+        say(f"  {EXPLANATIONS}")
+
+
+def _with_code(problem: dict[str, Any]) -> str:
+    """Return the text of a problem, with its code behind the first line."""
+    first, *others = problem["text"].split("\n")
+    return "\n".join([f"{first} [{problem['code']}]", *others])
 
 
 def _colour_of(exit_status: int) -> str:

@@ -172,8 +172,9 @@ def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
     if file == _public_file(file):
         raise KeyFileError(
             str(file),
-            "is the name for the public part, wanted another such as FILE.pem",
+            "is the name for the public part",
             code=ProblemCode.INVALID_NAME,
+            expected="another such as FILE.pem",
         )
     for path in (file, _public_file(file)):
         if path.exists():

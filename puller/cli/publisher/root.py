@@ -165,7 +165,7 @@ def discard(directory: Path) -> None:
 def _wanted(directory: Path) -> "Proposal":
     if (proposal := role_keys(directory).pending()) is None:
         raise PublishError(
-            str(directory), "no change of the root is pending; puller site root renew begins one"
+            str(directory), "no change of the root is pending", hint="puller site root renew begins one"
         )
     return proposal
 

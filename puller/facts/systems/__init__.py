@@ -21,9 +21,9 @@ def facts_of(name: str) -> dict[str, Any]:
     """All facts of a system, as a new mapping; raises ``UsageError`` for a name that nobody knows."""
     if name not in known_systems():
         from puller.errors import UsageError
-        from puller.values.suggestions import did_you_mean
+        from puller.values.suggestions import meant
 
-        raise UsageError(f"no facts of a system {name!r}{did_you_mean(name, known_systems())}")
+        raise UsageError(f"no facts of a system {name!r}", **meant(name, known_systems()))
     from puller.version import __version__
 
     facts: dict[str, Any] = json.loads((_DIRECTORY / f"{name}.json").read_text())

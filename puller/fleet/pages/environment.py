@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from foundation.differences import Difference
 from foundation.formatting import ARROW, lines
+from foundation.problem_pages import address_of
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text
@@ -54,8 +55,8 @@ def environment() -> Environment:
         flat=flat,
         diff=diff_lines,
         differences=differences,
+        explanation=explanation,
     )
-    made.filters["differences"] = differences
     made.globals.update(
         chart=_chart,
         host_page=links.host_page,
@@ -118,9 +119,14 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, text[:1000]
 
 
-def differences(found: Sequence[Difference]) -> list[str]:
+def differences(found: Sequence[Difference], *, is_planned: bool = False) -> list[str]:
     """Return a line for each difference."""
-    return lines(found, arrow=ARROW)
+    return lines(found, is_predicted=is_planned, arrow=ARROW)
+
+
+def explanation(code: ProblemCode) -> str:
+    """Return the address of the explanation of a code, from the top of the pages."""
+    return address_of(code)
 
 
 def diff_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -49,8 +49,9 @@ class Output:
             raise SourceError(file_problem(error, "cannot be read")) from error
         except (msgspec.DecodeError, ValueError) as error:
             raise SourceError(
-                f"{self._directory / LIST}: is damaged: {error}; remove it and the pages",
+                f"{self._directory / LIST}: is damaged: {error}",
                 code=ProblemCode.INVALID_DOCUMENT,
+                hint="remove it and the pages",
             ) from None
         return made.files
 

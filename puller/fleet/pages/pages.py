@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.problem_pages import load_entries
 from puller.fleet.pages import links
 from puller.fleet.pages.environment import (
     as_script_data,
@@ -84,6 +85,7 @@ class _Making:
         self._failures()
         # The page that leads to the others comes last.
         self._list("hosts.html", **self._hosts_of_list())
+        self._list("problems.html", entries=load_entries())
         for page in ("releases.html", "failures.html", "index.html"):
             self._list(page)
         self._output.finish()

@@ -45,8 +45,9 @@ class Store:
         is_url = "://" in location
         if not is_url and not make and not Path(location).exists():
             raise SourceError(
-                f"{location}: there is no store; `puller fleet import` makes one",
+                f"{location}: there is no store",
                 code=ProblemCode.UNUSABLE_STORE,
+                hint="`puller fleet import` makes one",
             )
         try:
             url = (
@@ -135,8 +136,9 @@ class Store:
         if not there:
             if not make:
                 raise SourceError(
-                    f"{self.name}: there is no store; `puller fleet import` makes one",
+                    f"{self.name}: there is no store",
                     code=ProblemCode.UNUSABLE_STORE,
+                    hint="`puller fleet import` makes one",
                 )
             try:
                 with _explained(self.name, IntegrityError, OperationalError, ProgrammingError):

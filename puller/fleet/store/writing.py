@@ -20,7 +20,7 @@ from foundation.timestamps import parse_moment
 from puller.exit_status import ExitStatus
 from puller.fleet.conditions import conditions_of_bundles
 from puller.fleet.document import Document, plain
-from puller.fleet.same_errors import general, general_problem, key_of
+from puller.fleet.same_errors import general_problem, key_of, without_host
 from puller.fleet.store import schema
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
@@ -373,7 +373,7 @@ def _failing(
     found: dict[str, dict[str, Any]] = {}
     for bundle, reference, example in _failures(report):
         problem = general_problem(example, host)
-        reference = general(plain(reference), host)
+        reference = without_host(plain(reference), host)
         key = key_of(bundle, reference, problem)
         found.setdefault(
             key,
@@ -447,6 +447,8 @@ def resource_key(reference: str) -> str:
 
 def sentences(event: Event) -> list[str]:
     """Return the reasons for the state of a resource that are neither problems nor differences."""
+    if event.is_planned:
+        return ["The change failed. These differences were planned:"]
     if event.problems:
         return []
     if event.unmet_requirements:

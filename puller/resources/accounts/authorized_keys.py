@@ -229,14 +229,16 @@ def _require(
 ) -> None:
     """Refuse what is no directory or file of the user's: they may have put it there to have it read, or written."""
     if stat.S_ISLNK(found.st_mode):
-        raise ResourceError(f"{path} is a link, which is not followed; wanted a {what} of {wanted.name}")
+        raise ResourceError(f"{path} is a link, which is not followed", expected=f"a {what} of {wanted.name}")
     if not is_right(found.st_mode):
         raise ResourceError(f"{path} is not a {what}")
     if found.st_uid != wanted.uid and not (what == "file" and _is_of_root(found, wanted)):
-        raise ResourceError(f"{path} belongs to user {found.st_uid}, wanted a {what} of {wanted.name}")
+        raise ResourceError(f"{path} belongs to user {found.st_uid}", expected=f"a {what} of {wanted.name}")
     if what == "file" and found.st_nlink > 1:
         names = f"has {found.st_nlink} names (hard links)"
-        raise ResourceError(f"{path} {names}, so it may be somebody else's file; wanted one of {wanted.name}")
+        raise ResourceError(
+            f"{path} {names}, so it may be somebody else's file", expected=f"one of {wanted.name}"
+        )
 
 
 def _is_of_root(found: os.stat_result, wanted: Wanted) -> bool:

@@ -15,7 +15,7 @@ def require_idle(name: str, uid: int) -> None:
     found = find_process(uid)
     if found is not None:
         pid, command = found
-        raise ResourceError(f"user {name} is used by process {pid} ({command}); end it first")
+        raise ResourceError(f"user {name} is used by process {pid} ({command})", hint="end it first")
 
 
 def find_process(uid: int) -> tuple[int, str] | None:

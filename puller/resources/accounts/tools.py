@@ -43,7 +43,7 @@ def run(context: Context, *arguments: str, secret: str = "") -> None:
         completed = context.system.execute(command)
     except FileNotFoundError as error:
         package = "gpasswd, useradd and the like are in the package passwd (Debian) or shadow-utils"
-        raise ResourceError(f"{tool} cannot be started: {reason(error)}; {package}") from error
+        raise ResourceError(f"{tool} cannot be started: {reason(error)}", hint=package) from error
     except OSError as error:
         raise ResourceError(f"{tool} cannot be started: {reason(error)}") from error
     # 3. Forget
@@ -64,7 +64,9 @@ def wait_for_lock() -> None:
         while (holder := _holder(lock.fileno())) is not None:
             signals.check_command()
             if time.monotonic() > deadline:
-                raise ResourceError(f"{path} is locked by {holder}, also after {WAIT:.0f} s; try again later")
+                raise ResourceError(
+                    f"{path} is locked by {holder}, also after {WAIT:.0f} s", hint="try again later"
+                )
             time.sleep(_PAUSE)
 
 

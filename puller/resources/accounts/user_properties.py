@@ -76,10 +76,10 @@ def check_user(properties: UserProperties) -> Iterator[PropertyError]:
         yield from _check_password(properties)
     if properties.expires is not None and days_of(properties.expires) is None:
         wanted = f"a day such as '2030-12-31', from 1970-01-01 on, or {NEVER}"
-        yield PropertyError("expires", f"is {properties.expires!r}, wanted {wanted}")
+        yield PropertyError("expires", f"is {properties.expires!r}", expected=wanted)
     for name in DAYS:
         if (days := getattr(properties, name)) is not None and not -1 <= days <= _MOST_DAYS:
-            yield PropertyError(name, f"is {days}, wanted a number of days, or -1 for none")
+            yield PropertyError(name, f"is {days}", expected="a number of days, or -1 for none")
     yield from _check_keys(properties)
     if properties.remove_home and properties.ensure != "absent":
         yield PropertyError("remove_home", "is only for ensure: absent", because=["ensure"])
@@ -135,7 +135,7 @@ def _check_fields(properties: UserProperties) -> Iterator[PropertyError]:
         text = getattr(properties, name)
         if text is not None and not is_field(text):
             wanted = "no colon, line end or other control character"
-            yield PropertyError(name, f"is {text!r}, wanted {wanted}")
+            yield PropertyError(name, f"is {text!r}", expected=wanted)
 
 
 def _check_password(properties: UserProperties) -> Iterator[PropertyError]:

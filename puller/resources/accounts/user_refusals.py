@@ -70,8 +70,9 @@ def _refuse_new(properties: UserProperties, context: Context) -> None:
         homes.require_new(properties.home or default_home(properties.name), properties.uid, context)
     if properties.locked is False and properties.password is None:
         raise ResourceError(
-            "locked is false, and a new user has no password to unlock; give one",
+            "locked is false, and a new user has no password to unlock",
             code=ProblemCode.CHANGE_REFUSED,
+            hint="give one",
         )
 
 
@@ -102,7 +103,9 @@ def _refuse_unlocking(properties: UserProperties, actual: UserState, changed: Co
         return
     if actual.ageing is not None and not hash_of(actual.ageing.password.reveal()):
         raise ResourceError(
-            "locked is false, and there is no password to unlock; give one", code=ProblemCode.CHANGE_REFUSED
+            "locked is false, and there is no password to unlock",
+            code=ProblemCode.CHANGE_REFUSED,
+            hint="give one",
         )
 
 

@@ -71,7 +71,7 @@ def link_target(path: MemberPath, target: bytes) -> str:
     except UnicodeDecodeError:
         raise FormatError(where, f"{what}, which is not UTF-8") from None
     if not text or len(target) > LONGEST_TARGET or not text.isprintable():
-        raise FormatError(where, f"{what}, wanted a path")
+        raise FormatError(where, f"{what}", expected="a path")
     if text.startswith("/"):
         raise FormatError(where, f"{what}, which is absolute")
     parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -96,4 +96,4 @@ def directory_mode(mode: int) -> int:
 
 def refuse_kind(path: MemberPath, mode: int) -> NoReturn:
     """Raise ``FormatError`` for something at ``path`` that is not for archives, by its ``st_mode``."""
-    raise FormatError(shown(path.text), f"is {kind_of(mode)}; wanted a file, a directory or a link")
+    raise FormatError(shown(path.text), f"is {kind_of(mode)}", expected="a file, a directory or a link")

@@ -48,12 +48,14 @@ class ArchiveProperties(Properties, frozen=True):
 def check_properties(properties: ArchiveProperties) -> Iterator[PropertyError]:
     """All that is wrong with values or with several properties at once."""
     if properties.ensure not in ("present", "absent"):
-        yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
+        yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
     for name in ("name", "extract_parent", "creates"):
         if (path := getattr(properties, name)) is not None:
             yield from check_path(name, path)
     if find_kind(os.path.basename(properties.name)) is None:
-        yield PropertyError("name", f"is {properties.name!r}, wanted one that ends in {', '.join(ENDINGS)}")
+        yield PropertyError(
+            "name", f"is {properties.name!r}", expected=f"one that ends in {', '.join(ENDINGS)}"
+        )
     if properties.ensure == "present":
         yield from _check_present(properties)
 
@@ -72,7 +74,7 @@ def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
         what = "and password are given together or not at all"
         yield PropertyError("username", what, because=["password"])
     if properties.timeout <= 0:
-        yield PropertyError("timeout", "is 0, wanted a time that a download can end in")
+        yield PropertyError("timeout", "is 0", expected="a time that a download can end in")
     for name, value in properties.headers.items():
         text = value.reveal()
         if not _HEADER.fullmatch(name) or not (text and text.isascii() and text.isprintable()):
@@ -92,11 +94,11 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
         yield PropertyError("url", f"is {shown}: {what}")
         return
     if parts.scheme not in ("http", "https") or not parts.hostname or not properties.url.isprintable():
-        yield PropertyError("url", f"is {shown}, wanted an http:// or https:// URL")
+        yield PropertyError("url", f"is {shown}", expected="an http:// or https:// URL")
         return
     kind, wanted = find_kind(parts.path.rpartition("/")[2]), find_kind(properties.name)
     if kind is None:
-        yield PropertyError("url", f"is {shown}, wanted one that ends in {', '.join(ENDINGS)}")
+        yield PropertyError("url", f"is {shown}", expected=f"one that ends in {', '.join(ENDINGS)}")
     elif wanted is not None and kind is not wanted:
         yield PropertyError("url", f"is {shown}, which is a {kind}, and name is a {wanted}", because=["name"])
 

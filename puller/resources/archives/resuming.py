@@ -74,7 +74,9 @@ class ResumingMirror(WebMirror):
         encoding = response.headers.get("Content-Encoding", "identity").lower()
         # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
         if encoding != "identity" and not (self._kind is Kind.TAR_GZ and encoding.endswith("gzip")):
-            raise TransportError(response.url, f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
+            raise TransportError(
+                response.url, f"Content-Encoding is {encoding[:40]!r}", expected="'identity'"
+            )
 
 
 class ArchiveSession(HttpSession):

@@ -96,7 +96,7 @@ class TarReader:
 
     def _finish(self) -> None:
         if self._read_block("the end") != _ZEROS:
-            raise FormatError("the end", "is one empty block, wanted two")
+            raise FormatError("the end", "is one empty block", expected="two")
         for piece in self._source.rest():
             if piece.count(0) != len(piece):
                 raise FormatError("", "goes on after its end")
@@ -168,7 +168,7 @@ class _Header(msgspec.Struct, frozen=True):
             return int.from_bytes(raw[1:], "big")
         digits = raw.strip(b" \0")
         if digits and digits.strip(b"01234567"):
-            raise FormatError(shown(self.name), f"{field} is {shown(raw)}, wanted octal digits")
+            raise FormatError(shown(self.name), f"{field} is {shown(raw)}", expected="octal digits")
         return int(digits or b"0", 8)
 
     @property
@@ -182,7 +182,7 @@ def _member(header: _Header, extended: _ExtendedHeaders) -> Member | None:
     type_ = _TYPES.get(header.kind)
     if type_ is None:
         what = _KINDS.get(header.kind, f"of the unknown type {header.kind.decode('latin-1')!r}")
-        raise FormatError(shown(name), f"is {what}; wanted a file, a directory or a link")
+        raise FormatError(shown(name), f"is {what}", expected="a file, a directory or a link")
     if type_ is Type.FILE and header.is_old and name.endswith(b"/"):
         type_ = Type.DIRECTORY
     path = parse_path(name, directory=type_ is Type.DIRECTORY)

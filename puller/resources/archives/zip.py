@@ -137,7 +137,9 @@ class ZipReader:
         if (disk, first_disk, here) != (0, 0, count):
             raise FormatError("", "is a part of an archive in several files")
         if offset + size != place:
-            raise FormatError("", f"has a table of contents that ends at {offset + size}, wanted {place}")
+            raise FormatError(
+                "", f"has a table of contents that ends at {offset + size}", expected=str(place)
+            )
         return count, size, offset
 
     def _find_end(self) -> tuple[int, tuple[int, ...]]:

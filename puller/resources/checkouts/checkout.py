@@ -311,7 +311,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         path, kind = self.properties.name, actual.kind
         if kind not in ("present", "absent"):
             what = "a directory without a repository" if kind == "directory" else f"a {kind}"
-            raise ResourceError(f"{path} is {what}; remove it first", code=ProblemCode.CHANGE_REFUSED)
+            raise ResourceError(f"{path} is {what}", code=ProblemCode.CHANGE_REFUSED, hint="remove it first")
         if self.properties.ensure == "absent" or kind == "absent":
             from puller.system.mounts import refuse_mounted  # for the few trees that come and go
 
@@ -325,7 +325,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             refuse_owned_below(path, self.context, f"{self.type_name}#{path}", "removed")
         if self.properties.ensure != "absent" and not is_installed() and not self._git_comes():
             raise ResourceError(
-                "git is not installed; it is in the package git", code=ProblemCode.MISSING_DEPENDENCY
+                "git is not installed", code=ProblemCode.MISSING_DEPENDENCY, hint="it is in the package git"
             )
         if self.properties.ensure != "absent":
             self._refuse_to_reveal(actual, differences)
@@ -352,8 +352,9 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         if other:
             why = "what its configuration runs would run as somebody else"
             raise ResourceError(
-                f"{people(other)}; a repository is not given away, because {why}: remove it first",
+                f"{people(other)}",
                 code=ProblemCode.CHANGE_REFUSED,
+                hint=f"a repository is not given away, because {why}: remove it first",
             )
 
     def _refuse_to_reveal(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
@@ -373,7 +374,9 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             return
         if actual.changed and not actual.is_cut_short:
             what = f"has local changes in {_listed(actual.changed)}"
-            raise ResourceError(f"{path} {what}; force: true gives them up", code=ProblemCode.CHANGE_REFUSED)
+            raise ResourceError(
+                f"{path} {what}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives them up"
+            )
         from puller.resources.checkouts.work import (
             find_work,
             unfinished_operation,
@@ -384,30 +387,34 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         if self.properties.ensure == "absent":
             if work := find_work(repository, git, self.context.system, keeps_other_files=False):
                 raise ResourceError(
-                    f"{path} {work}; force: true gives it up", code=ProblemCode.CHANGE_REFUSED
+                    f"{path} {work}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives it up"
                 )
             return
         if "revision" not in {difference.property for difference in differences}:
             return
         if operation := unfinished_operation(repository):
             raise ResourceError(
-                f"{path} {operation}; force: true gives it up", code=ProblemCode.CHANGE_REFUSED
+                f"{path} {operation}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives it up"
             )
         known = repository.record.known
         if actual.head and actual.head not in known and (own := git.find_unpublished_head(known)):
             what = f"has the commit {own[:12]}, which no branch of the remote has"
-            raise ResourceError(f"{path} {what}; force: true gives it up", code=ProblemCode.CHANGE_REFUSED)
+            raise ResourceError(
+                f"{path} {what}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives it up"
+            )
 
     # At load
 
     @classmethod
     def check(cls, properties: CheckoutProperties) -> Iterator[PropertyError]:
         if properties.ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted one of {', '.join(_ENSURE)}")
+            yield PropertyError(
+                "ensure", f"is {properties.ensure!r}", expected=f"one of {', '.join(_ENSURE)}"
+            )
         yield from check_managed(properties.name)
         if not properties.url and properties.ensure != "absent":
             yield missing_property(
-                "url", "is missing; it is required unless ensure is absent", because=["ensure"]
+                "url", "is missing", because=["ensure"], hint="it is required unless ensure is absent"
             )
         if properties.url:
             try:
@@ -415,12 +422,12 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             except ValueError as error:
                 yield PropertyError("url", str(error))
         if properties.revision and _NO_REVISION.search(properties.revision):
-            yield PropertyError("revision", f"is {properties.revision!r}, wanted a branch, tag or commit")
+            yield PropertyError("revision", f"is {properties.revision!r}", expected="a branch, tag or commit")
         if properties.depth is not None and properties.depth < 1:
-            yield PropertyError("depth", f"is {properties.depth}, wanted at least 1")
+            yield PropertyError("depth", f"is {properties.depth}", expected="at least 1")
         for name in ("owner", "group"):
             if getattr(properties, name) == "":
-                yield PropertyError(name, "is empty, wanted a name or an id")
+                yield PropertyError(name, "is empty", expected="a name or an id")
 
     @classmethod
     def claims(cls, properties: CheckoutProperties) -> Iterator[Claim]:

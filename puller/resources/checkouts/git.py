@@ -241,7 +241,7 @@ class Git(msgspec.Struct, frozen=True):
             if is_installed():
                 raise
             raise ResourceError(
-                "git is not installed; it is in the package git", code=ProblemCode.MISSING_DEPENDENCY
+                "git is not installed", code=ProblemCode.MISSING_DEPENDENCY, hint="it is in the package git"
             ) from error
 
     def _environment(self, *, network: bool) -> Mapping[str, str]:

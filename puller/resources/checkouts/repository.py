@@ -324,7 +324,9 @@ class Repository:
         if found is None or not stat.S_ISREG(found.st_mode):
             return ""
         if found.st_size > _LARGEST:
-            raise ResourceError(f"{self._git}/{name} has {found.st_size} bytes, wanted at most {_LARGEST}")
+            raise ResourceError(
+                f"{self._git}/{name} has {found.st_size} bytes", expected=f"at most {_LARGEST}"
+            )
         return self._system.read(f"{self._git}/{name}", found).decode(errors="replace")
 
 

@@ -109,7 +109,7 @@ class Block(Edit[BlockProperties]):
         yield from _check_marker(properties)
         if properties.content is None and properties.ensure == "present":
             yield missing_property(
-                "content", "is missing; it is required unless ensure is absent", because=["ensure"]
+                "content", "is missing", because=["ensure"], hint="it is required unless ensure is absent"
             )
         if "\0" in (properties.content or ""):
             yield PropertyError("content", "has a NUL in it")
@@ -134,7 +134,7 @@ def _find(properties: BlockProperties, text: Text) -> tuple[int, int] | None:
     if (len(begins), len(ends)) == count and begins[0] < ends[0]:
         return begins[0], ends[0]
     found = [_at(marker, indexes) for marker, indexes in ((begin, begins), (end, ends))]
-    raise ResourceError(f"{', '.join(found)}; wanted one of each, in this order")
+    raise ResourceError(f"{', '.join(found)}", expected="one of each, in this order")
 
 
 def _at(marker: str, indexes: Sequence[int]) -> str:
@@ -163,5 +163,5 @@ def _check_marker(properties: BlockProperties) -> Iterator[PropertyError]:
         yield from check_one_line("name", properties.name)
     else:
         if _MARK not in properties.marker:
-            yield PropertyError("marker", f"is {properties.marker!r}, wanted a line with {_MARK}")
+            yield PropertyError("marker", f"is {properties.marker!r}", expected=f"a line with {_MARK}")
         yield from check_one_line("marker", properties.marker)

@@ -234,7 +234,7 @@ class Edit(Resource[P, EditState]):
     @classmethod
     def check(cls, properties: Any) -> Iterator[PropertyError]:
         if properties.ensure not in ("present", "absent"):
-            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
+            yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
         yield from _check_file(properties)
         if properties.validate is not None or properties.validate_in_place or properties.provider == "shell":
             from puller.resources.validation import check_validate
@@ -386,7 +386,7 @@ def _printable(text: Text) -> bytes:
 def _check_file(properties: Any) -> Iterator[PropertyError]:
     if not properties.file.startswith("/") and not properties.path:
         wanted = "an absolute path where path is not given"
-        yield PropertyError("name", f"is {properties.name!r}, wanted {wanted}", because=["path"])
+        yield PropertyError("name", f"is {properties.name!r}", because=["path"], expected=wanted)
         return
     yield from check_path("path" if properties.path else "name", properties.file)
     if properties.file == "/":

@@ -154,7 +154,7 @@ def _expanded(properties: LineProperties, text: Text, matches: Sequence[int]) ->
 
 def _require_one(matches: Sequence[int]) -> None:
     if len(matches) > 1:
-        raise ResourceError(f"{in_words(matches)} match; narrow match or set match_all")
+        raise ResourceError(f"{in_words(matches)} match", hint="narrow match or set match_all")
 
 
 def _check_company(properties: LineProperties) -> Iterator[PropertyError]:
@@ -162,15 +162,15 @@ def _check_company(properties: LineProperties) -> Iterator[PropertyError]:
     has_line, has_match = properties.line is not None, properties.match is not None
     if properties.ensure == "present" and not has_line:
         yield missing_property(
-            "line", "is missing; it is required unless ensure is absent", because=["ensure"]
+            "line", "is missing", because=["ensure"], hint="it is required unless ensure is absent"
         )
     if properties.ensure == "absent" and not has_line and not has_match:
         yield missing_property(
-            "line", "is missing, and match too; one of them is required", because=["match"]
+            "line", "is missing, and match too", because=["match"], hint="one of them is required"
         )
     for name in ("match_all", "back_references"):
         if getattr(properties, name) and not has_match:
-            yield missing_property("match", f"is missing; it is required with {name}", because=[name])
+            yield missing_property("match", "is missing", because=[name], hint=f"it is required with {name}")
     if properties.back_references and has_line and has_match:
         yield from _check_references(properties.line or "", properties.match or "")
 
@@ -187,4 +187,4 @@ def _check_references(template: str, pattern: str) -> Iterator[PropertyError]:
     except (re.error, IndexError) as error:
         yield PropertyError("line", f"is {template!r}: {error}", because=because)
     if _MORE_LINES.search(template):
-        yield PropertyError("line", f"is {template!r}, wanted one line, without NUL", because=because)
+        yield PropertyError("line", f"is {template!r}", because=because, expected="one line, without NUL")

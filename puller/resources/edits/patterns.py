@@ -96,7 +96,7 @@ def check_pattern(name: str, pattern: str | None) -> Iterator[PropertyError]:
     if pattern is None:
         return
     if len(pattern) > LONGEST:
-        yield PropertyError(name, f"has {len(pattern)} characters, wanted at most {LONGEST}")
+        yield PropertyError(name, f"has {len(pattern)} characters", expected=f"at most {LONGEST}")
         return
     try:
         compiled(pattern)
@@ -113,12 +113,12 @@ def check_places(insert_after: str | None, insert_before: str | None) -> Iterato
             "insert_before", "cannot be given together with insert_after", because=["insert_after"]
         )
     if insert_after == FIRST:
-        yield PropertyError("insert_after", f"is {FIRST}, wanted a pattern or {LAST}")
+        yield PropertyError("insert_after", f"is {FIRST}", expected=f"a pattern or {LAST}")
     if insert_before == LAST:
-        yield PropertyError("insert_before", f"is {LAST}, wanted a pattern or {FIRST}")
+        yield PropertyError("insert_before", f"is {LAST}", expected=f"a pattern or {FIRST}")
 
 
 def check_one_line(name: str, line: str) -> Iterator[PropertyError]:
     """The problem of a property that is written as one line and is none."""
     if "\n" in line or "\0" in line or line.endswith("\r"):
-        yield PropertyError(name, f"is {line!r}, wanted one line, without its end and without NUL")
+        yield PropertyError(name, f"is {line!r}", expected="one line, without its end and without NUL")

@@ -141,7 +141,7 @@ class Setting(Edit[SettingProperties]):
         yield from super().check(properties)
         if properties.value is msgspec.UNSET and properties.ensure == "present":
             yield missing_property(
-                "value", "is missing; it is required unless ensure is absent", because=["ensure"]
+                "value", "is missing", because=["ensure"], hint="it is required unless ensure is absent"
             )
         if not properties.key:
             yield missing_property("key")
@@ -188,7 +188,7 @@ def _refuse_mark(properties: SettingProperties, text: Text) -> None:
     """Raise ``ResourceError`` for a byte order mark in a format whose readers take it for a part of the first key."""
     if text.has_mark and properties.format != "ini":
         raise ResourceError(
-            f"the document begins with a byte order mark, which is not {properties.format}; remove it"
+            f"the document begins with a byte order mark, which is not {properties.format}", hint="remove it"
         )
 
 

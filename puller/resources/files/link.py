@@ -170,13 +170,15 @@ class Link(Resource[LinkProperties, LinkState]):
         if kind == "directory" and self._holds_anything():
             what = "is a directory that is not empty, which no link replaces"
             raise ResourceError(
-                f"{name} {what}; to remove it: file#{name} with ensure: absent and force: true",
+                f"{name} {what}",
                 code=ProblemCode.CHANGE_REFUSED,
+                hint=f"to remove it: file#{name} with ensure: absent and force: true",
             )
         if kind not in ("absent", "present") and not self.properties.force:
             raise ResourceError(
-                f"{name} is a {kind}; replacing it by a link wants force: true",
+                f"{name} is a {kind}",
                 code=ProblemCode.CHANGE_REFUSED,
+                hint="replacing it by a link wants force: true",
             )
         require_parent(name, self.context)
         self._owner_of_new()  # raises for an owner or group that there is not
@@ -191,19 +193,19 @@ class Link(Resource[LinkProperties, LinkState]):
     def check(cls, properties: LinkProperties) -> Iterator[PropertyError]:
         ensure, target = properties.ensure, properties.target
         if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+            yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
         yield from check_managed(properties.name)
         if "\0" in target:
-            yield PropertyError("target", f"is {target!r}, wanted a path without NUL")
+            yield PropertyError("target", f"is {target!r}", expected="a path without NUL")
         elif not target and ensure == "present":
             yield missing_property(
-                "target", "is missing; it is required unless ensure is absent", because=["ensure"]
+                "target", "is missing", because=["ensure"], hint="it is required unless ensure is absent"
             )
         elif target and os.path.normpath(_end_of(properties)) == properties.name:
             yield PropertyError("target", f"is {target!r}, which is the link itself", because=["name"])
         for name in ("owner", "group"):
             if getattr(properties, name) == "":
-                yield PropertyError(name, "is empty, wanted a name or an id")
+                yield PropertyError(name, "is empty", expected="a name or an id")
 
     @classmethod
     def claims(cls, properties: LinkProperties) -> Iterator[Claim]:

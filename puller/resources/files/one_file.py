@@ -331,8 +331,9 @@ class OneFile(Resource[FileProperties, FileState]):
             # Of an empty directory nothing is lost but the name.
             if kind == "directory" and not self.properties.force and self._holds_anything():
                 raise ResourceError(
-                    f"{name} is a directory that is not empty; removing it wants force: true",
+                    f"{name} is a directory that is not empty",
                     code=ProblemCode.CHANGE_REFUSED,
+                    hint="removing it wants force: true",
                 )
             return
         wanted = "directory" if ensure == "directory" else "present"
@@ -340,8 +341,9 @@ class OneFile(Resource[FileProperties, FileState]):
             what = "directory" if ensure == "directory" else "file"
             found = "file" if kind == "present" else kind
             raise ResourceError(
-                f"{name} is a {found}; replacing it by a {what} wants force: true",
+                f"{name} is a {found}",
                 code=ProblemCode.CHANGE_REFUSED,
+                hint=f"replacing it by a {what} wants force: true",
             )
         if wanted == "present":
             self._refuse_owned_below(kind, "replaced")
@@ -425,7 +427,7 @@ class OneFile(Resource[FileProperties, FileState]):
     def check(cls, properties: FileProperties) -> Iterator[PropertyError]:
         ensure, name = properties.ensure, properties.name
         if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
+            yield PropertyError("ensure", f"is {ensure!r}", expected=f"one of {', '.join(_ENSURE)}")
         if not is_plain(name) or name == "/":
             yield from check_managed(name)
         yield from check_content(properties)

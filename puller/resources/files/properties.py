@@ -102,7 +102,9 @@ def _check_set_id(properties: FileProperties, mode: str) -> Iterator[PropertyErr
     fix = "give content, source or template with ensure: present, or leave the bit out"
     if properties.ensure == "directory":
         fix = "give a source, or declare the directory without recurse"
-    yield PropertyError("mode", f"{fact}; {fix}", because=["ensure", "create", "recurse", *CONTENT_SOURCES])
+    yield PropertyError(
+        "mode", f"{fact}", because=["ensure", "create", "recurse", *CONTENT_SOURCES], hint=fix
+    )
 
 
 def _check_given(properties: FileProperties, are_given: Sequence[bool]) -> Iterator[PropertyError]:
@@ -171,7 +173,7 @@ def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
         if getattr(properties, name) and properties.ensure != "directory":
             yield PropertyError(name, "is only for ensure: directory", because=["ensure"])
     if properties.source is not None and is_url(properties.source):
-        yield PropertyError("source", "is a URL, wanted a directory of the bundle", because=["recurse"])
+        yield PropertyError("source", "is a URL", because=["recurse"], expected="a directory of the bundle")
     if properties.source is not None and not properties.create:
         yield PropertyError("source", "has no meaning with create: false", because=["create"])
     if properties.purge and properties.name.count("/") < 2:
@@ -184,7 +186,7 @@ def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
     from puller.templates.engine import ENGINES, choose_engine
 
     if engine not in ENGINES:
-        yield PropertyError("engine", f"is {engine!r}, wanted jinja, jet or go")
+        yield PropertyError("engine", f"is {engine!r}", expected="jinja, jet or go")
         return
     try:
         choose_engine(template, engine)

@@ -29,7 +29,7 @@ def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
         _put(result, "mode", raw["permission-mask"], "permission-mask")
     kind = raw.get("type", "constant")
     if kind not in _TYPES:
-        raise PropertyError("type", f"is {kind!r}, wanted one of {', '.join(_TYPES)}")
+        raise PropertyError("type", f"is {kind!r}", expected=f"one of {', '.join(_TYPES)}")
     if "contents" in raw and result.get("ensure") != "absent":
         target = _target(kind, raw)
         _put(result, target, raw["contents"], "contents")
@@ -98,7 +98,7 @@ class _ConstantsFormatter(string.Formatter):
                 self.used_secret, value = True, value.reveal()
         if isinstance(value, list | dict):
             raise ResourceError(
-                f"content: {{{field_name}}} is a {type(value).__name__}, wanted a plain value"
+                f"content: {{{field_name}}} is a {type(value).__name__}", expected="a plain value"
             )
         return value, name
 

@@ -208,8 +208,9 @@ class Tree(OneFile):
             first, *more = plan.in_the_way.values()
             rest = f", and {len(more)} more" if more else ""
             raise ResourceError(
-                f"{self._root}: {first}{rest}; replacing it wants force: true",
+                f"{self._root}: {first}{rest}",
                 code=ProblemCode.CHANGE_REFUSED,
+                hint="replacing it wants force: true",
             )
         for path in plan.in_the_way:
             if path in self._owned.above:

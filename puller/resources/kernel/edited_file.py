@@ -71,7 +71,9 @@ class EditedFile(Generic[T]):
         self.real = system.resolve(self.path)
         found = system.lstat(self.real)
         if (kind := PathState(found).kind) not in ("absent", "present"):
-            raise ResourceError(f"{self.path} is a {kind}, wanted a file", code=ProblemCode.CHANGE_REFUSED)
+            raise ResourceError(
+                f"{self.path} is a {kind}", code=ProblemCode.CHANGE_REFUSED, expected="a file"
+            )
         return found
 
     def _decoded(self, content: bytes) -> str:

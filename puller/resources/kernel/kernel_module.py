@@ -195,7 +195,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             return ModuleFile(path, None)
         if not stat.S_ISREG(found.st_mode):
             raise ResourceError(
-                f"{path} is no regular file; remove it first", code=ProblemCode.CHANGE_REFUSED
+                f"{path} is no regular file", code=ProblemCode.CHANGE_REFUSED, hint="remove it first"
             )
         return ModuleFile(path, found, system.read(path, found))
 
@@ -236,13 +236,16 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
                 )
             if ensure == "absent" and (line := self._elsewhere("load")):
                 raise ResourceError(
-                    f"{line.path} loads {name} at boot; take it out there", code=ProblemCode.CHANGE_REFUSED
+                    f"{line.path} loads {name} at boot",
+                    code=ProblemCode.CHANGE_REFUSED,
+                    hint="take it out there",
                 )
             return
         if line := self._elsewhere("blacklist") or self._elsewhere("install", never=True):
             raise ResourceError(
-                f"{line.path} keeps {name} out ({line.command}); take it out there",
+                f"{line.path} keeps {name} out ({line.command})",
                 code=ProblemCode.CHANGE_REFUSED,
+                hint="take it out there",
             )
         if ensure == "loaded" and actual.is_loaded is None:
             raise ResourceError(
@@ -270,8 +273,9 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             if others:
                 what = f"says something of {', '.join(sorted(others))}"
                 raise ResourceError(
-                    f"{file.path} {what}, so it is not replaced or removed; put that elsewhere",
+                    f"{file.path} {what}, so it is not replaced or removed",
                     code=ProblemCode.CHANGE_REFUSED,
+                    hint="put that elsewhere",
                 )
         if "module" in {difference.property for difference in differences}:
             require_modprobe(self.context)
@@ -300,7 +304,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
     def check(cls, properties: KernelModuleProperties) -> Iterator[PropertyError]:
         ensure = properties.ensure
         if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
+            yield PropertyError("ensure", f"is {ensure!r}", expected=f"one of {', '.join(_ENSURE)}")
         if not _NAME.fullmatch(properties.name):
             wanted = "wanted at most 55 letters, digits, '_' and '-', the first no '-'"
             yield PropertyError("name", f"is {properties.name!r}, {wanted}")
@@ -309,7 +313,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             text = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
             if not _KEY.fullmatch(key) or (mark and not text) or not _is_plain(text, is_quoted=text != value):
                 yield PropertyError(
-                    "options", f"has {option!r}, wanted key=value without quotes and backslashes"
+                    "options", f"has {option!r}", expected="key=value without quotes and backslashes"
                 )
 
     @classmethod

@@ -27,7 +27,7 @@ def require_modprobe(context: Context) -> None:
     is_there = any(os.access(f"{directory}/modprobe", os.X_OK) for directory in SEARCH_PATH.split(":"))
     if not is_there and not (context.noop and context.uncertain(_TOOL)):
         raise ResourceError(
-            "modprobe is not installed; it is in the package kmod", code=ProblemCode.MISSING_DEPENDENCY
+            "modprobe is not installed", code=ProblemCode.MISSING_DEPENDENCY, hint="it is in the package kmod"
         )
 
 

@@ -298,9 +298,9 @@ class Mount(Resource[MountProperties, MountState]):
         ensure, name = properties.ensure, properties.name
         yield from check_path("name", name)
         if _CONTROL.search(name):
-            yield PropertyError("name", f"is {name!r}, wanted a path without control characters")
+            yield PropertyError("name", f"is {name!r}", expected="a path without control characters")
         if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
+            yield PropertyError("ensure", f"is {ensure!r}", expected=f"one of {', '.join(_ENSURE)}")
         if ensure in _GONE:
             if name in NEVER_UNMOUNTED:
                 yield PropertyError("ensure", f"is {ensure}; {name} is never unmounted")
@@ -309,7 +309,7 @@ class Mount(Resource[MountProperties, MountState]):
         yield from _check_options(properties)
         for number in ("dump", "pass_"):
             if not 0 <= getattr(properties, number) <= 9:
-                yield PropertyError(number.rstrip("_"), "is not valid, wanted a number from 0 to 9")
+                yield PropertyError(number.rstrip("_"), "is not valid", expected="a number from 0 to 9")
 
     @classmethod
     def is_whole(cls, properties: MountProperties) -> bool:
@@ -334,21 +334,23 @@ def _check_device(properties: MountProperties) -> Iterator[PropertyError]:
     elif device.startswith("-") or _CONTROL.search(device):
         yield PropertyError("device", f"is {device!r}, which is none")
     elif is_bind(options) and not _is_path(device):
-        yield PropertyError("device", f"is {device!r}, wanted the path that is bound", because=["options"])
+        yield PropertyError(
+            "device", f"is {device!r}", because=["options"], expected="the path that is bound"
+        )
     if not kind:
         yield missing_property("type", because=["ensure"])
     elif kind == "swap" or not _TYPE.fullmatch(kind):
-        yield PropertyError("type", f"is {kind!r}, wanted the type of a file system such as 'ext4'")
+        yield PropertyError("type", f"is {kind!r}", expected="the type of a file system such as 'ext4'")
     elif kind == "none" and not is_bind(options):
         yield PropertyError("type", "is 'none', which wants the option bind or rbind", because=["options"])
 
 
 def _check_options(properties: MountProperties) -> Iterator[PropertyError]:
     if not properties.options:
-        yield PropertyError("options", "is empty, wanted at least defaults")
+        yield PropertyError("options", "is empty", expected="at least defaults")
     for index, option in enumerate(properties.options):
         bare = re.sub(r'"[^"]*"', "", option)
         if not option or "," in bare or '"' in bare or _CONTROL.search(option):
-            yield PropertyError("options", f"has {option!r}, wanted one option each", place=(index,))
+            yield PropertyError("options", f"has {option!r}", place=(index,), expected="one option each")
         elif option in _NO_OPTIONS or option.startswith("#"):
             yield PropertyError("options", f"has {option!r}, which is no option of fstab", place=(index,))

@@ -182,7 +182,7 @@ def _look_at_point(context: Context, change: Change) -> None:
     found = system.lstat(point)
     if PathState(found).kind == "symbolic link":
         raise ResourceError(
-            f"{point} is a symbolic link; name what it leads to", code=ProblemCode.CHANGE_REFUSED
+            f"{point} is a symbolic link", code=ProblemCode.CHANGE_REFUSED, hint="name what it leads to"
         )
     binds_file = is_bind(change.wanted.options) and os.path.isfile(device)  # an image needs a directory
     if found is None and not system.exists(point) and binds_file:
@@ -229,7 +229,7 @@ def _require_in_force(context: Context, change: Change) -> None:
     layers = Mounts.current(context).at(change.actual.point)
     if missing := not_in_force(change.wanted.options, layers[-1]) if layers else []:
         raise ResourceError(
-            f"mount has not changed {', '.join(missing)}; unmount {change.actual.point} first"
+            f"mount has not changed {', '.join(missing)}", hint=f"unmount {change.actual.point} first"
         )
 
 

@@ -64,8 +64,9 @@ def require_helper(kind: str) -> None:
     package = _HELPERS.get(kind)
     if package and not any(os.path.exists(f"{one}/mount.{kind}") for one in _HELPER_DIRECTORIES):
         raise ResourceError(
-            f"mount.{kind} is missing; it comes with the package {package}",
+            f"mount.{kind} is missing",
             code=ProblemCode.MISSING_DEPENDENCY,
+            hint=f"it comes with the package {package}",
         )
 
 
@@ -80,8 +81,9 @@ def _execute(system: System, *arguments: str) -> None:
     except FileNotFoundError:
         package = "systemd" if arguments[0] == "systemctl" else "mount (util-linux)"
         raise ResourceError(
-            f"{arguments[0]} is missing; it comes with the package {package}",
+            f"{arguments[0]} is missing",
             code=ProblemCode.MISSING_DEPENDENCY,
+            hint=f"it comes with the package {package}",
         ) from None
     except OSError as error:
         raise ResourceError(f"{arguments[0]} cannot be started: {reason(error)}") from error

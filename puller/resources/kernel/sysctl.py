@@ -316,7 +316,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         if problem := problem_of_key(properties.name):
             yield PropertyError("name", f"is {properties.name!r}, {problem}")
         if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+            yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
         yield from check_path("path", properties.path)
         if value is None and ensure == "present":
             yield missing_property("value", because=["ensure"])
@@ -325,7 +325,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             and not value.isprintable()
             and value.replace("\t", "").isprintable() is False
         ):
-            yield PropertyError("value", f"is {value!r}, wanted words in one line")
+            yield PropertyError("value", f"is {value!r}", expected="words in one line")
 
     @classmethod
     def places(cls, properties: SysctlProperties) -> Iterable[str]:

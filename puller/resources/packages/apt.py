@@ -206,7 +206,7 @@ class Apt(Manager):
         completed = job.query("dpkg-deb", "--show", f"--showformat={_FILE_FORMAT}", "--", path)
         fields = output(f"dpkg-deb --show {path}", completed).split("\t")
         if len(fields) != 3:
-            raise ResourceError(f"dpkg-deb printed {completed.stdout!r} of {path}, wanted three fields")
+            raise ResourceError(f"dpkg-deb printed {completed.stdout!r} of {path}", expected="three fields")
         return Record(*fields)
 
     def is_named(self, job: Job, record: Record, name: str) -> bool:
@@ -275,7 +275,7 @@ def parse_database(text: str) -> Database:
         try:
             want, status, package, architecture, version, provides = line.split("\t")
         except ValueError:
-            raise ResourceError(f"dpkg-query printed {line!r}, wanted six fields") from None
+            raise ResourceError(f"dpkg-query printed {line!r}", expected="six fields") from None
         if want == "hold" and status in (_CONFIGURATION, "not-installed"):
             database.held.setdefault(package, set()).add(architecture)
         if status == _CONFIGURATION:

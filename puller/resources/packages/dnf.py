@@ -167,7 +167,7 @@ class Dnf(Manager):
         completed = job.query("rpm", "-q", "--nosignature", "--queryformat", _FILE_FORMAT, "-p", "--", path)
         records, _ = parse_records(output(f"rpm -q -p {path}", completed))
         if len(records) != 1:
-            raise ResourceError(f"rpm printed {completed.stdout!r} of {path}, wanted one package")
+            raise ResourceError(f"rpm printed {completed.stdout!r} of {path}", expected="one package")
         return records[0]
 
     def is_named(self, job: Job, record: Record, name: str) -> bool:

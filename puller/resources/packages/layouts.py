@@ -102,7 +102,7 @@ class AptLayout(Layout):
     def require(self, properties: RepositoryProperties) -> None:
         if not properties.suites:
             raise ResourceError(
-                "suites is missing; apt wants some, such as [bookworm], or [./] for a directory"
+                "suites is missing", hint="apt wants some, such as [bookworm], or [./] for a directory"
             )
 
     def files(self, properties: RepositoryProperties, key: Key | None) -> Files:

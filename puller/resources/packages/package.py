@@ -303,7 +303,7 @@ class Package(Resource[PackageProperties, PackageState]):
             return None
         if self.properties.is_versioned and manager.order.compare_to_request(record.version, request) != 0:
             raise ResourceError(
-                f"source {self.properties.source} is version {record.version}, wanted {request}"
+                f"source {self.properties.source} is version {record.version}", expected=request
             )
         return record.version
 
@@ -426,13 +426,15 @@ class Package(Resource[PackageProperties, PackageState]):
         if self.properties.held is None and self._action(actual) is not None:
             if held:
                 raise ResourceError(
-                    f"is held at {held.version} (apt-mark hold), so it is left as it is; wanted {ensure}",
+                    f"is held at {held.version} (apt-mark hold), so it is left as it is",
                     code=ProblemCode.CHANGE_REFUSED,
+                    expected=ensure,
                 )
             if actual.held and not actual.installed:
                 raise ResourceError(
-                    f"is held while it is not installed (apt-mark hold); wanted {ensure}",
+                    "is held while it is not installed (apt-mark hold)",
                     code=ProblemCode.CHANGE_REFUSED,
+                    expected=ensure,
                 )
         if actual.providers and self._file is None:
             self._refuse_provided(actual)
@@ -442,8 +444,9 @@ class Package(Resource[PackageProperties, PackageState]):
         action, ensure = self._action(actual), self.properties.ensure
         if action is Action.REMOVE:
             raise ResourceError(
-                f"is no package here, but {actual}, which would have to go; wanted {ensure}",
+                f"is no package here, but {actual}, which would have to go",
                 code=ProblemCode.CHANGE_REFUSED,
+                expected=ensure,
             )
         if action is None:
             raise ResourceError(
@@ -453,8 +456,9 @@ class Package(Resource[PackageProperties, PackageState]):
             return
         if not (self.context.noop and self._may_get_repositories()):
             raise ResourceError(
-                f"is no package but a name, {actual}, and has no version; wanted {ensure}",
+                f"is no package but a name, {actual}, and has no version",
                 code=ProblemCode.CHANGE_REFUSED,
+                expected=ensure,
             )
 
     @property

@@ -49,7 +49,7 @@ class PackageFile:
             record = self._remembered(manager, job)
         if not manager.is_named(job, record, self._name):
             found = f"{record.name} ({record.architecture})"
-            raise ResourceError(f"source {self._source} is the package {found}, wanted {self._name}")
+            raise ResourceError(f"source {self._source} is the package {found}", expected=f"{self._name}")
         return record
 
     @contextlib.contextmanager
@@ -96,8 +96,9 @@ class PackageFile:
 
         if os.geteuid() == 0 and (why := judge(path).reason):
             raise ResourceError(
-                f"source {self._source} may be somebody else's: {why}; or give its checksum",
+                f"source {self._source} may be somebody else's: {why}",
                 code=ProblemCode.UNTRUSTED_PATH,
+                hint="or give its checksum",
             )
 
     def _is_to_come(self) -> bool:

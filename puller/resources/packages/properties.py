@@ -80,15 +80,15 @@ def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
         )
     elif name.endswith(":any"):
         yield PropertyError(
-            "name", f"is {name!r}, wanted the name alone, or an architecture such as ':amd64'"
+            "name", f"is {name!r}", expected="the name alone, or an architecture such as ':amd64'"
         )
     elif name.endswith("-"):
         yield PropertyError("name", f"is {name!r}, which apt takes for a wish to remove {name.rstrip('-')!r}")
     if ensure not in STATES and not _VERSION.fullmatch(ensure):
         wanted = ", ".join(STATES)
-        yield PropertyError("ensure", f"is {ensure!r}, wanted {wanted} or a version such as '1.24.0-1'")
+        yield PropertyError("ensure", f"is {ensure!r}", expected=f"{wanted} or a version such as '1.24.0-1'")
     if properties.timeout <= 0:
-        yield PropertyError("timeout", "is 0, wanted a time that the package manager can work in")
+        yield PropertyError("timeout", "is 0", expected="a time that the package manager can work in")
     yield from _check_options(properties)
     yield from _check_source(properties)
     yield from _check_debconf(properties)
@@ -98,10 +98,12 @@ def _check_options(properties: PackageProperties) -> Iterator[PropertyError]:
     release = properties.options.release if properties.options else None
     if release is not None and not _RELEASE.fullmatch(release):
         wanted = "the name of a release such as 'bookworm-backports'"
-        yield PropertyError("options", f"has the release {release!r}, wanted {wanted}", place=("release",))
+        yield PropertyError("options", f"has the release {release!r}", place=("release",), expected=wanted)
     if properties.held and properties.ensure in ("latest", *GONE):
         what = "a package that is held stays in its version: wanted ensure: present or a version"
-        yield PropertyError("held", f"is true, and ensure is {properties.ensure}; {what}", because=["ensure"])
+        yield PropertyError(
+            "held", f"is true, and ensure is {properties.ensure}", because=["ensure"], hint=what
+        )
 
 
 def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
@@ -114,13 +116,13 @@ def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
         return
     if "\0" in source or not source.partition("?")[0].endswith(_SOURCE_ENDS):
         yield PropertyError(
-            "source", f"is {source!r}, wanted a file that ends in {' or '.join(_SOURCE_ENDS)}"
+            "source", f"is {source!r}", expected=f"a file that ends in {' or '.join(_SOURCE_ENDS)}"
         )
     elif "://" in source and not is_url(source):
-        yield PropertyError("source", f"is {source!r}, wanted a file or an http(s):// URL")
+        yield PropertyError("source", f"is {source!r}", expected="a file or an http(s):// URL")
     if is_url(source) and checksum is None:
         yield missing_property(
-            "checksum", "is missing; it is required where source is a URL", because=["source"]
+            "checksum", "is missing", because=["source"], hint="it is required where source is a URL"
         )
     if properties.ensure == "latest":
         what = "is given, and latest is what repositories offer: wanted ensure: present or a version"

@@ -49,7 +49,7 @@ def provider_of(forced: str | None, context: Context) -> str:
         if provider.family == family:
             return name
     known = " or ".join(f"{provider.family} ({name})" for name, provider in PROVIDERS.items())
-    raise ResourceError(f"the fact os.family is {family!r}, wanted {known}, or a provider named")
+    raise ResourceError(f"the fact os.family is {family!r}", expected=f"{known}, or a provider named")
 
 
 def suffix_of_family(family: Any) -> str:

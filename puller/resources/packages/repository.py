@@ -271,8 +271,10 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         for path, seen in actual.files.items():
             if seen.kind not in ("absent", "present", "symbolic link", "fifo", "socket"):
                 raise ResourceError(
-                    f"{path} is a {seen.kind}, wanted a file; remove it first",
+                    f"{path} is a {seen.kind}",
                     code=ProblemCode.CHANGE_REFUSED,
+                    expected="a file",
+                    hint="remove it first",
                 )
 
     def _put(self, path: str, content: bytes, seen: Seen) -> None:
@@ -346,8 +348,9 @@ def _require_ours(key: str, path: str) -> str:
     judged = judge(path)
     if judged.reason:
         raise ResourceError(
-            f"key {key} may be changed by others: {judged.reason}; put it into the bundle",
+            f"key {key} may be changed by others: {judged.reason}",
             code=ProblemCode.UNTRUSTED_PATH,
+            hint="put it into the bundle",
         )
     return judged.path
 

@@ -42,7 +42,7 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
         sentence = f"is {properties.name!r}, wanted letters, digits, _ and -, and no - first"
         yield PropertyError("name", sentence)
     if properties.ensure not in ("present", "absent"):
-        yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
+        yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
     if properties.url or properties.ensure == "present":
         yield from _check_url(properties.url)
     yield from _check_words(properties)
@@ -64,20 +64,20 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
 def _check_url(url: str) -> Iterator[PropertyError]:
     if not url:
         yield missing_property(
-            "url", "is missing; it is required unless ensure is absent", because=["ensure"]
+            "url", "is missing", because=["ensure"], hint="it is required unless ensure is absent"
         )
     elif not _URL.fullmatch(url):
-        yield PropertyError("url", f"is {url!r}, wanted an http(s):// or file:// URL without blanks")
+        yield PropertyError("url", f"is {url!r}", expected="an http(s):// or file:// URL without blanks")
     elif "@" in urlsplit(url).netloc:
         # Its file is readable for everybody.
-        yield PropertyError("url", "has credentials, wanted them in /etc/apt/auth.conf.d or the like")
+        yield PropertyError("url", "has credentials", expected="them in /etc/apt/auth.conf.d or the like")
 
 
 def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
     for name in _WORDS:
         for index, word in enumerate(getattr(properties, name)):
             if not _WORD.fullmatch(word):
-                yield PropertyError(name, f"has {word!r}, wanted a word without blanks", place=(index,))
+                yield PropertyError(name, f"has {word!r}", place=(index,), expected="a word without blanks")
     flat = [suite for suite in properties.suites if suite.endswith("/")]
     # apt refuses to read any source at all when one has a directory with components, or a suite without.
     if flat and properties.components:
@@ -90,7 +90,7 @@ def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
         yield missing_property("components", sentence, because=["suites"])
     elif properties.components and not properties.suites:
         yield missing_property(
-            "suites", "is missing; components are those of a suite", because=["components"]
+            "suites", "is missing", because=["components"], hint="components are those of a suite"
         )
 
 
@@ -102,8 +102,8 @@ def _check_key(properties: RepositoryProperties) -> Iterator[PropertyError]:
         except ValueError as error:
             yield PropertyError("key", str(error))
     elif key is not None and (not key or "\n" in key or "\0" in key or "://" in key):
-        yield PropertyError("key", f"is {key!r}, wanted a file of the bundle, or an armoured key")
+        yield PropertyError("key", f"is {key!r}", expected="a file of the bundle, or an armoured key")
     if key is None and properties.ensure == "present" and not properties.url.startswith("file:"):
         yield missing_property(
-            "key", "is missing; it is required unless url is file:", because=["url", "ensure"]
+            "key", "is missing", because=["url", "ensure"], hint="it is required unless url is file:"
         )

@@ -377,10 +377,10 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     def check(cls, properties: ScaffoldProperties) -> Iterator[PropertyError]:
         ensure, name, source = properties.ensure, properties.name, properties.source
         if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+            yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
         yield from check_managed(name)
         if not source or "\0" in source or "://" in source:
-            yield PropertyError("source", f"is {source!r}, wanted a directory of templates")
+            yield PropertyError("source", f"is {source!r}", expected="a directory of templates")
         for who in ("owner", "group"):
             if getattr(properties, who) == "":
                 yield PropertyError(who, "is empty")
@@ -390,7 +390,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         yield from _check_engine(source, properties.engine)
         for item in properties.post:
             if len(item) != 1:
-                yield PropertyError("post", f"has {len(item)} patterns in one entry, wanted one")
+                yield PropertyError("post", f"has {len(item)} patterns in one entry", expected="one")
         for command in _post_commands(properties):
             try:
                 command.check()
@@ -408,7 +408,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
 def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:
     if engine not in (None, *ENGINES):
-        yield PropertyError("engine", f"is {engine!r}, wanted jet, go or jinja")
+        yield PropertyError("engine", f"is {engine!r}", expected="jet, go or jinja")
         return
     try:
         choose_engine(source.rstrip("/"), engine)

@@ -203,7 +203,7 @@ def require_possible(system: System, name: str, target: Target) -> None:
     if target.itself is None:
         require_makeable(os.path.dirname(target.root), system)
     elif not stat.S_ISDIR(target.itself.st_mode):
-        raise ResourceError(f"{name} is {kind(target.itself.st_mode)}, wanted a directory")
+        raise ResourceError(f"{name} is {kind(target.itself.st_mode)}", expected="a directory")
     purged = {*target.foreign.things, *target.foreign.directories}
     for path, found in target.directories.items():
         if found is not None and not stat.S_ISDIR(found.st_mode) and path not in purged:
@@ -215,4 +215,6 @@ def require_possible(system: System, name: str, target: Target) -> None:
 
 def _obstacle(target: Target, path: str, found: os.stat_result, wanted: str) -> ResourceError:
     where = printable(target.path(path))
-    return ResourceError(f"{where} is {kind(found.st_mode)}, wanted {wanted}; purge: true would replace it")
+    return ResourceError(
+        f"{where} is {kind(found.st_mode)}", expected=wanted, hint="purge: true would replace it"
+    )

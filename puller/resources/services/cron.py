@@ -187,10 +187,10 @@ class Cron(Resource[CronProperties, CronState]):
     def check(cls, properties: CronProperties) -> Iterator[PropertyError]:
         ensure, name = properties.ensure, properties.name
         if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+            yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
         if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
             wanted = f"at most {_LONGEST_NAME} letters, digits, _ and -, as cron ignores other files"
-            yield PropertyError("name", f"is {name!r}, wanted {wanted}; the first is no -")
+            yield PropertyError("name", f"is {name!r}", expected=wanted, hint="the first is no -")
         if ensure == "present":
             yield from _check_job(properties)
         yield from _check_environment(properties.environment)
@@ -220,7 +220,7 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
     for name in ("schedule", "command"):
         if not getattr(properties, name).strip():
             yield missing_property(
-                name, "is missing; it is required unless ensure is absent", because=["ensure"]
+                name, "is missing", because=["ensure"], hint="it is required unless ensure is absent"
             )
     if properties.schedule.strip():
         try:
@@ -229,24 +229,24 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
             yield PropertyError("schedule", str(error))
     user, command = properties.user, properties.command
     if not _USER.fullmatch(user) or (user.isascii() and user.isdecimal()):
-        yield PropertyError("user", f"is {user!r}, wanted the name of a user")
+        yield PropertyError("user", f"is {user!r}", expected="the name of a user")
     if _NOT_IN_A_LINE.search(command):
-        yield PropertyError("command", f"is {command!r}, wanted one line; a script may have more")
+        yield PropertyError("command", f"is {command!r}", expected="one line", hint="a script may have more")
     if "\\\\" in command:  # one backslash to Debian's cron, two to that of Red Hat
         what = "has two backslashes in a row, which crons read differently; wanted a script"
         yield PropertyError("command", f"is {command!r}, which {what}")
     if len(_escaped(command).encode()) > _LONGEST:
         yield PropertyError(
-            "command", f"has more than {_LONGEST} bytes, of which cron cuts off the rest; wanted a script"
+            "command", f"has more than {_LONGEST} bytes, of which cron cuts off the rest", expected="a script"
         )
 
 
 def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
     for name, value in environment.items():
         if not _VARIABLE.fullmatch(name):
-            yield PropertyError("environment", f"has {name!r}, wanted the name of a variable")
+            yield PropertyError("environment", f"has {name!r}", expected="the name of a variable")
         elif _NOT_IN_A_LINE.search(value):
-            yield PropertyError("environment", f"has {name} with {value!r}, wanted one line")
+            yield PropertyError("environment", f"has {name} with {value!r}", expected="one line")
         elif _is_quoted(value):
             what = "which begins and ends with quotes, and crons read that differently"
             yield PropertyError("environment", f"has {name} with {value!r}, {what}")

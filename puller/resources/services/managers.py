@@ -46,7 +46,7 @@ class Manager(msgspec.Struct, frozen=True):
                 break
             sleep(_PAUSE)
         what = f"user {name} has no systemd, being neither logged in nor lingering"
-        raise ResourceError(f"{what}; to let it run from boot on: loginctl enable-linger {name}")
+        raise ResourceError(f"{what}", hint=f"to let it run from boot on: loginctl enable-linger {name}")
 
 
 _LINGERING = "/var/lib/systemd/linger"

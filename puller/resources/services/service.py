@@ -301,8 +301,9 @@ class Service(Resource[ServiceProperties, Unit]):
                 user = self.properties.user
                 how = "systemctl" if user is None else f"systemctl --user --machine={user}@"
                 raise ResourceError(
-                    f"{unit.id} is masked; to allow it: {how} unmask {unit.id}",
+                    f"{unit.id} is masked",
                     code=ProblemCode.CHANGE_REFUSED,
+                    hint=f"to allow it: {how} unmask {unit.id}",
                 )
             return
         if unit.is_missing and not self._may_come(unit):
@@ -335,8 +336,9 @@ class Service(Resource[ServiceProperties, Unit]):
         if why := self._systemd.at_boot.why_not(unit):
             how = "add WantedBy= to an [Install] section, or leave enable out"
             raise ResourceError(
-                f"{unit.id} is {unit.file_state} and would not start at boot: {why}; {how}",
+                f"{unit.id} is {unit.file_state} and would not start at boot: {why}",
                 code=ProblemCode.CHANGE_REFUSED,
+                hint=how,
             )
 
     def _refuse_in_the_way_of_a_mask(self, unit: Unit) -> None:
@@ -406,19 +408,21 @@ class Service(Resource[ServiceProperties, Unit]):
     @classmethod
     def check(cls, properties: ServiceProperties) -> Iterator[PropertyError]:
         if properties.ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted running or stopped")
+            yield PropertyError("ensure", f"is {properties.ensure!r}", expected="running or stopped")
         if properties.enable == _MASKED and properties.ensure == "running":
             wanted = "wanted ensure: stopped with it, as nothing that is masked can start"
             yield PropertyError("enable", f"is 'masked', {wanted}", because=["ensure"])
         scope, user = properties.scope, properties.user
         if scope == "user" and user is None:
-            yield missing_property("user", "is missing; it is required with scope: user", because=["scope"])
+            yield missing_property(
+                "user", "is missing", because=["scope"], hint="it is required with scope: user"
+            )
         elif scope == "system" and user is not None:
             yield PropertyError(
                 "user", "is given, and only a service with scope: user has one", because=["scope"]
             )
         elif user is not None and not _USER.fullmatch(user):
-            yield PropertyError("user", f"is {user!r}, wanted the name of a user")
+            yield PropertyError("user", f"is {user!r}", expected="the name of a user")
         if problem := _problem_of_name(properties.name):
             yield PropertyError("name", f"is {properties.name!r}, {problem}")
 

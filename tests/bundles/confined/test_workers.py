@@ -122,7 +122,7 @@ def test_an_error_keeps_its_code_and_hint(ask: Ask) -> None:
         ask("fail")
     error = raised.value
     assert (error.code, error.hint) == (ProblemCode.CHECKSUM_MISMATCH, "repeat the upload")
-    assert (error.where, error.what) == ("a", "b")
+    assert (error.where, error.what) == ("a", "b; repeat the upload")
 
 
 def test_a_session_that_cannot_be_opened_says_why(network: Network) -> None:

@@ -9,6 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from foundation.problem_pages import load_entries
+from foundation.problems import ProblemCode
+
 if TYPE_CHECKING:
     from tests.support.stories import Execute
 
@@ -51,6 +54,7 @@ def test_people_get_a_line_for_each_and_a_summary(execute: Execute) -> None:
         "[misspelt-annotation]",
         "web/manifest.yaml:8:28: warning: ${ Data.a,b:c } is ordinary text here; an expression is written "
         "{{ … }} [foreign-expression]",
+        "Explanations: puller help CODE",
         "web: 2 resources, 1 error, 2 warnings, 1 expression not checked",
     ]
     assert status == 1
@@ -146,6 +150,24 @@ def test_sarif_is_what_the_schema_of_oasis_says(execute: Execute, web: Path) -> 
     }
     (web / "manifest.yaml").write_text("resources: []\n")
     assert sarif(said(execute, "--format", "sarif")[1])["runs"][0]["results"] == []
+
+
+def test_sarif_explains_its_rules(execute: Execute, web: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``helpUri`` must be absolute, so it needs the address of the documents."""
+    (rule, *_) = sarif(said(execute, "--format", "sarif")[1])["runs"][0]["tool"]["driver"]["rules"]
+    assert load_entries()[ProblemCode(rule["id"])].meaning in rule["help"]["text"]
+    assert "helpUri" not in rule
+    base = "https://docs.example.com/puller/"
+    monkeypatch.setenv("PULLER_DOCUMENTS", base)
+    rules = sarif(said(execute, "--format", "sarif")[1])["runs"][0]["tool"]["driver"]["rules"]
+    assert {rule["helpUri"] for rule in rules} == {f"{base}problems.html#{rule['id']}" for rule in rules}
+
+
+@pytest.mark.usefixtures("web")
+def test_people_get_the_command_that_explains_codes(execute: Execute) -> None:
+    *_, explanations, summary = said(execute)[1].splitlines()
+    assert explanations == "Explanations: puller help CODE"
+    assert summary.startswith("web: ")
 
 
 def test_sarif_names_files_as_uris(execute: Execute, web: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_fleet_at_a_glance(store: str, execute: Execute) -> None:
     assert status == 0
     assert said.startswith("6 hosts: 2 failed, 1 not heard of, 3 in order\n")
     assert "  2.0.0    2 hosts  2 failed\n" in said
-    assert "  2 hosts: service#web: no start, pid <number>\n    bad0, bad1, since " in said
+    assert "  2 hosts: service#web: no start, pid 12345\n    bad0, bad1, since " in said
     assert "not heard of for 2 h:\n  gone, last " in said
 
 

@@ -268,9 +268,9 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "is not a mapping; wanted keys such as data and resources"),
-        ("- a\n", "is not a mapping; wanted keys such as data and resources"),
-        ("data: {}\n", "declares no resources; wanted resources or resources_template"),
+        ("", "is not a mapping, wanted keys such as data and resources"),
+        ("- a\n", "is not a mapping, wanted keys such as data and resources"),
+        ("data: {}\n", "declares no resources, wanted resources or resources_template"),
         ("resources: {}\n", "resources is an empty mapping, wanted a list"),
         ("resources: []\nfail_on_error: maybe\n", "fail_on_error is not true or false"),
         ("resources: []\ngive_up_after: soon\n", "give_up_after is 'soon', wanted a number of runs"),

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.differences import Difference, DifferenceKind
+from foundation.problems import ProblemCode
 from puller.exit_status import ExitStatus
 from puller.reporting.fields import NAMES, MessageId
 from puller.reporting.journal import framed
@@ -108,6 +109,7 @@ def test_a_failed_resource_is_found_by_its_fields(journald: Journald) -> None:
         "PULLER_BUNDLE": "web",
         "PULLER_RESOURCE": "file#/etc/motd",
         "PULLER_STATE": "failed",
+        "PULLER_CODE": ProblemCode.CHANGE_FAILED,
     }
     assert journald.lines.read_text() == "", "one sink in the place of another"
 
@@ -134,6 +136,8 @@ def test_a_problem_and_the_end_of_a_run_have_their_exit_status(journald: Journal
         MessageId.RUN_ENDED,
     ]
     assert [entry.get("PULLER_EXIT") for entry in entries] == ["14", None, None, "14"]
+    codes = [ProblemCode.CHANGE_FAILED, ProblemCode.RUN_WARNING, None, None]
+    assert [entry.get("PULLER_CODE") for entry in entries] == codes
     assert [entry["PRIORITY"] for entry in entries] == ["3", "4", "4", "5"]
 
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import msgspec
 
 from foundation.problems import Problem, ProblemCode
-from foundation.suggestions import nearest
 from puller.authoring.lint.findings import Finding
 from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.subject import Subject
 from puller.manifest.declaration import Declaration
-from puller.values.suggestions import known_words
+from puller.values.suggestions import meant
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -30,8 +29,7 @@ def _unknown(declaration: Declaration) -> Iterator[Problem]:
     of = declaration.type
     names = [field.encode_name for field in msgspec.structs.fields(of.properties_type)]
     for name in sorted(declaration.unknown - {*names}):
-        similar = nearest(name, names)
-        what = f"{name} is not a property of {of.type_name}{'' if similar else known_words(name, names)}"
+        what = f"{name} is not a property of {of.type_name}"
         code = ProblemCode.UNKNOWN_PROPERTY
-        problem = Problem(code=code, message=what, property=name, suggestions=similar)
+        problem = Problem(code=code, message=what, property=name, **meant(name, names))
         yield declaration.located(name, problem)

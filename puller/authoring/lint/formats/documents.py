@@ -5,6 +5,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from foundation.formatting import plain
+from foundation.problem_pages import address_of, load_entries
 from foundation.problems import Location, ProblemCode
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity
@@ -43,13 +44,16 @@ def _plain(found: Finding) -> dict[str, Any]:
     }
 
 
-def as_sarif(linted: Linted) -> str:
-    """The findings as code scanners hand them on; what is unchecked is a note."""
+def as_sarif(linted: Linted, documents: str = "") -> str:
+    """Return the findings for code scanners. Unchecked ones are notes.
+
+    ``documents`` is the address of a site with the documents of Puller. The format allows no relative ``helpUri``.
+    """
     names = sorted({found.rule for found in linted.findings})
     driver = {
         "name": "puller lint",
         "version": __version__,
-        "rules": [_described(name) for name in names],
+        "rules": [_described(name, documents) for name in names],
     }
     results = [_result(found, names.index(found.rule)) for found in linted.findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
@@ -57,9 +61,15 @@ def as_sarif(linted: Linted) -> str:
     return visible_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _described(code: ProblemCode) -> dict[str, Any]:
-    level = {"level": _LEVELS[severity_of(code)]}
-    return {"id": code, "shortDescription": {"text": summary_of(code)}, "defaultConfiguration": level}
+def _described(code: ProblemCode, documents: str) -> dict[str, Any]:
+    entry = load_entries()[code]
+    rule = {
+        "id": code,
+        "shortDescription": {"text": summary_of(code)},
+        "help": {"text": entry.text(), "markdown": entry.markdown(code)},
+        "defaultConfiguration": {"level": _LEVELS[severity_of(code)]},
+    }
+    return {**rule, "helpUri": address_of(code, documents)} if documents else rule
 
 
 def _result(found: Finding, index: int) -> dict[str, Any]:

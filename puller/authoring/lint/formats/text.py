@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from foundation.problem_pages import EXPLANATIONS
 from foundation.quantities import counted
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity
@@ -14,13 +15,15 @@ _UNCHECKED = "expression not checked", "expressions not checked"
 
 
 def lines(linted: Linted, *, verbose: bool = False, colours: bool = False) -> Iterator[str]:
-    """All lines; what is unchecked is listed only when ``verbose``, and always counted.
+    """Yield a line for each finding, the summary, and the command that explains codes.
 
-    With ``colours`` the severity of each is in one.
+    Unchecked findings are counted, and listed only if ``verbose``. ``colours`` paints the severities.
     """
-    for found in linted.findings:
-        if verbose or found.severity is not Severity.UNCHECKED:
-            yield _in_colour(found) if colours else visible(str(found))
+    shown = [one for one in linted.findings if verbose or one.severity is not Severity.UNCHECKED]
+    for finding in shown:
+        yield _in_colour(finding) if colours else visible(str(finding))
+    if shown:
+        yield EXPLANATIONS
     yield summary(linted)
 
 

@@ -23,7 +23,7 @@ from puller.authoring.lint.names.jinja_guards import DEFAULTS, DEFINED, called, 
 from puller.authoring.lint.names.known import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known
 from puller.authoring.lint.names.places import Path
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape, union
-from puller.values.suggestions import did_you_mean
+from puller.values.suggestions import meant
 
 OWN: Final = frozenset({"caller", "kwargs", "loop", "self", "super", "varargs"})
 _SAME: Final = frozenset(
@@ -171,10 +171,11 @@ class JinjaValues:
         wanted = _OF_MAP if node.name == "map" else _arguments_of(self.environment.filters[node.name])
         for keyword in node.kwargs if wanted else ():
             if keyword.key not in wanted:
-                message = (
-                    f"{node.name} has no argument {keyword.key!r}{did_you_mean(str(keyword.key), wanted)}"
+                message, names = (
+                    f"{node.name} has no argument {keyword.key!r}",
+                    meant(str(keyword.key), wanted),
                 )
-                self.judge.refuse(UNKNOWN_NAME, str(keyword.key), message, line=node.lineno)
+                self.judge.refuse(UNKNOWN_NAME, str(keyword.key), message, line=node.lineno, **names)
 
     def _choice(self, node: nodes.CondExpr, names: dict[str, Shape]) -> Shape:
         self._value(node.test, names)
@@ -217,10 +218,8 @@ class JinjaValues:
         wanted = _KEYWORDS.get(name)
         for keyword in node.kwargs if wanted and name in names else ():
             if keyword.key not in (wanted or ()):
-                message = (
-                    f"{name} has no argument {keyword.key!r}{did_you_mean(str(keyword.key), wanted or ())}"
-                )
-                self.judge.refuse(UNKNOWN_NAME, str(keyword.key), message, line=node.lineno)
+                message, similar = f"{name} has no argument {keyword.key!r}", meant(keyword.key, wanted or ())
+                self.judge.refuse(UNKNOWN_NAME, keyword.key, message, line=node.lineno, **similar)
 
     def _answer(self, name: str, node: nodes.Call, names: dict[str, Shape]) -> Shape:
         first = getattr(node.args[0], "value", None) if node.args else None

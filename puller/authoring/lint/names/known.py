@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 
 from foundation.problems import ProblemCode
-from foundation.suggestions import nearest
 from hiera.errors import HieraError
 from hiera.expressions.refused import ABSENT
 from hiera.values.paths import MISSING, find
@@ -22,14 +21,14 @@ from puller.authoring.lint import known_facts
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.places import Path, TextPart
 from puller.authoring.lint.shapes import ANY, Shape, of_value
-from puller.values.suggestions import known_words
+from puller.values.suggestions import Meant, meant
 
 UNKNOWN_NAME: Final = ProblemCode.UNKNOWN_NAME
 UNKNOWN_FUNCTION: Final = ProblemCode.UNKNOWN_FUNCTION
 ROOTS: Final = ("facts", "data", "environ")
 CAPITALS: Final = frozenset(name.capitalize() for name in ROOTS)
 _METHODS: Final = ("get", "items", "keys", "values")
-_DECLARE: Final = "; what only the site or a host gives is declared in data, as null"
+_DECLARE: Final = "what only the site or a host gives is declared in data, as null"
 _NEAR: Final = 0.75  # custom facts have names of their own, which are like others by accident
 _VERY_NEAR: Final = 0.85
 _SHOWN: Final = 60  # characters of a name in a sentence
@@ -142,8 +141,8 @@ class Judge:
             self._own_fact(shape, missing, line, offset)
             return ANY
         if not self._may_be_of_others(shape, str(key), in_branch):
-            message, similar = _missing(shape, missing)
-            self._note(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset, suggestions=similar)
+            message, fields = _missing(shape, missing)
+            self._note(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset, **fields)
         return ANY
 
     def field(self, shape: Shape, path: Path, key: str, *, in_branch: bool, offset: int) -> Shape:
@@ -165,13 +164,20 @@ class Judge:
         if not kind and name in ABSENT:
             self.refuse(code, name, f"{message}: {ABSENT[name]}", line=line, offset=offset)
             return
-        similar = nearest(name, known)
-        message += "" if similar else known_words(name, known)
-        self._note(code, Severity.ERROR, message, (name,), line, offset, suggestions=similar)
+        self._note(code, Severity.ERROR, message, (name,), line, offset, **meant(name, known))
 
-    def refuse(self, code: ProblemCode, name: str, message: str, *, line: int, offset: int = -1) -> None:
+    def refuse(
+        self,
+        code: ProblemCode,
+        name: str,
+        message: str,
+        *,
+        line: int,
+        offset: int = -1,
+        **names: Unpack[Meant],
+    ) -> None:
         """Note a mistake with a name."""
-        self._note(code, Severity.ERROR, message, (name,), line, offset)
+        self._note(code, Severity.ERROR, message, (name,), line, offset, **names)
 
     def _note(
         self,
@@ -239,18 +245,17 @@ def _at(facts: Mapping[str, Any], steps: Path) -> Any:
         return MISSING
 
 
-def _missing(shape: Shape, missing: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the message about a missing key, and similar keys."""
+def _missing(shape: Shape, missing: Path) -> tuple[str, dict[str, Any]]:
+    """Return the message about a missing key, and further fields of the problem."""
     where = ".".join(missing[:-1])
     key = missing[-1]
     if shape.is_scalar:
-        return f"{where} is a single value: it has no {key[:_SHOWN]!r}", ()
+        return f"{where} is a single value: it has no {key[:_SHOWN]!r}", {}
     if shape.items is not None and not shape.keys:
-        return f"{where} is a list: it has no {key[:_SHOWN]!r}", ()
-    if similar := nearest(key, shape.keys):
-        return f"{where} has no {key[:_SHOWN]!r} on any host", similar
-    declare = _DECLARE if missing[0] in ("data", "Data") else ""
-    return f"{where} has no {key[:_SHOWN]!r} on any host{known_words(key, shape.keys)}{declare}", ()
+        return f"{where} is a list: it has no {key[:_SHOWN]!r}", {}
+    names = meant(key, shape.keys)
+    is_declared = "suggestions" in names or missing[0] not in ("data", "Data")
+    return f"{where} has no {key[:_SHOWN]!r} on any host", {**names, "hint": "" if is_declared else _DECLARE}
 
 
 def _folded(path: Path) -> Path:

@@ -237,7 +237,7 @@ def test_a_file_that_nothing_uses_is_a_warning(
     manifest = FILE.replace("PROPERTIES", "source: files/app.conf")
     write({"manifest.yaml": manifest, "files/app.conf": "a\n", "files/old.conf": "b\n", "README.md": "c\n"})
     _, output = execute("lint", "web")
-    assert output.splitlines()[:-1] == [
+    assert output.splitlines()[:-2] == [
         "web/files/old.conf: warning: nothing in the bundle uses this file [unused-file]"
     ]
 

@@ -81,11 +81,13 @@ class Page(HTMLParser):
         self.scripts: list[dict[str, str | None]] = []
         self.attributes: set[str] = set()
         self.elements: list[str] = []
+        self.ids: set[str] = set()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.elements.append(tag)
+        self.ids.add(found.get("id") or "")
         self.attributes |= {name for name in found if name != "onerror" or tag != "img"} | set(found)
         if tag == "a":
             self.links.append(found.get("href") or "")
@@ -123,6 +125,13 @@ def test_every_link_leads_to_a_page_and_nothing_comes_from_elsewhere(
             target = (root / name).parent / link.partition("#")[0]
             assert target.resolve().is_relative_to(root), (name, link)
             assert target.exists(), (name, link)
+
+
+def test_codes_lead_to_their_explanations(pages: dict[str, Page]) -> None:
+    links = {link.rpartition("/")[2] for page in pages.values() for link in page.links}
+    codes = {link.partition("#")[2] for link in links if link.startswith("problems.html#")}
+    assert codes
+    assert codes <= pages["problems.html"].ids
 
 
 def test_control_characters_are_written_out(make: Make, tmp_path: Path) -> None:

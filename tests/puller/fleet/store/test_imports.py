@@ -177,7 +177,7 @@ def test_the_same_error_on_several_hosts_is_one(store: Store, arrive: Import, no
     )
     (failure,) = Reader(store, now).failures
     assert (len(failure.hosts), failure.reference) == (37, "service#web")
-    assert failure.message == "<host>: <address>:<number> refused (pid <number>)"
+    assert failure.message == "<host>: 10.0.0.0:5432 refused (pid 40000)", "that of the newest report"
     assert failure.problem.code is ProblemCode.CHANGE_FAILED
 
 

@@ -133,8 +133,8 @@ def directory_of_somebody_else(home: Path, secret: Path) -> None:
 
 
 HOSTILE = [
-    (link_directory, r"/\.ssh is a link, which is not followed; wanted a directory of a"),
-    (link_file, "authorized_keys is a link, which is not followed; wanted a file of a"),
+    (link_directory, r"/\.ssh is a link, which is not followed, wanted a directory of a"),
+    (link_file, "authorized_keys is a link, which is not followed, wanted a file of a"),
     (hard_link, "has 2 names|belongs to user 0"),
     (fifo, "authorized_keys is not a file|belongs to"),
     (file_as_directory, r"/\.ssh is not a directory"),

@@ -60,7 +60,7 @@ def test_a_block(apply: Apply, place: Path, properties: dict[str, Any], before: 
     assert (again.state, path.read_bytes()) == ("stable", after.encode())
 
 
-WANTED = "; wanted one of each, in this order"
+WANTED = ", wanted one of each, in this order"
 REFUSED = [
     (f"{BEGIN}\nx\n", f"'{BEGIN}' is at line 1, '{END}' is missing{WANTED}"),
     (f"x\n{END}\n", f"'{BEGIN}' is missing, '{END}' is at line 2{WANTED}"),

@@ -338,7 +338,7 @@ def test_the_documents_own_example_is_reached_and_stays(
 def test_a_held_package_is_left_alone_in_noop_too(package: MakePackage, desired: str) -> None:
     machine = a_debian("1.0-1")
     machine.packages["tool"].want = "hold"
-    sentence = f"is held at 1.0-1 (apt-mark hold), so it is left as it is; wanted {desired}"
+    sentence = f"is held at 1.0-1 (apt-mark hold), so it is left as it is, wanted {desired}"
     for noop in (True, False):
         resource = package(machine, ensure=desired, noop=noop)
         state = resource.look()

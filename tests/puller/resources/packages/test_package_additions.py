@@ -329,9 +329,9 @@ def test_of_several_packages_that_provide_a_name_apt_wants_one_named(package: Ma
 def test_a_name_has_no_version_and_cannot_be_removed(package: MakePackage, family: str, ensure: str) -> None:
     machine = provided(family, is_installed=True)
     sentence = (
-        f"is no package here, but provided by server, which would have to go; wanted {ensure}"
+        f"is no package here, but provided by server, which would have to go, wanted {ensure}"
         if ensure in ("absent", "purged")
-        else f"is no package but a name, provided by server, and has no version; wanted {ensure}"
+        else f"is no package but a name, provided by server, and has no version, wanted {ensure}"
     )
     for noop in (True, False):
         resource = package(machine, "virtual", ensure=ensure, noop=noop)

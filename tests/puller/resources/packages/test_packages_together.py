@@ -186,7 +186,7 @@ def test_a_hold_of_a_missing_package_is_respected(run: Run, debian: Debian, stat
     text = "resources: [{package: [other]}]"
     for noop in (True, False):
         event = run(debian, text, noop=noop)["other"]
-        assert event.errors == ["is held while it is not installed (apt-mark hold); wanted present"]
+        assert event.errors == ["is held while it is not installed (apt-mark hold), wanted present"]
     released = "resources: [{package: [{other: {held: false}}]}]"
     expected = "Would have installed version present, and released the hold"
     assert run(debian, released, noop=True)["other"].noop_message == expected
