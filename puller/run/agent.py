@@ -59,7 +59,7 @@ class RunRecord(msgspec.Struct):
 
     started: datetime
     paused: str = ""
-    """Why nothing is applied. Empty if it is."""
+    """The reason to leave out the steps 7 to 10. Usually empty."""
     bundles: list[BundleRun] = []
     """The bundles of the host, in the order of its configuration."""
     phases: Phases = msgspec.field(default_factory=Phases)
@@ -94,7 +94,7 @@ class Agent(msgspec.Struct, frozen=True):
         8. Apply: the catalog and the reversals of leftovers (``puller.engine``, ``puller.run.left``).
         9. Judge: health checks and failed resources of the versions on trial (``puller.run.judging``).
         10. Keep or roll back: quarantine a version that failed, and go back to step 7. Keep a version that passed.
-        11. Retire: the exports and the versions that are not needed any more (``bundles.store``).
+        11. Retire: update the exports, and remove versions that are not needed (``bundles.store``).
         12. Report: the report, metrics and the exit status (``puller.run.report_keeping``).
         13. Send: the reports that wait (``puller.delivery``).
 
@@ -104,12 +104,12 @@ class Agent(msgspec.Struct, frozen=True):
         self.problems.log.belong_to(identity(record.started))
         try:
             return self._run(record)
-        except ConfigurationError as error:  # otherwise the last report would be a good one of an earlier run
+        except ConfigurationError as error:  # otherwise the report of an earlier run would be the last one
             self._keep_refused(record, error)
             raise
 
     def _run(self, record: RunRecord) -> Report:
-        """See ``run``. The numbers are those of its steps."""
+        """Run the steps. ``run`` has their numbers."""
         noop, phases = self.settings.noop, record.phases
         # 1. Lock
         with (
@@ -211,7 +211,7 @@ class Agent(msgspec.Struct, frozen=True):
         if not self.settings.noop:
             yield self.directories
             return
-        import tempfile  # with what it imports 4 % of an idle run, and only a dry run needs it
+        import tempfile  # 4 % of an idle run with its own imports, and only a dry run needs it
 
         with tempfile.TemporaryDirectory(prefix="puller-noop-", ignore_cleanup_errors=True) as scratch:
             downloads = Directories(Path(scratch), self.directories.run)

@@ -1,8 +1,8 @@
 """One bundle in one run: the record of what happened to it, and the effects of each decision about it.
 
-* ``puller.run.decision`` decides, ``puller.run.agent`` calls the steps in order. Only this module changes the record.
+* ``puller.run.decision`` decides, and ``puller.run.agent`` calls the steps in order.
 * A manifest that is invalid on this host, cannot be read, or contradicts an earlier bundle affects only its own bundle.
-* ``current`` is changed before the first resource. After a crash, the next run knows what was begun.
+* ``current`` is changed before the first resource. After a crash, the next run continues with it.
 * An attempt is on record before the first change, and its end after the last one. An attempt without an end was cut
   short.
 """
@@ -117,7 +117,7 @@ class BundleRun(msgspec.Struct):
     offer: Installed | None = None
     """The version that the site offers, unpacked."""
     is_pinned: bool = False
-    """Whether the offer is that of a pin."""
+    """Whether a pin selects the offer."""
     chosen: Chosen | None = None
     refused: dict[str, str] = {}
     """Versions that are not tried again in this run, by SHA-256, with the reason."""
@@ -133,7 +133,7 @@ class BundleRun(msgspec.Struct):
     returned_to: Installed | None = None
     """The version that replaces a version which failed its trial in this run."""
     is_left_out: bool = False
-    """Whether a partial run applies nothing of the bundle. A rollback of another bundle then takes no new version."""
+    """Whether a partial run leaves the bundle out. A rollback of another bundle then keeps its version."""
 
     @property
     def name(self) -> str:
@@ -362,7 +362,7 @@ class BundleRun(msgspec.Struct):
         except BundleError as error:
             if current is not None or context.find_good(bundle.name) != bundle:
                 raise
-            # The link is damaged and the disk is full. The host has no other version.
+            # The link is damaged and the disk is full. This is the only version of the host.
             context.problems.caught(error)
             return
         was = f", was {current.version}" if current else ""

@@ -53,7 +53,7 @@ def _join(bundles: Bundles) -> HostCatalog:
 def _without_conflict(context: RunContext, bundles: Bundles, number: int) -> HostCatalog | None:
     """Return the catalog without the one new release of an earlier bundle that keeps this bundle out.
 
-    ``None`` if the bundle has no version that fits without one of them.
+    ``None`` if this bundle conflicts with all of them.
     """
     left_out = bundles[number]
     reason = problems_of(left_out.rejected[-1][1])[0]
@@ -102,7 +102,7 @@ def _begin_each(
 
 
 def _limit(catalog: HostCatalog, only: Sequence[str]) -> HostCatalog:
-    """Return the part of a catalog that ``--only`` names. Empty if some of it does not exist any more."""
+    """Return the part of a catalog that ``--only`` names. Empty if a part of it is missing by now."""
     try:
         return catalog.limited_to(only)
     except UsageError:
@@ -110,7 +110,7 @@ def _limit(catalog: HostCatalog, only: Sequence[str]) -> HostCatalog:
 
 
 def _is_left_out(catalog: HostCatalog, chosen: Chosen) -> bool:
-    """Whether a partial run applies nothing of a bundle. Its version does not become current then."""
+    """Whether a partial run leaves a bundle out. Its version does not become current then."""
     return catalog.is_partial and not catalog.concerns(chosen.number)
 
 

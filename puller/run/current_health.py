@@ -1,4 +1,4 @@
-"""Run the health checks of the current versions between two runs. Nothing is fetched or changed.
+"""Run the health checks of the current versions between two runs, without fetching or changing anything.
 
 * The manifests are read from the store and joined as in a run, with facts and data of this host and the site data of
   the last run.
@@ -144,7 +144,7 @@ def _check(bundle: str, declaration: Declaration, health: HostHealth, masks: Mas
 
 
 def _may_have_checks(declaration: Declaration) -> bool:
-    """Whether a resource has checks, or checks whose expressions have no value on this host."""
+    """Whether a resource has checks, also if their expressions cannot be evaluated on this host."""
     if declaration.type.type_name == APPLY and (declaration.failure or _child_failure(declaration)):
         return True  # the checks of its children are unknown
     return any(

@@ -96,7 +96,7 @@ class HostState(msgspec.Struct, frozen=True, dict=True):
         replace = msgspec.structs.replace
         try:
             if enforced := store.current(name) if self.verify else store.named(name):
-                # The time of the link is that of its last change.
+                # A link has the time of its last change.
                 since = datetime.fromtimestamp(os.lstat(enforced.path.parent / "current").st_mtime, UTC)
                 trial = trials.find(enforced)
                 bundle = replace(bundle, enforced=enforced, enforced_since=since, trial=trial)
@@ -214,7 +214,7 @@ class ExportedValues:
         self._warn = warn
 
     def load(self, *, noop: bool = False) -> dict[str, dict[str, Value]]:
-        """Return the last exports by bundle. With ``noop`` nothing is changed."""
+        """Return the last exports by bundle. ``noop`` keeps a damaged file in its place."""
         document = self._file.load(self._warn, noop=noop)
         return document.bundles if document else {}
 

@@ -26,7 +26,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far one bundle has come; times are UTC in ISO 8601."""
+    """The trial of one version. Times are UTC in ISO 8601."""
 
     version: str
     sha256: str
@@ -34,30 +34,30 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     health: dict[str, Health]
     """The results of health checks before the change, by ``puller.run.judging.key_of``."""
     boot: str = ""
-    """The boot in which the attempt at work began; empty when none is."""
+    """The identity of the boot in which the current attempt began. Empty between attempts."""
     reached: bool = False
-    """Whether the attempt at work has come to one of its resources."""
+    """Whether the current attempt has reached one of its resources."""
     cut_short: int = 0
-    """How many attempts in a row had no end, before the one at work."""
+    """Earlier attempts in a row without an end."""
     failed: int = 0
-    """In how many attempts in a row resources failed, before the one at work."""
+    """Earlier attempts in a row with failed resources."""
 
     def interruption(self, boot: str) -> str:
-        """How the last attempt was cut short; empty when it was not."""
+        """Return how the last attempt was cut short. Empty if it has an end."""
         if not self.boot or not self.reached:
             return ""
         return "the process was killed" if self.boot == boot else "the machine restarted"
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True):
-    """What is on disk: one trial at the most for each bundle, by name."""
+    """The document on disk, with at most one trial for each bundle, by name."""
 
     format: Literal[1] = 1
     trials: dict[str, Trial] = {}
 
 
 class Trials:
-    """The trials on this host. With ``noop`` nothing is written. Methods raise ``OSError``."""
+    """The trials on this host. ``noop`` keeps changes in memory. Methods raise ``OSError``."""
 
     def __init__(
         self, directories: Directories, warn: Callable[[str], None], *, noop: bool, boot: str | None = None
@@ -77,7 +77,7 @@ class Trials:
         return self._boot
 
     def find(self, bundle: Installed) -> Trial | None:
-        """The trial of exactly this bundle."""
+        """Return the trial of exactly this version."""
         trial = self._trials.get(bundle.name)
         return trial if trial is not None and trial.sha256 == bundle.sha256 else None
 
@@ -88,7 +88,7 @@ class Trials:
         return (trial.cut_short + 1, how) if trial is not None and how else (0, "")
 
     def begin(self, bundle: Installed, health: Mapping[str, Health]) -> Trial:
-        """An attempt begins now; ``health`` counts only for the first one."""
+        """Begin an attempt. Only the first attempt stores ``health``."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         found = self.find(bundle) or Trial(bundle.version, bundle.sha256, since, dict(health))
         cut_short = found.cut_short + found.reached if found.boot else 0
@@ -96,19 +96,19 @@ class Trials:
         return self._put(bundle, begun)
 
     def reach(self, bundle: Installed) -> None:
-        """The attempt at work is about to look at its first resource."""
+        """Record that the current attempt reaches its first resource."""
         if (found := self.find(bundle)) is not None and found.boot and not found.reached:
             self._put(bundle, msgspec.structs.replace(found, reached=True))
 
     def end(self, bundle: Installed, *, failed: bool = False) -> None:
-        """The attempt at work has come to its end, perhaps with failed resources; the bundle stays on trial."""
+        """End the current attempt, perhaps with failed resources. The version stays on trial."""
         if (found := self.find(bundle)) is not None:
             failures = found.failed + failed
             ended = msgspec.structs.replace(found, boot="", reached=False, cut_short=0, failed=failures)
             self._put(bundle, ended)
 
     def close(self, name: str) -> None:
-        """Nothing of this name is on trial any more."""
+        """Remove the trial of a bundle."""
         if name in self._trials:
             self._save({other: trial for other, trial in self._trials.items() if other != name})
 
