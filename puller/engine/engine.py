@@ -48,6 +48,9 @@ class Observer(Protocol):
     ) -> None:
         """A resource is about to be changed from ``actual``; raises ``OSError``, ``ResourceError``."""
 
+    def begin_changes(self) -> None:
+        """All resources that change together were reported. They change now. Raises ``OSError``."""
+
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """A resource was changed to ``actual``."""
 
@@ -113,7 +116,13 @@ class Engine:
         self._observer = settings.observer
         self._parts = Parts(catalog, noop=settings.noop)
         self._transactions = Transactions(
-            catalog, self._parts, self._progress, pending, self._context_of, self._note_change
+            catalog,
+            self._parts,
+            self._progress,
+            pending,
+            self._context_of,
+            self._note_change,
+            self._begin_changes,
         )
         self._masks = Masks()
         self._changes = 0
@@ -445,6 +454,7 @@ class Engine:
         # 7. Change it.
         try:
             if not self._transactions.change(members):
+                self._begin_changes()
                 resource.change(differences, actual)
         except Exception:
             # No refresh is pending for a change that did not happen at all.
@@ -466,6 +476,10 @@ class Engine:
         if self._observer is not None:
             declaration = self._catalog.attended(index)
             self._observer.before_change(declaration, resource, actual, differences)
+
+    def _begin_changes(self) -> None:
+        if self._observer is not None:
+            self._observer.begin_changes()
 
     def _check_health(self, declaration: Declaration, event: Event) -> None:
         if not declaration.properties.health_checks:

@@ -40,7 +40,8 @@ class Begun(msgspec.Struct, frozen=True):
 class Transactions:
     """The transactions of one run.
 
-    ``context_of`` gives the context in which a resource is changed; ``before_change`` is told of each that follows.
+    ``context_of`` gives the context in which a resource is changed; ``before_change`` is told of each that follows, and
+    ``begin_changes`` is called before all of them change.
     """
 
     def __init__(
@@ -51,13 +52,14 @@ class Transactions:
         pending: PendingRefreshes,
         context_of: Callable[[Declaration], Context],
         before_change: Callable[[int, Resource[Any, Any], Any, Sequence[Difference]], None],
+        begin_changes: Callable[[], None],
     ) -> None:
         self._catalog = catalog
         self._parts = parts
         self._progress = progress
         self._pending = pending
         self._context_of = context_of
-        self._before_change = before_change
+        self._before_change, self._begin_changes = before_change, begin_changes
         self.begun: dict[int, Begun] = {}
         """Resources that have been in a transaction and have not had their turn, by index."""
         self._failures: dict[int, Exception] = {}
@@ -98,6 +100,7 @@ class Transactions:
             newly_pending = self._pending.record(self._catalog.subscribers_of(other))
             self.begun[other] = Begun(differences, newly_pending)
         try:
+            self._begin_changes()
             failed = type(resource).change_together([(member, found) for _, member, found in members]) or {}
         except (OSError, ResourceError) as failure:
             if resource.whole(resource.properties) is None:

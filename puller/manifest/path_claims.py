@@ -13,7 +13,7 @@ from puller.resources.claims import NO_DIRECTORY, Claim, Use
 from puller.resources.spellings import Spellings
 
 _NEEDS_NOTHING = frozenset({Use.ABSENT, Use.REMOVED_PART, Use.KEPT})
-_FOLLOWS_LINKS = frozenset({Use.PART, Use.REMOVED_PART, Use.CONTENTS})
+_FOLLOWS_LINKS = frozenset({Use.PART, Use.REMOVED_PART, Use.CONTENTS, Use.FILLED})
 
 
 class _Claimed(NamedTuple):

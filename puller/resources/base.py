@@ -34,7 +34,7 @@ from puller.values.removed import Removed
 from puller.values.suggestions import Meant
 
 if TYPE_CHECKING:
-    from puller.resources.claims import Claim
+    from puller.resources.claims import Claim, EditedPlace
 
 ANYTHING = "*"
 """The subject of a change that may alter any part of the machine."""
@@ -351,6 +351,29 @@ class Resource(ABC, Generic[P, S]):
         del actual
         name = self.properties.name
         return (name,) if self.has_state and name.startswith("/") else None
+
+    @classmethod
+    def edited_file(cls, properties: Any) -> str:
+        """Return the path of the file of which the resource edits a part; the end of a trial undoes that part alone."""
+        del properties
+        return ""
+
+    def edited_place(self, actual: S) -> "EditedPlace | None":
+        """Return the edited file as it was read; ``None`` for resources without ``edited_file``."""
+        del actual
+        return None
+
+    @classmethod
+    def edited_content(cls, properties: Any, content: bytes | None) -> bytes | None:
+        """Return the content after the edit; ``None`` if nothing changes. Raises ``ResourceError``."""
+        del properties, content
+        return None
+
+    @classmethod
+    def finds_part(cls, properties: Any, content: bytes) -> bool:
+        """Return whether a content has the part that it edits, with whatever value. Raises ``ResourceError``."""
+        del properties, content
+        return True
 
     @classmethod
     def subjects(cls, properties: Any) -> Iterable[str]:

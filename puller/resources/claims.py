@@ -8,6 +8,7 @@
 import stat
 from collections.abc import Callable
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +25,8 @@ class Use(Enum):
     DIRECTORY = "requires a directory"
     CONTENTS = "keeps files below it"
     """A directory, or a link to one."""
+    FILLED = "keeps files of its own"
+    """A directory, or a link to one that no resource declares."""
     LINK = "requires a link"
     ANY = "requires that something exists"
     ABSENT = "requires that nothing exists"
@@ -32,11 +35,15 @@ class Use(Enum):
 
 
 _CONTRADICTIONS = {
-    Use.WHOLE: {Use.WHOLE, Use.PART, Use.REMOVED_PART, Use.DIRECTORY, Use.CONTENTS, Use.LINK, Use.ABSENT},
-    Use.PART: {Use.DIRECTORY, Use.CONTENTS, Use.ABSENT},
-    Use.FILE: {Use.DIRECTORY, Use.CONTENTS, Use.LINK, Use.ABSENT},
+    Use.WHOLE: {
+        *(Use.WHOLE, Use.PART, Use.REMOVED_PART, Use.LINK, Use.ABSENT),
+        *(Use.DIRECTORY, Use.CONTENTS, Use.FILLED),
+    },
+    Use.PART: {Use.DIRECTORY, Use.CONTENTS, Use.FILLED, Use.ABSENT},
+    Use.FILE: {Use.DIRECTORY, Use.CONTENTS, Use.FILLED, Use.LINK, Use.ABSENT},
     Use.DIRECTORY: {Use.LINK, Use.ABSENT},
     Use.CONTENTS: {Use.ABSENT},
+    Use.FILLED: {Use.LINK, Use.ABSENT},
     Use.LINK: {Use.ABSENT},
     Use.ANY: {Use.ABSENT},
 }
@@ -107,3 +114,11 @@ def _can_have_both(one: FileMode, other: FileMode) -> bool:
 
 def _same_account(one: str | int, other: str | int) -> bool:
     return {"0": "root"}.get(str(one), str(one)) == {"0": "root"}.get(str(other), str(other))
+
+
+class EditedPlace(NamedTuple):
+    """A file of which resources edit parts: its declared path, the path without a link at its end, and its content."""
+
+    path: str
+    real: str
+    content: bytes | None

@@ -6,10 +6,15 @@
 
 import contextlib
 import os
+import stat
+from collections.abc import Iterator
 
+from bundles.filesystem.atomic import naming
 from puller.errors import ChangedMeanwhile
 from puller.system.safe_paths import REAL_DIRECTORY, open_safely
 
+_LONGEST = 4000
+"""Bytes of a path that one call gets. Linux accepts 4,095."""
 _Identity = tuple[int, int]
 
 
@@ -40,6 +45,12 @@ class Descent:
         here: int = self._here
         return here
 
+    @contextlib.contextmanager
+    def opened(self, path: str) -> Iterator[int]:
+        """Yield the descriptor of ``parent_of``. Errors name the path."""
+        with naming(path):
+            yield self.parent_of(path)
+
     def close(self) -> None:
         """Close the directory."""
         if self._here is not None:
@@ -66,6 +77,55 @@ class Descent:
         if before is not None:
             with contextlib.suppress(OSError):  # it was only read
                 os.close(before)
+
+
+def open_long_path(path: str) -> int:
+    """Open a directory whose path is longer than the system accepts. Raises ``OSError``."""
+    here = os.open("/", REAL_DIRECTORY)
+    for piece in _pieces(path):
+        try:
+            inner = os.open(piece, REAL_DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = inner
+    return here
+
+
+def stat_long_path(path: str) -> os.stat_result:
+    """Return the ``lstat`` of a path that is longer than the system accepts. Raises ``OSError``."""
+    directory, _, name = path.rpartition("/")
+    descriptor = open_long_path(directory)
+    try:
+        return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    finally:
+        os.close(descriptor)
+
+
+def empty(directory: int) -> None:
+    """Remove everything in an open directory. Raises ``OSError``."""
+    from bundles.filesystem.trees import remove_directory  # only for what is rarely done
+
+    for name in os.listdir(directory):
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            remove_directory(name, within=directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+
+
+def _pieces(path: str) -> Iterator[str]:
+    """Yield parts of a path that the system accepts, in order."""
+    rest = path.lstrip("/")
+    while len(os.fsencode(rest)) > _LONGEST:
+        size, names = 0, []
+        for name in rest.split("/"):
+            size += len(os.fsencode(name)) + 1
+            if size > _LONGEST:
+                break
+            names.append(name)
+        piece = "/".join(names)
+        yield piece
+        rest = rest[len(piece) + 1 :]
+    yield rest
 
 
 def _identity(descriptor: int) -> _Identity:

@@ -75,6 +75,12 @@ class LocalSystem:
             # Where a new one will be made, if that is still this directory then.
             self._above[path] = _find_directory(os.path.dirname(path))
             return None
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            from puller.system.descent import stat_long_path  # for very deep trees
+
+            found = stat_long_path(path)
         if stat.S_ISDIR(found.st_mode) and directory in self._judged:
             self._judged.add(path)
         return found
@@ -138,7 +144,14 @@ class LocalSystem:
                 yield chunk
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
-        descriptor = os.open(path, REAL_DIRECTORY)
+        try:
+            descriptor = os.open(path, REAL_DIRECTORY)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            from puller.system.descent import open_long_path  # for very deep trees
+
+            descriptor = open_long_path(path)
         try:
             with os.scandir(descriptor) as entries:
                 return [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
@@ -368,7 +381,7 @@ class LocalSystem:
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         name, descent = os.path.basename(path), self._descent
         is_on_the_way = descent is not None and within == descent.top
-        opened = _below(descent, path) if descent and is_on_the_way else _open_parent(path, within)
+        opened = descent.opened(path) if descent and is_on_the_way else _open_parent(path, within)
         with opened as parent:
             require_same(path, looked_at, _stat_at(parent, name))
             remove = os.rmdir if stat.S_ISDIR(looked_at.st_mode) else os.unlink
@@ -393,7 +406,9 @@ class LocalSystem:
             try:
                 # Once more, of what is open now: between the two, another directory may have taken its name.
                 require_same(path, looked_at, os.fstat(descriptor))
-                _empty(descriptor)
+                from puller.system.descent import empty  # only where something is removed
+
+                empty(descriptor)
             finally:
                 os.close(descriptor)
             os.rmdir(name, dir_fd=parent)
@@ -513,13 +528,6 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _below(descent: "Descent", path: str) -> Iterator[int]:
-    """The directory that holds ``path``, open, on the way of a descent."""
-    with naming(path):
-        yield descent.parent_of(path)
-
-
-@contextlib.contextmanager
 def _directory_in_progress(parent: int, name: str, path: str, attributes: Attributes) -> Iterator[None]:
     """Give a directory that was made just now its owner and mode (in this order, as for files), and hold it."""
     descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
@@ -529,17 +537,6 @@ def _directory_in_progress(parent: int, name: str, path: str, attributes: Attrib
         os.fchown(descriptor, attributes.uid, attributes.gid)
         os.fchmod(descriptor, attributes.mode)
         yield
-
-
-def _empty(directory: int) -> None:
-    """Remove all that is in an open directory."""
-    from bundles.filesystem.trees import remove_directory  # only for what is rarely done
-
-    for name in os.listdir(directory):
-        if stat.S_ISDIR(_stat_at(directory, name).st_mode):
-            remove_directory(name, within=directory)
-        else:
-            os.unlink(name, dir_fd=directory)
 
 
 def _give_link(path: str, parent: int, name: str, target: str, owner: tuple[int, int]) -> None:

@@ -404,20 +404,9 @@ def changes(output: str) -> set[str]:
 PLAIN, MANY, PARTS = 3, 50, 10
 
 
-KNOWN_TO_FAIL = (7, 10)
-"""Parts with an open story: a scaffold through a link of another bundle, and a person's file below ended trials."""
-
-
 def parts() -> list[Any]:
     """Part 0 is for every run. The others have the mark ``crash``."""
-    known = pytest.mark.xfail(reason="bundles that meet at one path", strict=False)
-    return [
-        0,
-        *(
-            pytest.param(part, marks=[pytest.mark.crash, *([known] if part in KNOWN_TO_FAIL else [])])
-            for part in range(1, PARTS + 1)
-        ),
-    ]
+    return [0, *(pytest.param(part, marks=pytest.mark.crash) for part in range(1, PARTS + 1))]
 
 
 @pytest.mark.parametrize("part", parts())

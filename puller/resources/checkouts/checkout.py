@@ -431,7 +431,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
 
     @classmethod
     def claims(cls, properties: CheckoutProperties) -> Iterator[Claim]:
-        yield Claim(properties.name, Use.ABSENT if properties.ensure == "absent" else Use.CONTENTS)
+        yield Claim(properties.name, Use.ABSENT if properties.ensure == "absent" else Use.FILLED)
 
     @classmethod
     def fills(cls, properties: CheckoutProperties) -> Sequence[str]:

@@ -17,7 +17,7 @@ from foundation.differences import ABSENT, Difference, presence, secret
 from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.edits.places import Place, Texts
 from puller.resources.edits.plan import Plan
 from puller.resources.edits.text import Edited, Text, printable
@@ -163,6 +163,24 @@ class Edit(Resource[P, EditState]):
         except ResourceError:  # what cannot be told, nobody has seen missing
             return True
 
+    @classmethod
+    def edited_file(cls, properties: Any) -> str:
+        file: str = properties.file
+        return file
+
+    def edited_place(self, actual: EditState) -> EditedPlace:
+        place = actual.place
+        return EditedPlace(place.path, place.real, place.text.data if place.text.exists else None)
+
+    @classmethod
+    def edited_content(cls, properties: Any, content: bytes | None) -> bytes | None:
+        edited = cls.edited(properties, Text.missing() if content is None else Text.of(content))
+        return None if edited is None else edited.text.data
+
+    @classmethod
+    def finds_part(cls, properties: Any, content: bytes) -> bool:
+        return cls.finds(properties, Text.of(content))
+
     def changed_paths(self, actual: EditState) -> Iterator[str]:
         yield actual.place.real
 
@@ -211,7 +229,14 @@ class Edit(Resource[P, EditState]):
         validations = _validations([(self, actual)])
         _refuse(actual.place, self.context, validations)
         self.context.system.expect(actual.place.path, "file")
+        self._predict(actual.place)
         return f"Would have changed {actual.place.path}" + (" (not validated)" if validations else "")
+
+    def _predict(self, place: Place) -> None:
+        """In noop, keep the text that this write would leave: one write makes all edits of a file."""
+        plan = _plan(place, self.context)
+        if plan.knows(self.properties):
+            Texts.of(self.context).predicted[place.real] = plan.final
 
     @classmethod
     def diff_together(cls, members: Sequence[tuple[Self, EditState]]) -> str | None:

@@ -34,11 +34,19 @@ class _Left(Edit[Any]):
         made = Receipts.of(self.context).find(self._reference)
         if made is None:
             return EditState(Place(self.properties.name, "", None, Text.missing()), None)
-        place = Texts.of(self.context).at(made.path, self.context)
+        texts = Texts.of(self.context)
+        place = texts.at(made.path, self.context)
+        predicted = texts.predicted.get(place.real)
+        if predicted is not None and self._is_replaced(made, predicted):
+            return EditState(place, None)
         self.properties = self.taken_back(self.properties, made, place.text)
         edited = self.edited(self.properties, place.text)
         self._wanted_by = "" if edited is None else self._who_wants(place.text, edited.text)
         return EditState(place, None if self._wanted_by else edited)
+
+    def _is_replaced(self, made: Made, text: Text) -> bool:
+        """In noop: whether an earlier edit of the run would have replaced it, such as a line with a pattern."""
+        return self.edited(self.taken_back(self.properties, made, text), text) is None
 
     @classmethod
     @abstractmethod
@@ -131,13 +139,14 @@ class LeftSetting(_Left, Setting):
         )
 
 
-_REMOVERS: dict[str, type[_Left]] = {each.type_name: each for each in (LeftLine, LeftBlock, LeftSetting)}
+EDITS: dict[str, type[_Left]] = {each.type_name: each for each in (LeftLine, LeftBlock, LeftSetting)}
+"""The types that remove what edits have made, by the name of the type."""
 
 
 def without_part(reference: str, made: Made, text: Text) -> Text:
     """Return a text without the part that an edit has added, by its receipt. Raises ``ResourceError``."""
     type_name, _, name = reference.partition("#")
-    remover = _REMOVERS[type_name]
+    remover = EDITS[type_name]
     properties = remover.properties_type(name=name, ensure="absent")
     edited = remover.edited(remover.taken_back(properties, made, text), text)
     return text if edited is None else edited.text

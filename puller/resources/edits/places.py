@@ -45,6 +45,8 @@ class Texts:
         self._places: dict[str, Place] = {}
         self.plans: dict[str, tuple[Text, Plan]] = {}
         """What all edits of a path come to, and on which text."""
+        self.predicted: dict[str, Text] = {}
+        """In noop: the texts that the edits so far would have left, by real path."""
 
     @classmethod
     def of(cls, context: Context) -> "Texts":

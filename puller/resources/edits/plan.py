@@ -33,6 +33,8 @@ class Plan:
         self._now = {id(part.properties): ask(part, text) for part in parts}
         self._later: dict[int, Edited | None] = {}
         self._failures: dict[int, ResourceError] = {}
+        self.final = text
+        """The text after all parts that do not fail."""
         if any(asked is not None for asked in self._now.values()):
             self._make(text, parts)
 
@@ -72,6 +74,7 @@ class Plan:
             steps = list(self._steps(text, parts))
             if (pair := _contradiction(steps)) is None:
                 self._later = {id(step.part.properties): step.asked for step in steps}
+                self.final = steps[-1].after if steps else text
                 return
             names = f"{pair[0].reference} and {pair[1].reference} contradict each other"
             sentence = f"{names}: one undoes the other in {pair[0].properties.file}"

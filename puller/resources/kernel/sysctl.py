@@ -15,7 +15,7 @@ from foundation.differences import ABSENT, Difference, added, changed, presence,
 from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import (
     module_of,
@@ -156,6 +156,31 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def subjects(cls, properties: SysctlProperties) -> Iterable[str]:
         """The file of the setting, and the parameters of the kernel together: one can change another."""
         return (*cls.places(properties), cls.type_name)
+
+    # The edit of the file, for the end of a trial
+
+    @classmethod
+    def edited_file(cls, properties: SysctlProperties) -> str:
+        return properties.path
+
+    def edited_place(self, actual: SysctlState) -> EditedPlace:
+        del actual
+        file = self._file
+        found, content, _ = file.plan(self.context.system, lambda text: text)
+        return EditedPlace(file.path, file.real, None if found is None else content)
+
+    @classmethod
+    def edited_content(cls, properties: SysctlProperties, content: bytes | None) -> bytes | None:
+        text = (content or b"").decode("utf-8", "surrogateescape")
+        value = None if properties.ensure == "absent" else str(properties.value).strip()
+        if value is not None and same_words(parse(text).get(normalized(properties.name)), value):
+            return None
+        after = edited(text, [Edit(properties.name, value)])
+        return None if after == text else after.encode("utf-8", "surrogateescape")
+
+    @classmethod
+    def finds_part(cls, properties: SysctlProperties, content: bytes) -> bool:
+        return normalized(properties.name) in parse(content.decode("utf-8", "surrogateescape"))
 
     def changed_paths(self, actual: SysctlState) -> Iterable[str]:
         paths = [self._file.real]

@@ -156,9 +156,11 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         return "present" if actual.exists else "absent"
 
     def is_there(self, actual: ScaffoldState) -> bool:
-        return actual.exists and all(
-            found is not None for found in (actual.target.files.values() if actual.target else ())
-        )
+        target = actual.target
+        if target is None or target.itself is None:
+            return False
+        # Something else at the path, which a scaffold never replaces, existed before it.
+        return not actual.exists or all(found is not None for found in target.files.values())
 
     def changed_paths(self, actual: ScaffoldState) -> Iterator[str]:
         if (target := actual.target) is None:
@@ -367,7 +369,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     @classmethod
     def claims(cls, properties: ScaffoldProperties) -> Iterator[Claim]:
         # An absent scaffold removes only its own files.
-        yield Claim(properties.name, Use.CONTENTS if properties.ensure == "present" else Use.KEPT)
+        yield Claim(properties.name, Use.FILLED if properties.ensure == "present" else Use.KEPT)
 
     @classmethod
     def purges(cls, properties: ScaffoldProperties) -> Sequence[str]:

@@ -100,7 +100,7 @@ RULES = (
     Rule(Action.FORGET, ending=Ending.PASSED),
     # Declared resources take care of it.
     Rule(Action.HOLD, declared=Declared.WHOLE),
-    Rule(Action.FORGET, declared=Declared.PURGED),
+    Rule(Action.HOLD, declared=Declared.PURGED),
     # What has left its bundle stays away: the newer version does not declare it either, or makes it anew.
     Rule(Action.FORGET, ending=Ending.REPLACED, before=Before.LEAVING),
     Rule(Action.FORGET, now=Now.AS_BEFORE),

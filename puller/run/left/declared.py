@@ -157,17 +157,18 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def edits_of(self, path: str) -> list[tuple[str, Declaration]]:
         """The edits that are declared for a file and managed here, in order, each with its bundle."""
         from puller.engine.parts import is_managed
-        from puller.resources.edits.edit import EditProperties
 
         file = self.canonical(path)
         edits = ((bundle, one) for bundle, each in self.declarations.items() for one in each)
         return [
             (bundle, one)
             for bundle, one in edits
-            if isinstance(one.properties, EditProperties)
-            and self.canonical(one.properties.file) == file
-            and is_managed(one)
+            if _edited_file(one) and self.canonical(_edited_file(one)) == file and is_managed(one)
         ]
+
+    def real(self, path: str) -> str:
+        """Return a path with the links above it resolved, the declared ones included."""
+        return self._real.of(path)
 
     def canonical(self, path: str) -> str:
         """Return a path with all links resolved, the declared ones and the last one included."""
@@ -250,6 +251,11 @@ def _paths(declaration: Declaration) -> Iterator[str]:
     kind, properties = declaration.type, declaration.properties
     yield from kind.places(properties)
     yield from kind.fills(properties)
+
+
+def _edited_file(declaration: Declaration) -> str:
+    is_known = isinstance(declaration.properties, declaration.type.properties_type)
+    return declaration.type.edited_file(declaration.properties) if is_known else ""
 
 
 def _stands_for_others(declaration: Declaration) -> bool:

@@ -159,7 +159,10 @@ class Leftovers:
                 restore_records(undos, self._declared.names, f"{state}/", self._warn)
                 restore_edit_receipts(planner.receipts, self._declared.names, state, self._warn)
             steps = ordered_steps(planner.steps)
-        removed = [*removals(self._leaving, self._declared)]
+        returned = self._references_of({key for undo in self._undos.values() for key in undo.returned})
+        removed = [
+            step for step in removals(self._leaving, self._declared) if str(step.reference) not in returned
+        ]
         # What another bundle had left before a trial goes, instead of what the trial has made of it.
         others = {step.reference: step.bundle for step in removed}
         steps = [step for step in steps if others.get(step.reference, step.bundle) == step.bundle]
@@ -190,8 +193,14 @@ class Leftovers:
                 began = Began(bundle.version, bundle.sha256, bundle.back)
                 if self._is_partial and copies.began is not None:
                     began = copies.began  # a partial run undoes nothing: the trial before is not at its end
-                found[name] = TrialObserver(copies, began, self._subscribers, bundle.whole, self._warn)
+                found[name] = TrialObserver(
+                    copies, began, self._subscribers, bundle.whole, self._is_made, self._warn
+                )
         return found
+
+    def _is_made(self, path: str, reference: str) -> bool:
+        """Return whether Puller has made the object at a path, or that of a reference."""
+        return self.managed.is_made(reference) or (path != "" and self.managed.is_made_at(path))
 
     def _subscribers(self, reference: str) -> Sequence[str]:
         return self._declared.subscribers.get(reference, ())
@@ -229,7 +238,10 @@ class Leftovers:
                 events, touched, passed=name not in on_trial, is_last={name}.issuperset(on_trial)
             )
         self._applied = msgspec.structs.replace(self._applied, events=events)
-        self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial)
+        returned = self._references_of(
+            {key for undo in self._undos.values() for key in undo.returned_by(events)}
+        )
+        self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial, returned)
         self._forget_what_others_decide(self._in_force.keys() - {*on_trial})
         for name, bundle in self._in_force.items():
             if bundle.has_passed and name not in self._undos:  # a run was killed before it could say so
@@ -285,6 +297,22 @@ class Leftovers:
             self._leaving[name] = [
                 _kept(one) if one.reference in restored else one for one in self._leaving.get(name, ())
             ]
+
+    def _references_of(self, returned: Collection[str]) -> set[str]:
+        """Return the references of the record whose objects are at these paths, or have these references."""
+        if not returned:
+            return set()
+        from puller.run.left.removals import removal
+
+        keys = {self._declared.real(key) if key.startswith("/") else key for key in returned}
+
+        def objects_of(reference: str) -> Iterator[str]:
+            step, name = removal(reference), reference.partition("#")[2]
+            yield reference
+            for path in step.type.places(step.properties) if step is not None else (name,):
+                yield self._declared.real(path) if path.startswith("/") else path
+
+        return {reference for reference in self.managed.made() if not keys.isdisjoint(objects_of(reference))}
 
     def _explain(self, events: Sequence[Event]) -> None:
         """Remember why objects stay that were to go. Note each reason that the last run did not have."""

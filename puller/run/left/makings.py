@@ -2,6 +2,7 @@
 
 * A line is appended to a journal before the change, and the record (``puller.run.left.managed``) takes it over when the
   run ends, or the next one begins.
+* If the change fails, a second line says so: a resource that never existed has no record.
 * The line is not synced: what a power cut takes of it counts as having been there before, which is never taken away.
 """
 
@@ -26,6 +27,8 @@ class Making(msgspec.Struct, frozen=True, array_like=True):
     reference: str
     removed: bool
     """Whether it is to be taken away when nobody declares it any more."""
+    has_failed: bool = False
+    """Whether the change has failed, so that the resource does not exist."""
 
 
 class MakingsJournal:
@@ -43,14 +46,15 @@ class MakingsJournal:
         os.write(self._descriptor, msgspec.json.encode(making) + b"\n")
 
     def read(self) -> list[Making]:
-        """All lines that are whole; a run may be killed while it writes one."""
+        """Return the resources that were made. A run may be killed while it writes a line."""
         if not self._path.exists():
             return []
-        found = []
+        makings: dict[tuple[str, str], Making] = {}
         for line in self._path.read_bytes().splitlines():
             with contextlib.suppress(msgspec.DecodeError):
-                found.append(msgspec.json.decode(line, type=Making))
-        return found
+                making = msgspec.json.decode(line, type=Making)
+                makings[making.bundle, making.reference] = making
+        return [making for making in makings.values() if not making.has_failed]
 
     def close(self) -> None:
         """Close the file, until the next line."""
@@ -76,7 +80,7 @@ class Makings:
         self._journal = journal
         self._bundle_of = bundle_of
         self._is_known, self._is_made_at = is_known, is_made_at
-        self._begun: dict[str, Resource[Any, Any]] = {}
+        self._begun: dict[str, tuple[Making, Resource[Any, Any]]] = {}
         self._made: set[str] = set()
 
     def before_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
@@ -87,10 +91,11 @@ class Makings:
         # What takes the place of something that Puller has made is Puller's, too.
         if resource.is_there(actual) and not self._is_made_at(declaration.properties.name):
             return
-        self._begun[reference] = resource
         removed = declaration.properties.removed == ABSENT
+        making = Making(self._bundle_of(declaration), str(reference), removed)
+        self._begun[reference] = making, resource
         with contextlib.suppress(OSError):  # then it counts as having been there, if the run is killed now
-            self._journal.note(Making(self._bundle_of(declaration), str(reference), removed))
+            self._journal.note(making)
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """Note what was made."""
@@ -98,11 +103,17 @@ class Makings:
             self._made.add(declaration.reference)
 
     def made(self) -> set[str]:
-        """The references of all that was made; what failed on its way is looked at once more. Closes the journal."""
-        self._journal.close()
-        for reference, resource in self._begun.items():
+        """Return the references of all resources that were made, and close the journal.
+
+        A resource whose change has failed is looked at once more.
+        """
+        for reference, (making, resource) in self._begun.items():
             if reference not in self._made:
-                with contextlib.suppress(Exception):  # whatever it is, nobody can say that it was made
+                with contextlib.suppress(Exception):  # if the state is unknown, the resource was not made
                     if resource.is_there(resource.look()):
                         self._made.add(reference)
+            if reference not in self._made:
+                with contextlib.suppress(OSError):
+                    self._journal.note(msgspec.structs.replace(making, has_failed=True))
+        self._journal.close()
         return self._made

@@ -102,6 +102,11 @@ def _with_made(resources: Resources, made: Collection[str], owners: Collection[s
     return msgspec.structs.replace(resources, origins=origins, left=left)
 
 
+def _without(left: Sequence[Left], returned: Collection[str]) -> list[Left]:
+    """Return leftovers without those that Puller has not made after all."""
+    return [each for each in left if not (each.made and each.reference in returned)]
+
+
 def _mark(left: Left, gone: Collection[str]) -> Left:
     return msgspec.structs.replace(left, gone=True) if left.reference in gone else left
 
@@ -157,6 +162,14 @@ class Managed:
     def is_made_at(self, path: str) -> bool:
         """Whether Puller has made the file, link or directory at a path, by whatever type."""
         return any(self._origins.get(f"{each}#{path}") == _MADE for each in ("file", "link", "scaffold"))
+
+    def made(self) -> set[str]:
+        """Return the references of all resources that Puller has made, of all bundles."""
+        return {reference for reference, origin in self._origins.items() if origin == _MADE}
+
+    def is_made(self, reference: str) -> bool:
+        """Return whether Puller has made a resource."""
+        return self._origins.get(reference) == _MADE
 
     def is_known(self, reference: str) -> bool:
         """Whether it is known how a resource came to be here."""
@@ -307,13 +320,18 @@ class Managed:
         made: Collection[str],
         gone: Collection[str],
         on_trial: Collection[str] = (),
+        returned: Collection[str] = (),
     ) -> None:
         """Remember what a run has come to.
 
         ``leaving`` is what was left behind before it, of which ``gone`` is away now; ``made`` is what it has made. What
-        is taken away by bundles ``on_trial`` may come back.
+        is taken away by bundles ``on_trial`` may come back. ``returned`` are the references of objects that are again
+        as they were before Puller: Puller has not made them.
         """
         new = {}
+        if returned:
+            self._disown(returned)
+            leaving = {bundle: _without(left, returned) for bundle, left in leaving.items()}
         heirs = self.heirs(declared, made)
         gone = {*gone} - heirs.keys()  # they stay because of their heirs
         failed = {event.reference for event in events if event.state not in SEEN}
@@ -332,7 +350,25 @@ class Managed:
                 new[bundle] = msgspec.structs.replace(resources, left=left)
         if self._is_changed or any(self._bundles.get(bundle) != each for bundle, each in new.items()):
             self._save({**self._bundles, **new})
+        elif not self._noop:  # of changes that have failed
+            self._makings.unlink(missing_ok=True)
         self.pass_on(declared, on_trial)
+
+    def _disown(self, returned: Collection[str]) -> None:
+        """Record that Puller has not made these resources, in the records of all bundles."""
+        self._bundles = {
+            bundle: msgspec.structs.replace(
+                each,
+                origins="".join(
+                    _FOUND if reference in returned and origin == _MADE else origin
+                    for reference, origin in zip(each.declared, each.origins, strict=True)
+                ),
+                left=_without(each.left, returned),
+            )
+            for bundle, each in self._bundles.items()
+        }
+        self.__dict__.pop("_origins", None)
+        self._is_changed = True
 
     def _taken(self, bundle: str, declared: Declared, on_trial: Collection[str]) -> list[Left]:
         """Return what a bundle has left, and only other bundles on trial declare."""

@@ -62,6 +62,11 @@ class Changes:
     def _bundle_of(self, declaration: Declaration) -> str:
         return next(iter(self._bundles_of(declaration)))
 
+    def begin_changes(self) -> None:
+        """See ``puller.engine.engine.Observer``."""
+        for trial in self._trials.values():
+            trial.begin_changes()
+
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """See ``puller.engine.engine.Observer``."""
         if self._makings is not None:

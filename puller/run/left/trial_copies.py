@@ -1,7 +1,8 @@
 """The journal of a trial: the state before each change of a bundle on trial, and the state that the change has made.
 
-* The state before a change is on the disk before the change, and so is a copy of the content. The state after the
-  change follows, unsynced. Without it (a run was killed), the current state counts as that of the trial.
+* The state before a change is on the disk before the change, and so is a copy of the content. Changes that are made
+  together need one sync. The state after the change follows, unsynced. Without it (a run was killed), the current
+  state counts as that of the trial.
 * A file that several resources edit is never on record as a whole: each edit is an object of its own
   (``puller.run.left.trial_edits``).
 * When another hand has edited a text between two changes of the trial, the copy gets the same edits
@@ -58,6 +59,8 @@ class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):
     """Time of the first line, in nanoseconds of the host's clock: orders the changes of several bundles."""
     left: bool = False
     """The change has removed it because its bundle no longer declared it."""
+    foreign: bool = False
+    """It existed, and Puller had not made it."""
 
 
 class Became(msgspec.Struct, frozen=True, tag="became", omit_defaults=True):
@@ -81,6 +84,8 @@ class Made(msgspec.Struct, frozen=True, tag="made", omit_defaults=True):
 
     reference: str
     subscribers: tuple[str, ...] = ()
+    noted: int = 0
+    """See ``Changed.noted``."""
 
 
 class NotMade(msgspec.Struct, frozen=True, tag="not made"):
@@ -103,6 +108,8 @@ class Was(msgspec.Struct, frozen=True, tag="was", omit_defaults=True):
     subscribers: tuple[str, ...] = ()
     noted: int = 0
     """See ``Changed.noted``."""
+    foreign: bool = False
+    """See ``Changed.foreign``."""
 
 
 class Edited(msgspec.Struct, frozen=True, tag="edit", omit_defaults=True):
@@ -158,6 +165,7 @@ class TrialCopies:
         self._journal = directory / "journal"
         self._noop = noop
         self._descriptor = -1
+        self._is_synced = True
         self.began: Began | None = None
         """The trial that made the last changes; ``None`` when nothing is on record."""
         self.objects: dict[str, Object] = {}
@@ -235,7 +243,7 @@ class TrialCopies:
                 os.truncate(self._journal, whole)
 
     def append(self, line: Line, *, sync: bool = True) -> None:
-        """Append a line to the journal; with ``sync`` it is on the disk afterwards."""
+        """Append a line to the journal. Unless ``sync`` is false, ``sync`` has to be called before the change."""
         if self._descriptor < 0:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             is_new = self.began is None
@@ -246,9 +254,14 @@ class TrialCopies:
             if is_new:
                 sync_directory(self.directory)
         os.write(self._descriptor, msgspec.json.encode(line) + b"\n")
-        if sync:
-            os.fsync(self._descriptor)
+        self._is_synced = self._is_synced and not sync
         self._note(line)
+
+    def sync(self) -> None:
+        """Write all lines to the disk that are needed there."""
+        if not self._is_synced:
+            os.fsync(self._descriptor)
+            self._is_synced = True
 
     def copy(self, chunks: Iterable[bytes], *, sync: bool = True) -> int:
         """Keep a content; return the number of the copy."""
@@ -309,5 +322,6 @@ class TrialCopies:
     def close(self) -> None:
         """Close the journal, until the next line."""
         if self._descriptor >= 0:
+            self.sync()
             os.close(self._descriptor)
             self._descriptor = -1

@@ -19,15 +19,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.base import Part
-from puller.resources.edits.edit import Edit, EditState
-from puller.resources.edits.left import without_part
-from puller.resources.edits.plan import ask
-from puller.resources.edits.receipts import Receipts
+from puller.resources.base import Part, Resource
+from puller.resources.claims import EditedPlace
+from puller.resources.edits.edit import Edit
+from puller.resources.edits.left import EDITS, without_part
+from puller.resources.edits.receipts import Made, Receipts
 from puller.resources.edits.text import Text
+from puller.resources.registry import find_remover
 from puller.run.left.decisions import Now
 from puller.run.left.merging import Hunk, hunks_between, with_hunks, without_change
 from puller.run.left.trial_copies import Edited, TrialCopies, key_of
+from puller.values.removed import ABSENT
 
 
 class EditRecorder:
@@ -40,24 +42,23 @@ class EditRecorder:
         self, copies: TrialCopies, trial: str, begin: Callable[[], None], lost: Callable[[str, int], str]
     ) -> None:
         self._copies, self._trial, self._begin, self._lost = copies, trial, begin, lost
-        self._planned: dict[str, tuple[Text, Text]] = {}
+        self._planned: dict[str, tuple[bytes | None, bytes | None]] = {}
         """By path, a text, and the same text with all edits of this trial so far: they may be one write."""
         self._kept: dict[str, tuple[bytes, int]] = {}
         """By path, the text that was copied last, with the number of the copy."""
 
     def record(
-        self, resource: Edit[Any], actual: EditState, subscribers: tuple[str, ...], *, left: bool
+        self, resource: Resource[Any, Any], place: EditedPlace, subscribers: tuple[str, ...], *, left: bool
     ) -> None:
-        """Record an edit. ``left``: the edit removes a leftover. Raises ``OSError``."""
-        place, properties = actual.place, resource.properties
-        step = self._step(resource, place.real, place.text)
+        """Record an edit of a file. ``left``: the edit removes a leftover. Raises ``OSError``."""
+        properties = resource.properties
+        step = self._step(resource, place)
         if step is None:  # the edit fails, or does nothing
             return
-        now, after = step
+        before, after = step
         reference = f"{resource.type_name}#{properties.name}"
         line = Edited(reference, place.real, self._trial, file=place.path, left=left, noted=time.time_ns())
         known = self._copies.objects.get(key_of(line))
-        before = now.data if now.exists else None
         if isinstance(known, Edited):
             with contextlib.suppress(ResourceError):
                 before = texts_of(known, self._copies).removed_from(before)
@@ -68,17 +69,22 @@ class EditRecorder:
             receipt = Receipts.of(resource.context).edits_of(place.path).get(reference)
             line = msgspec.structs.replace(line, receipt=receipt, subscribers=subscribers)
         if properties.ensure == "present" and not _has_part(resource, before):
-            line = msgspec.structs.replace(line, made=resource.made(properties))
+            made = resource.made(properties) if isinstance(resource, Edit) else Made(place.path)
+            line = msgspec.structs.replace(line, made=made)
         self._begin()
-        self._copies.append(self._with_copy(line, before, after.data))
+        self._copies.append(self._with_copy(line, before, after))
 
-    def _step(self, resource: Edit[Any], path: str, text: Text) -> tuple[Text, Text] | None:
+    def _step(self, resource: Resource[Any, Any], place: EditedPlace) -> tuple[bytes | None, bytes] | None:
         """Return a text without and with the edit. Both include earlier edits if the edit requires them."""
-        begin, planned = self._planned.get(path, (text, text))
-        if begin.data != text.data or begin.exists != text.exists:
-            planned = text
-        steps = [(each, after) for each in (text, planned) if (after := _edited(resource, each)) is not None]
-        self._planned[path] = (text, steps[-1][1] if steps else planned)
+        begin, planned = self._planned.get(place.real, (place.content, place.content))
+        if begin != place.content:
+            planned = place.content
+        steps = [
+            (each, after)
+            for each in (place.content, planned)
+            if (after := _edited(resource, each)) is not None
+        ]
+        self._planned[place.real] = (place.content, steps[-1][1] if steps else planned)
         return steps[0] if steps else None
 
     def _with_copy(self, line: Edited, before: bytes | None, after: bytes) -> Edited:
@@ -94,17 +100,16 @@ class EditRecorder:
         return msgspec.structs.replace(line, hunks=hunks, copy=number, size=len(before))
 
 
-def _edited(resource: Edit[Any], text: Text) -> Text | None:
+def _edited(resource: Resource[Any, Any], text: bytes | None) -> bytes | None:
     with contextlib.suppress(ResourceError):
-        edited = resource.edited(resource.properties, text)
-        return edited.text if edited is not None else None
+        return resource.edited_content(resource.properties, text)
     return None
 
 
-def _has_part(resource: Edit[Any], before: bytes | None) -> bool:
+def _has_part(resource: Resource[Any, Any], before: bytes | None) -> bool:
     """Return whether a text has such a part, in any shape. If the text cannot be read, return true."""
     try:
-        return before is not None and resource.finds(resource.properties, Text.of(before))
+        return before is not None and resource.finds_part(resource.properties, before)
     except ResourceError:
         return True
 
@@ -152,8 +157,9 @@ def take_out(
 
     Raises ``ResourceError`` for a text that cannot be edited, and for a missing copy.
     """
-    texts, current = texts_of(line, copies), Text.of(text)
-    satisfied = [(bundle, part) for bundle, part in declared if ask(part, current) is None]
+    texts = texts_of(line, copies)
+    Text.of(text)  # raises
+    satisfied = [(bundle, part) for bundle, part in declared if _is_satisfied(part, text)]
     result, has_conflict = texts.reversed_in(text)
     result = _without_part(line, result)
     needed_by = _needing(satisfied, result)
@@ -169,15 +175,26 @@ def take_out(
 
 def _without_part(line: Edited, text: bytes) -> bytes:
     """Return a text without the part that an edit has added, if the part can be found."""
-    if line.made is not None:
-        with contextlib.suppress(ResourceError):
+    type_name, _, name = line.reference.partition("#")
+    if line.made is None:
+        return text
+    with contextlib.suppress(ResourceError):
+        if type_name in EDITS:
             return without_part(line.reference, line.made, Text.of(text)).data
+        if (remover := find_remover(type_name)) is not None:
+            properties = remover.properties_type(name=name, ensure=str(ABSENT))
+            return remover.edited_content(properties, text) or text
     return text
 
 
+def _is_satisfied(part: Part, text: bytes | None) -> bool:
+    with contextlib.suppress(ResourceError):
+        return part.type.edited_content(part.properties, text) is None
+    return False
+
+
 def _needing(satisfied: Iterable[tuple[str, Part]], result: bytes) -> frozenset[str]:
-    text = Text.of(result) if result else Text.missing()
-    return frozenset(bundle for bundle, part in satisfied if ask(part, text) is not None)
+    return frozenset(bundle for bundle, part in satisfied if not _is_satisfied(part, result or None))
 
 
 def remove_from_others(taken_out: Mapping[str, Sequence[Texts]], journals: Iterable[TrialCopies]) -> None:

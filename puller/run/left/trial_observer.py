@@ -17,7 +17,6 @@ from foundation.differences import Difference
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Properties, Resource
 from puller.resources.checksums import sha256
-from puller.resources.edits.edit import Edit
 from puller.resources.files.restored import Original
 from puller.resources.paths import PathState
 from puller.resources.registry import find_remover
@@ -64,7 +63,8 @@ class TrialObserver:
     """Receives each change of a bundle on trial from the engine.
 
     ``subscribers`` returns the resources that are refreshed when one changes, ``whole`` are the paths that the last
-    good bundle makes whole by itself, ``warn`` reports what cannot be kept.
+    good bundle makes whole by itself, ``is_made`` returns whether Puller has made a path or a resource, ``warn``
+    reports what cannot be kept.
     """
 
     def __init__(
@@ -73,9 +73,10 @@ class TrialObserver:
         began: Began,
         subscribers: Callable[[str], Iterable[str]],
         whole: Collection[str],
+        is_made: Callable[[str, str], bool],
         warn: Callable[[str], None],
     ) -> None:
-        self._copies, self._began = copies, began
+        self._copies, self._began, self._is_made = copies, began, is_made
         self._subscribers, self._whole, self._warn = subscribers, whole, warn
         self._edits = EditRecorder(copies, began.sha256, self._begin, self._why_lost)
         self._changes: dict[str, _Change] = {}
@@ -98,11 +99,15 @@ class TrialObserver:
         """Keep the state before a change; ``left``: it takes back a leftover. Raises ``OSError``."""
         reference = str(declaration.reference)
         owner = _Owner(reference, tuple(self._subscribers(reference)), left)
-        if isinstance(resource, Edit):
-            self._edits.record(resource, actual, owner.subscribers, left=left)
-            return
         paths, system = resource.changed_paths(actual), resource.context.system
         self._kept, self._replaced = [], []
+        if (place := resource.edited_place(actual)) is not None:
+            self._edits.record(resource, place, owner.subscribers, left=left)
+            if place.content is None:
+                self._keep_missing(os.path.dirname(place.real), system, owner)
+            paths = [path for path in paths or () if path != place.real]
+            if not paths:
+                return
         if paths is None:
             self._keep_resource(declaration, owner, resource, actual)
         # A directory of which only attributes change keeps its contents.
@@ -110,6 +115,10 @@ class TrialObserver:
         for path in paths or ():
             self._keep(path, system, owner, below=below)
         self._changes[reference] = _Change(declaration, resource, self._kept)
+
+    def begin_changes(self) -> None:
+        """Write the states before the next changes to the disk. Raises ``OSError``."""
+        self._copies.sync()
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """Note the state after a change."""
@@ -141,8 +150,9 @@ class TrialObserver:
                 self._keep(path, system, owner)
         if reference not in self._copies.objects:
             is_made = not resource.is_there(actual) and find_remover(declaration.type.type_name) is not None
-            made = Made(owner.reference, owner.subscribers)
-            self._append(made if is_made else _was(owner, resource.way_back(actual)))
+            made = Made(owner.reference, owner.subscribers, time.time_ns())
+            is_foreign = not self._is_made("", reference)
+            self._append(made if is_made else _was(owner, resource.way_back(actual), foreign=is_foreign))
         self._touch(reference)
 
     # Paths before the change
@@ -190,7 +200,10 @@ class TrialObserver:
         line = Changed(
             path, original, owner.reference, owner.subscribers, noted=time.time_ns(), left=owner.left
         )
-        if found is None or original.kind in ("directory", "symbolic link"):
+        if found is None:
+            return line
+        line = msgspec.structs.replace(line, foreign=not self._is_made(path, owner.reference))
+        if original.kind in ("directory", "symbolic link"):
             return line
         if lost := self._why_lost(path, found.st_size, original.kind):
             return msgspec.structs.replace(line, lost=lost)
@@ -232,9 +245,7 @@ class TrialObserver:
     def _note_paths(self, change: _Change) -> None:
         declaration, resource, paths = change
         properties = declaration.properties
-        is_shared = declaration.type.whole(properties) is not None or not declaration.type.is_whole(
-            properties
-        )
+        is_shared = not declaration.type.is_whole(properties)
         for path in dict.fromkeys(paths):
             line = self._copies.objects.get(path)
             if isinstance(line, Changed):
@@ -290,8 +301,8 @@ def _exists(resource: Resource[Any, Any]) -> bool:
     return resource.is_there(resource.look())
 
 
-def _was(owner: _Owner, before: Properties | None) -> Line:
+def _was(owner: _Owner, before: Properties | None, *, foreign: bool) -> Line:
     if before is None:
         return Done(owner.reference)
     properties: dict[str, Any] = msgspec.to_builtins(before, enc_hook=str)
-    return Was(owner.reference, properties, owner.subscribers, time.time_ns())
+    return Was(owner.reference, properties, owner.subscribers, time.time_ns(), foreign)

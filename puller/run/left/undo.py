@@ -54,6 +54,13 @@ class Undo(msgspec.Struct):
     """Keys of objects that the next run takes back."""
     reported: list[Object] = []
     """Objects that cannot be undone."""
+    returned: dict[str, str] = {}
+    """Objects that existed before Puller, by path or reference, with the steps that restore them. Empty: no step."""
+
+    def returned_by(self, events: Iterable[Event]) -> set[str]:
+        """Return the paths and references of objects that are again as they were before Puller."""
+        failed = _failed(events)
+        return {key for key, step in self.returned.items() if step not in failed}
 
     def restored(self) -> set[str]:
         """Return the files that existed before the trial, whoever made them."""
@@ -61,14 +68,32 @@ class Undo(msgspec.Struct):
 
     def done(self, events: Iterable[Event]) -> set[str]:
         """Return the references of the resources of which everything is undone."""
-        failed = _failed(events)
-        pairs = [(step in failed, line.reference) for step, line in self.steps]
+        unfinished = self._unfinished(events)
+        pairs = [(step in unfinished, line.reference) for step, line in self.steps]
         open_ = {reference for is_failed, reference in pairs if is_failed}
         # An edit that another reversal has taken out already.
         forgotten = (self.objects[key] for key in self.forgotten)
         edits = (line for line in forgotten if isinstance(line, Edited) and not line.left)
         pairs += [(False, line.reference) for line in edits]
         return {reference for _, reference in pairs} - open_ - {line.reference for line in self.reported}
+
+    def _unfinished(self, events: Iterable[Event]) -> set[str]:
+        """Return the steps that the next run does again.
+
+        These are failed steps, and removals of directories in which the removal of something else has failed.
+        """
+        events = [*events]
+        failed = _failed(events)
+        staying = {event.reference for event in events if event.reversal and event.final_ensure != ABSENT}
+        waiting = {
+            step
+            for step, line in self.steps
+            if step in staying
+            and isinstance(line, Changed)
+            and line.original.kind == ABSENT
+            and any(reference.partition("#")[2].startswith(f"{line.path}/") for reference in failed)
+        }
+        return failed | waiting
 
     def not_undone(self) -> list[str]:
         """Return sentences about the objects that cannot be undone."""
@@ -82,8 +107,8 @@ class Undo(msgspec.Struct):
         ``touched`` are the objects that the run has changed again. Without ``passed`` the bundle that is applied now is
         on trial; it ``is_last`` when no other bundle of the host is. Raises ``OSError``.
         """
-        failed = _failed(events)
-        waiting = self.waiting | {key_of(line) for step, line in self.steps if step in failed}
+        unfinished = self._unfinished(events)
+        waiting = self.waiting | {key_of(line) for step, line in self.steps if step in unfinished}
         owed = waiting | (set() if is_last else self.held)
         if passed:
             self.copies.keep(owed)
@@ -138,16 +163,20 @@ class Planner:
         self._system = LocalSystem()
         self._planned: dict[str, _Current] = {}
         """The states that the steps lead to, by path."""
+        self._held: set[str] = set()
+        """The paths with an object of a trial that declared resources take care of."""
         self.steps: dict[str, Step] = {}
         """By reference."""
         self.receipts: list[tuple[str, str, Receipt | None]] = []
         """Files and references of edits, each with the receipt from before the trial. The newest trial comes first."""
         self._edits: dict[str, list[tuple[str, Part]]] = {}
         self._taken_out: list[tuple[Undo, Edited]] = []
+        self._undos: list[Undo] = []
 
     def plan(self, undos: list[Undo]) -> None:
         """Plan all steps. Paths below the state directory are Puller's own records, and are left out."""
         owned_below = f"{self._state}/"
+        self._undos = undos
         lines = [(undo, line) for undo in undos for line in undo.objects.values()]
         for undo, line in self._in_order(lines):
             if not (isinstance(line, Changed) and line.path.startswith(owned_below)):
@@ -156,7 +185,7 @@ class Planner:
 
     def _in_order(self, lines: list[tuple[Undo, Object]]) -> Iterator[tuple[Undo, Object]]:
         """The newest change first, so that a step for an older one replaces that for a newer one."""
-        noted = {id(line): line.noted for _, line in lines if isinstance(line, Changed | Was | Edited)}
+        noted = {id(line): line.noted for _, line in lines if not isinstance(line, Done)}
         latest = 0
         ages = []
         for number, (_, line) in enumerate(
@@ -190,6 +219,16 @@ class Planner:
                 undo.steps.append((reference, line))
                 self.steps.pop(reference, None)
                 self.steps[reference] = msgspec.structs.replace(step, bundle=undo.bundle)
+        if isinstance(line, Changed | Was):
+            self._note_returned(undo, line, action, step)
+
+    def _note_returned(self, undo: Undo, line: Changed | Was, action: Action, step: Step | None) -> None:
+        """Note an object that is as it was before Puller, or as another hand has made it since."""
+        key = line.path if isinstance(line, Changed) else line.reference
+        for other in self._undos:  # the oldest change of an object counts
+            other.returned.pop(key, None)
+        if line.foreign and action is not Action.HOLD:
+            undo.returned[key] = "" if step is None else str(step.reference)
 
     # Resources
 
@@ -225,7 +264,10 @@ class Planner:
             current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
         part = self._declared.part_in(line.path)
         action = decisions.decide(undo.ending, _before(line), now, part)
+        if now is Now.FOREIGN and line.path in self._held:
+            action = Action.HOLD  # the current state is that of a newer trial, which is held
         if action in (Action.HOLD, Action.FORGET, Action.REPORT):
+            self._held |= {line.path} if action is Action.HOLD else set()
             return action, None
         if action is Action.MERGE and content is None:
             return action, None

@@ -56,9 +56,13 @@ def test_a_purge_opens_directories_in_proportion(
 
 
 @pytest.mark.parametrize("kind", ["file", "scaffold"])
-def test_a_tree_deeper_than_the_stack_is_purged(tmp_path: Path, make: Callable[..., Any], kind: str) -> None:
+@pytest.mark.parametrize("depth", [1500, 2200])
+def test_a_tree_deeper_than_the_stack_is_purged(
+    tmp_path: Path, make: Callable[..., Any], kind: str, depth: int
+) -> None:
+    """Deeper also than the paths of 4,095 bytes that Linux accepts."""
     top = tmp_path / "top"
-    make_deep(top, 1500)
+    make_deep(top, depth)
     dry = purging(make, kind, top, noop=True)
     actual = dry.look()
     assert dry.noop_message(dry.differences(actual), actual).startswith("Would have changed")

@@ -84,6 +84,14 @@ REFUSED: list[tuple[str, list[str]]] = [
         ["link: [{/f: {ensure: absent}}]", f"file: [{{/f: {{content: x, {FILE}}}}}]"],
     ),
     (
+        "scaffold#/f: keeps files of its own at /f, but another resource requires a link: link#/f",
+        ["link: [{/f: {target: /g}}]", "scaffold: [{/f: {source: /t}}]"],
+    ),
+    (
+        "checkout#/f: keeps files of its own at /f, but another resource requires a link: link#/f",
+        ["link: [{/f: {target: /g}}]", "checkout: [{/f: {url: /srv/repository}}]"],
+    ),
+    (
         "line#a: edits the file at /f, but another resource requires a directory: file#/f",
         [f"file: [{{/f: {{ensure: directory, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ),

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from puller.resources.kernel import module_files
-from puller.resources.services import cron
-from puller.system.protocol import Attributes
-from tests.puller.run.left.simulated_tools import Tools
 from tests.simulators import archivewriter as writer
 
 if TYPE_CHECKING:
+    from tests.puller.run.left.simulated_tools import Tools
     from tests.support.stories import Host, Publisher, WebServer
 
 MACHINE = "{{ facts.machine }}"
@@ -132,32 +128,6 @@ class Story:
     def left(self) -> list[str]:
         left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
         return [one["reference"] for one in left]
-
-
-@pytest.fixture
-def story(
-    host: Host,
-    publisher: Publisher,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-) -> Story:
-    monkeypatch.setattr(module_files, "ROOT", str(host.machine))
-    monkeypatch.setattr(cron, "DIRECTORY", str(host.machine / "cron.d"))
-    monkeypatch.setattr(cron, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
-    monkeypatch.setattr("puller.system.kernel_files.PROC_SYS", str(host.machine / "proc"))
-    (host.machine / "proc/vm").mkdir(parents=True)
-    (host.machine / "proc/vm/swappiness").write_text("60\n")
-    for path in sorted((host.machine).rglob("*")):
-        assert path.exists()
-    os.rename(host.machine, f"{host.machine}.made")
-    found = Story(host, publisher)
-    os.rename(f"{host.machine}.made/proc", host.machine / "proc")
-    os.rmdir(f"{host.machine}.made")
-    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("kind") in TOOLS:
-        found.tools = Tools(tmp_path / "tools", monkeypatch)
-        host.configure(undo_packages=True)
-    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)

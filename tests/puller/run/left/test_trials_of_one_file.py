@@ -37,6 +37,10 @@ def block(name: str, content: str) -> dict[str, Any]:
     return {"block": [{name: {"path": f"{MACHINE}/shared.ini", "content": content}}]}
 
 
+def sysctl(key: str, value: str) -> dict[str, Any]:
+    return {"sysctl": [{key: {"path": f"{MACHINE}/shared.ini", "value": value}}]}
+
+
 def changes(output: str, word: str) -> list[str]:
     """The resources that a run changes, except for those that fail on purpose."""
     lines = [each.split() for each in output.splitlines() if f" {word} ensure=" in each]
@@ -95,7 +99,11 @@ class Story:
 
 
 @pytest.fixture
-def story(host: Host, publisher: Publisher) -> Story:
+def story(host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
+    monkeypatch.setattr("puller.system.kernel_files.PROC_SYS", str(tmp_path / "proc"))
+    (tmp_path / "proc/vm").mkdir(parents=True)
+    for name in ("swappiness", "dirty_ratio"):
+        (tmp_path / "proc/vm" / name).write_text("60\n")
     return Story(host, publisher)
 
 
@@ -108,6 +116,11 @@ EDITS = {
     "a removed line": (
         [line("a-old", "# by hand", ensure="absent")],
         [line("b-old", "# by hand", ensure="absent")],
+    ),
+    "two parameters": ([sysctl("vm.swappiness", "10")], [sysctl("vm.dirty_ratio", "5")]),
+    "one parameter": (
+        [sysctl("vm.swappiness", "10")],
+        [sysctl("vm.swappiness", "10"), setting("b-k", "k", "1")],
     ),
     "a replaced line": (
         [line("a-old", "# a", match="^# by hand")],
@@ -124,6 +137,8 @@ LINES = {
     "a changed value": (["old = 2"], ["old = 2"]),
     "a new section": (["", "[new]", "k = 1"], ["", "[new]", "m = 1"]),
     "a removed line": ([], []),
+    "two parameters": (["vm.swappiness = 10"], ["vm.dirty_ratio = 5"]),
+    "one parameter": (["vm.swappiness = 10"], ["vm.swappiness = 10", "k = 1"]),
     "a replaced line": (["# a"], ["k = 1", "# BEGIN puller b-x", "# b", "# END puller b-x"]),
 }
 REPLACED = {
@@ -132,7 +147,13 @@ REPLACED = {
     "a replaced line": (["# by hand"], []),
 }
 
-RECEIPTS = {"a changed value": "", "a removed line": "", "a replaced line": "b"}
+RECEIPTS = {
+    "a changed value": "",
+    "a removed line": "",
+    "a replaced line": "b",
+    "two parameters": "",
+    "one parameter": "b",
+}
 """The bundles that have added a part of their own."""
 
 
@@ -317,3 +338,15 @@ def test_an_edit_with_another_value_takes_the_place_of_a_leftover(
     story.publish("b")
     story.run()
     assert story.lines() == sorted(START.splitlines())
+
+
+@pytest.mark.parametrize("is_one_write", [True, False])
+def test_a_pattern_takes_the_place_of_a_leftover(story: Story, is_one_write: bool) -> None:
+    """The dry run predicts a removal only if the leftover goes first, in a write of its own."""
+    story.publish("a", line("a-l", "# 1"))
+    story.run()
+    story.publish("a", *([setting("a-first", "first", "1")] if is_one_write else []))
+    story.publish("b", line("b-l", "# 2", match="^# 1"))
+    story.run()
+    assert [each for each in story.lines() if each in ("# 1", "# 2")] == ["# 2"]
+    assert not story.left()
