@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 
 SCHEME = "s3://"
@@ -89,7 +90,8 @@ def require_library() -> None:
     try:
         import boto3  # noqa: F401
     except ImportError:
-        raise ValueError("object stores need boto3: install puller with the extra s3") from None
+        what = "object stores need boto3, which is not installed"
+        raise ValueError(f"{what}. {how_to_install('s3')}") from None
 
 
 class ObjectStore:

@@ -17,6 +17,7 @@ from securesystemslib.exceptions import UnsupportedLibraryError
 
 from bundles.errors import TokenError, reason_of
 from bundles.format.tuf import SIGNER_FOR_URI_SCHEME, Key, Signer
+from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 
 Pin = Callable[[], bytes]
@@ -74,7 +75,7 @@ def _explained(uri: str, scheme: _Scheme, error: Exception) -> TokenError:
     if isinstance(error, UnsupportedLibraryError):
         return TokenError(
             uri,
-            f"needs more than is installed: pip install 'puller[{scheme.extra}]' ({error})",
+            f"needs a library that is not installed ({error}). {how_to_install(scheme.extra)}",
             code=ProblemCode.MISSING_DEPENDENCY,
         )
     return TokenError(uri, f"does not give a key: {reason_of(error)} (its form is {scheme.form})")

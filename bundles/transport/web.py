@@ -36,6 +36,7 @@ from bundles.transport.reading import Reading
 from bundles.transport.settings import CHUNK, TransportSettings, require_readable
 from bundles.transport.time_limits import deadline_of, too_late
 from bundles.transport.web_failures import PassingError, explain, refusal, url_of
+from foundation.extras import DISTRIBUTION
 from foundation.masking import MASK
 
 if TYPE_CHECKING:
@@ -391,7 +392,7 @@ def _user_agent() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return f"puller/{version('puller')}"
+        return f"puller/{version(DISTRIBUTION)}"
     except PackageNotFoundError:  # run from a tree that was never installed
         return "puller"
 

@@ -124,7 +124,7 @@ $tools/bin/pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-d
 python3 -m venv --without-pip environment
 $tools/bin/pip --python environment install --quiet --no-compile --only-binary=:all: --require-hashes \\
     --requirement $lock/requirements.lock
-$tools/bin/pip --python environment install --quiet --no-compile --no-index --no-deps wheels/puller-*.whl
+$tools/bin/pip --python environment install --quiet --no-compile --no-index --no-deps wheels/*.whl
 $tools/bin/pip --python environment check --quiet
 
 # 4. The bill of materials.

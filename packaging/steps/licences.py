@@ -14,7 +14,7 @@ def licences_of(packages: Path) -> str:
 
 def _paragraph(packages: Path, record: Path) -> Iterator[str]:
     said = HeaderParser().parsestr(record.read_text(encoding="utf-8"))
-    if said["Name"] == "puller":
+    if said["Name"] == "puller-agent":
         return
     folder = record.parent
     texts = sorted(

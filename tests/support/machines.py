@@ -68,7 +68,7 @@ def add_dependencies(wheels: Path, codename: str) -> None:
     """All that the built wheel depends on, for the Python of this release of Debian."""
     run_checked(
         sys.executable, "-m", "pip", "--quiet", "download", "--only-binary=:all:",
-        "--python-version", PYTHONS[codename], "--dest", wheels, *wheels.glob("puller-*.whl"), timeout=600,
+        "--python-version", PYTHONS[codename], "--dest", wheels, *wheels.glob("puller_agent-*.whl"), timeout=600,
     )  # fmt: skip
 
 
@@ -107,7 +107,13 @@ def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm"
     inside = ("chroot", tree, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
     run_checked(*inside, "python3", "-m", "venv", "/opt/puller")
     run_checked(
-        *inside, "/opt/puller/bin/pip", "install", "--quiet", "--no-index", "--find-links=/wheels", "puller"
+        *inside,
+        "/opt/puller/bin/pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--find-links=/wheels",
+        "puller-agent",
     )
     (tree / "usr/local/bin/puller").symlink_to("/opt/puller/bin/puller")
     shutil.rmtree(tree / "wheels")

@@ -45,7 +45,7 @@ def wait_until_fixture() -> Callable[..., None]:
 def puller() -> str:
     """Path of the installed command: the one beside the running Python, as in the README."""
     command = Path(sys.executable).with_name("puller")
-    assert command.exists(), f"{command}: not installed; run pip install '.[test]' first"
+    assert command.exists(), f"{command}: not installed; first run: pip install '.[test]'"
     return str(command)
 
 

@@ -193,8 +193,10 @@ def test_sums_and_bills_of_materials_are_of_what_lies_beside_them(releases: Rele
     bill: Any = json.loads(built.package(built.first, ".deb.cdx.json").read_bytes())
     locked = (ROOT / "packaging/requirements.lock").read_text()
     said = {f"{found['name']}=={found['version']}".lower() for found in bill["components"]}
-    assert bill["metadata"]["component"]["name"] == "puller"
-    assert said - {f"puller=={version()}"} == set(re.findall(r"^[-a-z0-9]+==[^ ]+", locked, re.MULTILINE))
+    assert bill["metadata"]["component"]["name"] == "puller-agent"
+    assert said - {f"puller-agent=={version()}"} == set(
+        re.findall(r"^[-a-z0-9]+==[^ ]+", locked, re.MULTILINE)
+    )
 
 
 def version() -> str:

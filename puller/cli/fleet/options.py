@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from puller.cli.options import DURATION
 from puller.errors import UsageError
@@ -47,10 +48,8 @@ def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
     try:
         from puller.fleet.store.database import Store
     except ImportError:
-        what = "the fleet's store needs SQLAlchemy, which is not installed here"
-        raise UsageError(
-            f"{what}: install puller with the extra fleet", code=ProblemCode.MISSING_DEPENDENCY
-        ) from None
+        what = "the fleet's store needs SQLAlchemy, which is not installed"
+        raise UsageError(f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY) from None
     store = Store.open(location, make=make)
     try:
         yield store

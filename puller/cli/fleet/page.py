@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.fleet.options import open_reader, opened_store, silent_option, store_option
@@ -39,9 +40,9 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
         try:
             import matplotlib  # noqa: F401  asked for before the pages are begun
         except ImportError:
-            what = "the pages' pictures need matplotlib, which is not installed here"
+            what = "the pages' pictures need matplotlib, which is not installed"
             raise UsageError(
-                f"{what}: install puller with the extra fleet", code=ProblemCode.MISSING_DEPENDENCY
+                f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
             ) from None
         from puller.fleet.importing.importer import refused_files
         from puller.fleet.pages.pages import make_pages

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bundles.filesystem.output import open_parent
+from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from puller.errors import SourceError, UsageError, file_problem
 
@@ -38,9 +39,9 @@ class Store:
         try:
             import sqlalchemy
         except ImportError:
-            what = "the fleet's store needs SQLAlchemy, which is not installed here"
+            what = "the fleet's store needs SQLAlchemy, which is not installed"
             raise UsageError(
-                f"{what}: install puller with the extra fleet", code=ProblemCode.MISSING_DEPENDENCY
+                f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
             ) from None
         is_url = "://" in location
         if not is_url and not make and not Path(location).exists():
@@ -57,8 +58,9 @@ class Store:
             )
             engine = sqlalchemy.create_engine(url, **_options(url.get_backend_name()))
         except ImportError as error:
+            hint = f". {how_to_install('postgresql')}" if url.get_backend_name() == "postgresql" else ""
             raise UsageError(
-                f"a driver for the store's database is not installed here: {error}",
+                f"a driver for the store's database is not installed: {error}{hint}",
                 code=ProblemCode.MISSING_DEPENDENCY,
             ) from None
         except sqlalchemy.exc.ArgumentError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,7 @@ from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
 from bundles.publisher.tokens import signer_of
 from bundles.publisher.verification import verify_site
+from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -571,7 +573,8 @@ def test_what_is_not_installed_is_named_by_its_extra(
 ) -> None:
     signer_of(uri.partition(":")[0])
     monkeypatch.setattr(f"securesystemslib.signer.{module}.{name}", "a library is required")
-    message = rf"needs more than is installed: pip install 'puller\[{extra}\]' \(a library is required\)"
+    how = re.escape(how_to_install(extra))
+    message = rf"needs a library that is not installed \(a library is required\)\. {how}"
     with pytest.raises(TokenError, match=message) as raised:
         tokens.import_key(uri, pin)
     assert raised.value.code is ProblemCode.MISSING_DEPENDENCY

@@ -289,7 +289,7 @@ def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
 def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
     from importlib.metadata import version
 
-    assert puller("--version").stdout == f"puller, version {version('puller')}\n"
+    assert puller("--version").stdout == f"puller, version {version('puller-agent')}\n"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from foundation.extras import how_to_install
 from tests.simulators.fleet import deliver, names, now, sent
 from tests.support.stories import Execute
 
@@ -152,8 +153,5 @@ def test_without_sqlalchemy_one_sentence_says_what_to_install(place: Path) -> No
             cwd=place.parent,
         )
         assert done.returncode == 64, done.stderr
-        assert (
-            "needs SQLAlchemy, which is not installed here: install puller with the extra fleet"
-            in done.stderr
-        )
+        assert f"needs SQLAlchemy, which is not installed. {how_to_install('fleet')}" in done.stderr
         assert "Traceback" not in done.stderr

@@ -13,6 +13,7 @@ import pytest
 import requests
 from moto.server import ThreadedMotoServer
 
+from foundation.extras import how_to_install
 from puller.delivery.document import unpack
 
 if TYPE_CHECKING:
@@ -94,4 +95,4 @@ def test_a_store_that_is_away_or_silent_costs_no_more_than_its_time(
 def test_without_boto3_it_is_said_what_to_install(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     settled.configure(reports={"to": ["s3://reports"]})
-    assert "install puller with the extra s3" in run(settled).output
+    assert f"boto3, which is not installed. {how_to_install('s3')}" in run(settled).output

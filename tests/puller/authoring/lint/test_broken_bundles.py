@@ -185,7 +185,7 @@ def test_it_is_not_published(
 FINE = {
     "quoted characters": EXEC.replace("COMMAND", """'grep "a|b" /etc/motd'"""),
     "an address with an ampersand": EXEC.replace("COMMAND", "curl http://localhost/?a=1&b=2"),
-    "a version with a comparison": EXEC.replace("COMMAND", "pip install puller>=1.0"),
+    "a version with a comparison": EXEC.replace("COMMAND", "pip install requests>=2.32"),
     "a shell of its own": EXEC.replace("COMMAND", "sh -c 'echo hi > /tmp/x'"),
     "the shell as provider": EXEC.replace("COMMAND", "'a': {command: 'echo hi > /tmp/x', provider: shell}"),
     "find with its own semicolon": EXEC.replace("COMMAND", "find /srv -name *.tmp -exec rm {} ;"),

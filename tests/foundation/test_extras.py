@@ -1,0 +1,62 @@
+"""Errors about missing libraries print a command that fits the installation and names no distribution of ours."""
+
+import importlib.metadata
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from foundation.extras import DISTRIBUTION, how_to_install
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PIP = "-m pip install"
+FLEET = "'matplotlib>=3.8' 'sqlalchemy>=2'"
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that stands in for the modules of this interpreter."""
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("modules")
+def test_environment_gets_libraries_by_its_interpreter() -> None:
+    assert how_to_install("fleet") == f"Run: {sys.executable} {PIP} {FLEET}"
+
+
+def test_package_gets_libraries_beside_its_versions(modules: Path) -> None:
+    (modules / "extensions.pth").write_text("/usr/local/lib/puller/site-packages\n")
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    command = f"{python} {PIP} --target /usr/local/lib/puller/site-packages {FLEET}"
+    assert how_to_install("fleet") == f"Run: {command}"
+
+
+def test_tree_without_metadata_names_pyproject(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.requires", requires)
+    assert how_to_install("s3") == "Install the libraries that pyproject.toml lists for the extra s3"
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_extra_names_its_libraries_and_not_ours(extra: str) -> None:
+    sentence = how_to_install(extra)
+    assert sentence.startswith("Run: ")
+    libraries = sentence.partition(" install ")[2]
+    assert len(libraries.split()) == len(EXTRAS[extra])
+    assert not {DISTRIBUTION, "puller"} & set(re.findall(r"[\w-]+", libraries))
+
+
+def test_messages_name_extras_that_exist() -> None:
+    code = "".join(
+        path.read_text()
+        for package in ("bundles", "foundation", "puller")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    named = set(re.findall(r"how_to_install\(\s*[\"'](\w+)[\"']\)", code))
+    assert {"fleet", "postgresql", "s3"} <= named <= {*EXTRAS}
