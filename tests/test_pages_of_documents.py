@@ -18,6 +18,9 @@ LINKED = [
     "bundles",
     "systemd",
     "LICENSE",
+    "CODE_OF_CONDUCT.md",
+    "MAINTAINERS.md",
+    "SECURITY.md",
     "pyproject.toml",
     ".pre-commit-hooks.yaml",
 ]
