@@ -9,6 +9,7 @@
   gone for good.
 """
 
+import random
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -110,8 +111,6 @@ class MirrorMemory:
 
 
 def _backoff_after(times: int) -> timedelta:
-    import random  # takes a while to import, and most mirrors work
-
     doublings = min(times - 1, 20)  # more than it takes to the longest, and no overflow
     longest: timedelta = min(FIRST_BACKOFF * 2**doublings, LONGEST_BACKOFF)
     return longest * (1 - random.uniform(0, _LARGEST_JITTER))  # noqa: S311  nobody gains by guessing it

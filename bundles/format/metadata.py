@@ -11,6 +11,8 @@ why they are a `SignatureError`.
 from collections.abc import Iterator
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from securesystemslib.exceptions import FormatError as FormatException
 from securesystemslib.formats import encode_canonical
 from tuf.api.exceptions import RepositoryError
@@ -95,8 +97,6 @@ def _spelled_one_way(key: Any) -> str:
     text = str(key.get("public") if isinstance(key, dict) else key)
     if "-----BEGIN" not in text:
         return "".join(text.lower().split())
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
     try:
         found = load_pem_public_key(text.encode())

@@ -12,7 +12,10 @@ from typing import Any
 import msgspec
 
 from bundles.errors import FormatError
+from bundles.format import fields
 from bundles.format.identity import parse_name
+from bundles.format.release import parse_time
+from foundation.strict_json import excerpt
 
 FORMAT = 1
 DIRECTORY = "_data"
@@ -64,10 +67,6 @@ def custom_fields(published: datetime) -> dict[str, Any]:
 
 def read_custom(custom: Any, where: str) -> datetime:
     """The time of publication of a document; raises `FormatError`, also for a format that this version cannot read."""
-    from bundles.format import fields
-    from bundles.format.release import parse_time
-    from foundation.strict_json import excerpt
-
     known = fields.mapping(custom, f"{where}: custom")
     if known.get("format") != FORMAT:
         what = (

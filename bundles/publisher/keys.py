@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -36,6 +36,7 @@ from cryptography.hazmat.primitives.serialization import (
 from bundles.errors import KeyFileError
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.format.tuf import CryptoSigner, Key, Signer, SSlibKey
+from bundles.publisher.tokens import import_key, open_token
 
 __all__ = [
     "NewKey",
@@ -97,8 +98,6 @@ def make_key(passphrase: bytes | None) -> NewKey:
 
 def token_key(uri: str, pin: Callable[[], bytes]) -> NewKey:
     """A key that stays where ``uri`` says; raises `TokenError`."""
-    from bundles.publisher.tokens import import_key, open_token
-
     found, public = import_key(uri, pin)
     return NewKey(public, open_token(found, public, pin), f"{found}\n".encode(), URI)
 
@@ -135,8 +134,6 @@ def find_key_file(directory: Path, role: str, key_id: str) -> Path | None:
 def open_key(path: Path, public: Key, passphrase: Passphrase) -> Signer:
     """The signer for the key ``public`` by the file ``path``; raises `KeyFileError`."""
     if path.suffix == URI:
-        from bundles.publisher.tokens import open_token
-
         return open_token(load_uri(path), public, lambda: passphrase(path))
     signer = load_signer(path, passphrase)
     if signer.public_key.keyid != public.keyid:
@@ -171,7 +168,6 @@ def public_pem(key: Key) -> bytes:
     text: str = key.keyval["public"]
     if text.startswith("-----BEGIN"):
         return text.encode()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(text))
     return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,9 +18,7 @@ from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, s
 from bundles.format.identity import DESCRIPTION, SHA256, parse_identity, parse_name
 from bundles.format.limits import LIMITS
 from bundles.format.paths import shown
-
-if TYPE_CHECKING:
-    from bundles.store.fingerprints import Fingerprints
+from bundles.store.fingerprints import Fingerprints, fingerprint
 
 _LEFTOVER = r"\..+\.[0-9a-f]{12}\.(new|old)"
 
@@ -166,15 +163,11 @@ class Contents:
             sync_directory(self.root)
 
     def _fingerprint(self, place: Path) -> str:
-        from bundles.store.fingerprints import fingerprint
-
         with explained(place):
             return fingerprint(place)
 
     @property
     def _fingerprints(self) -> "Fingerprints":
-        from bundles.store.fingerprints import Fingerprints
-
         return Fingerprints(self.root / ".seals")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bundles.errors import StoreError
 from bundles.filesystem.atomic import sync_directory
+from bundles.filesystem.trees import kind_of
 from bundles.format.paths import shown
 from bundles.store.contents import explained, hidden, is_sha256, set_aside
 
@@ -35,7 +36,6 @@ class Links:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-                from bundles.filesystem.trees import kind_of
 
                 raise StoreError(
                     str(path), f"is {kind_of(os.lstat(path).st_mode)}", expected="a link"

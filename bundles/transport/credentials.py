@@ -1,5 +1,7 @@
 """Credentials as headers, for the origin that they were configured for and no other."""
 
+import base64
+
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings
 
@@ -25,6 +27,4 @@ def request_headers(location: Location, settings: TransportSettings) -> dict[str
 
 
 def _basic(username: str, password: str) -> str:
-    import base64  # few sites have a password
-
     return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"

@@ -66,7 +66,7 @@ class PlainUploads:
             self._connection.close()
 
     def _failure(self, error: Exception, url: str) -> TransportError:
-        from bundles.transport.web import without_secrets
+        from bundles.transport.web import without_secrets  # requests takes 80 % of an idle run
         from bundles.transport.web_failures import explain
 
         _, what = explain(error, self._settings)

@@ -10,7 +10,9 @@ from typing import Protocol
 
 from bundles.confined.current import current
 from bundles.deadline import Deadline
+from bundles.transport.confined_web import ConfinedUploads
 from bundles.transport.location import Location
+from bundles.transport.plain_uploads import PlainUploads
 from bundles.transport.settings import TransportSettings, goes_through_proxy
 
 
@@ -36,8 +38,6 @@ def open_uploads(location: Location, settings: TransportSettings) -> Uploads:
     Raises `SettingsError` for a file of ``settings`` that cannot be read.
     """
     if (network := current()) is not None:
-        from bundles.transport.confined_web import ConfinedUploads
-
         return ConfinedUploads(network, location, settings)
     return open_uploads_here(location, settings)
 
@@ -45,11 +45,9 @@ def open_uploads(location: Location, settings: TransportSettings) -> Uploads:
 def open_uploads_here(location: Location, settings: TransportSettings) -> Uploads:
     """As `open_uploads`, in this process."""
     if location.base.isascii() and not goes_through_proxy(settings):
-        from bundles.transport.plain_uploads import PlainUploads
-
         # What is wrong with files is found, and said, by the other way.
         with contextlib.suppress(OSError, ValueError):
             return PlainUploads(location, settings)
-    from bundles.transport.web_uploads import WebUploads
+    from bundles.transport.web_uploads import WebUploads  # requests takes 80 % of an idle run
 
     return WebUploads(location, settings)

@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote, urljoin, urlsplit
 
 import requests
+import tenacity
 import urllib3.exceptions as urllib3
 from requests.utils import get_environ_proxies
 
@@ -156,8 +158,6 @@ class WebMirror:
             return self._try_again(lambda: aside(attempt, self._reading.deadline), failure)
 
     def _try_again(self, attempt: Callable[[], bool], failure: PassingError) -> bool:
-        import tenacity  # most runs have nothing to try again
-
         pending = [failure]
 
         def next_attempt() -> bool:
@@ -389,8 +389,6 @@ def proxies(url: str, settings: TransportSettings) -> dict[str, str]:
 
 
 def _user_agent() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return f"puller/{version(DISTRIBUTION)}"
     except PackageNotFoundError:  # run from a tree that was never installed

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import tenacity
+
 from bundles.errors import PublishError
 
 if TYPE_CHECKING:
@@ -70,8 +72,6 @@ class Destination(Protocol):
 
 def retried(action: Callable[[], _T]) -> _T:
     """The result of ``action``, which is tried again, after longer and longer pauses, when a failure may pass."""
-    import tenacity
-
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(PassingError),
         stop=tenacity.stop_after_attempt(_ATTEMPTS),

@@ -12,6 +12,10 @@ import re
 
 from bundles.errors import PublishError
 from bundles.publisher.push.destination import Destination
+from bundles.publisher.push.directory import Directory
+from bundles.publisher.push.s3 import ObjectStoreDestination
+from bundles.publisher.push.ssh import Remote
+from bundles.publisher.push.webdav import WebDav
 from foundation.masking import mask_location
 from foundation.object_store import SCHEME
 from foundation.problems import ProblemCode
@@ -28,22 +32,15 @@ def open_destination(location: str) -> Destination:
         what = "is no destination: it has control characters"
         raise PublishError(mask_location(ascii(location)), what, code=ProblemCode.INVALID_COMMAND)
     if location.startswith(SCHEME):
-        from bundles.publisher.push.s3 import ObjectStoreDestination
-
         return ObjectStoreDestination.open(location)
     if location.startswith(("http://", "https://")):
-        from bundles.publisher.push.webdav import WebDav
-
         return WebDav(location)
     if "://" in location and not location.startswith("ssh://"):
         scheme = location.partition("://")[0]
         what = "is no kind of destination, wanted a directory, ssh://, https:// or s3://"
         raise PublishError(f"{scheme}://", what, code=ProblemCode.INVALID_COMMAND)
     if found := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
-        from bundles.publisher.push.ssh import Remote
-
         fields = found.groupdict()
         return Remote(fields["host"], fields["path"], fields.get("port"))
-    from bundles.publisher.push.directory import Directory
 
     return Directory(location)
