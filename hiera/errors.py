@@ -136,6 +136,12 @@ class DocumentError(HieraError):
     code = ProblemCode.INVALID_DOCUMENT
 
 
+class EnvelopeError(DocumentError):
+    """An encrypted value, or a key, that cannot be used."""
+
+    code = ProblemCode.UNREADABLE_SECRET
+
+
 class ExpressionError(HieraError):
     """An expression that cannot be compiled, or that fails while it runs."""
 

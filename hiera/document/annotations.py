@@ -20,6 +20,7 @@ from foundation.suggestions import nearest
 from hiera.document.comments import DIRECTIVE, Path, comments
 from hiera.errors import HieraError
 from hiera.expressions.checks import CHECKS, matches
+from hiera.expressions.jinja import compile_check
 from hiera.values.paths import MISSING, path_text, step
 from hiera.values.secrets import EACH, Secret
 
@@ -158,8 +159,6 @@ def _failure(rule: Annotation, value: Any, sensitive: bool) -> str:
 
 
 def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
-    from hiera.expressions.jinja import compile_check
-
     revealed = value.reveal() if isinstance(value, Secret) else value
     try:
         verdict = compile_check(in_words(expression))({"value": revealed, "Value": revealed, **functions()})

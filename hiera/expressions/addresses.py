@@ -7,6 +7,7 @@ address is wanted. Only what the standard library's ``ipaddress`` knows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_interface
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hiera.errors import ExpressionError
@@ -73,8 +74,6 @@ def ipwrap(value: Any) -> Any:
 
 
 def _parsed(value: Any) -> Interface | None:
-    from ipaddress import ip_interface
-
     try:
         # A number is no address here, though the library would take it for one.
         return ip_interface(value) if isinstance(value, str) else None

@@ -5,6 +5,7 @@ Each behaves as Jinja2 documents it, up to the limits of ``hiera.values.sizes``.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -133,8 +134,6 @@ def total(environment: Any, value: Iterable[Any], attribute: str | int | None = 
 
 def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstring: str = "\n") -> str:
     """Jinja2's own; raises LimitError for long texts."""
-    import textwrap
-
     sizes.verify_width(wrapstring)
     text = sizes.text_of(value)
     if len(text) > _WRAPPED_LIMIT:

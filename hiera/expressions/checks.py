@@ -5,6 +5,7 @@ A number is checked as the text it is printed as, so that ``port: 80`` and ``por
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Any, Final
 
@@ -46,8 +47,6 @@ def is_ipv6(value: Any) -> bool:
 
 
 def _is_address(value: Any, version: int) -> bool:
-    import ipaddress
-
     try:
         return isinstance(value, str) and ipaddress.ip_address(value).version == version
     except ValueError:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import json
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
+from urllib.parse import unquote_plus
+from uuid import UUID, uuid5
 
-from hiera.errors import ExpressionError
+import yaml
+
+from hiera.errors import DocumentError, ExpressionError
 from hiera.expressions.texts import as_text
+from hiera.text import json_text, yaml_text
 from hiera.values import sizes
 from hiera.values.plain import plain
 
@@ -58,7 +65,6 @@ def to_yaml(
     """
     if unknown := sorted(style.keys() - _YAML_STYLES):
         raise ExpressionError("", f"to_yaml knows no {unknown[0]}, only {', '.join(sorted(_YAML_STYLES))}")
-    import yaml
 
     class Dumper(yaml.CSafeDumper):
         # Lists that are shared would be written as anchors, which few readers of configuration files know.
@@ -93,9 +99,7 @@ def to_nice_yaml(
 
 def from_json(text: str) -> Any:
     """The value that a JSON text stands for; read as strictly as facts in JSON."""
-    from hiera.text.json_text import load
-
-    return load(as_text(text, "from_json"), "the text given to from_json")
+    return json_text.load(as_text(text, "from_json"), "the text given to from_json")
 
 
 def from_yaml_all(text: str) -> list[Any]:
@@ -103,11 +107,6 @@ def from_yaml_all(text: str) -> list[Any]:
 
     Raises ExpressionError.
     """
-    import yaml
-
-    from hiera.errors import DocumentError
-    from hiera.text.yaml_text import load
-
     text = as_text(text, "from_yaml_all")
     try:
         events = yaml.parse(text, Loader=yaml.CSafeLoader)
@@ -116,28 +115,24 @@ def from_yaml_all(text: str) -> list[Any]:
     except yaml.YAMLError as error:
         raise DocumentError("the text given to from_yaml_all", f"is no YAML: {error}") from None
     parts = [text[start:end] for start, end in pairwise([*starts, len(text)])]
-    return [load(part, f"document {n} given to from_yaml_all") for n, part in enumerate(parts, start=1)]
+    return [
+        yaml_text.load(part, f"document {n} given to from_yaml_all") for n, part in enumerate(parts, start=1)
+    ]
 
 
 def from_yaml(text: str) -> Any:
     """The value that a YAML text stands for; read as strictly as a manifest."""
-    from hiera.text.yaml_text import load
-
-    return load(as_text(text, "from_yaml"), "the text given to from_yaml")
+    return yaml_text.load(as_text(text, "from_yaml"), "the text given to from_yaml")
 
 
 def b64encode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
     """Text as Base64; ``urlsafe`` writes ``-`` and ``_`` for ``+`` and ``/``."""
-    import base64
-
     encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
     return encode(as_text(text, "b64encode").encode(encoding)).decode("ascii")
 
 
 def b64decode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
     """The text that Base64 stands for."""
-    import base64
-
     decode = base64.urlsafe_b64decode if urlsafe else base64.b64decode
     return decode(as_text(text, "b64decode")).decode(encoding)
 
@@ -147,8 +142,6 @@ def b64decode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
 
 def digest(text: str, hashtype: str = "sha1") -> str:
     """The digest of a text's UTF-8 bytes, in hexadecimal: ``hash('sha512')``. Raises ExpressionError."""
-    import hashlib
-
     data = as_text(text, "hash").encode()
     try:
         return hashlib.new(hashtype, data, usedforsecurity=False).hexdigest()
@@ -180,8 +173,6 @@ def to_uuid(text: str, namespace: str = _ANSIBLE) -> str:
 
     Raises ExpressionError.
     """
-    from uuid import UUID, uuid5
-
     try:
         return str(uuid5(UUID(namespace), as_text(text, "to_uuid")))
     except (AttributeError, ValueError):
@@ -190,6 +181,4 @@ def to_uuid(text: str, namespace: str = _ANSIBLE) -> str:
 
 def urldecode(text: str) -> str:
     """The text that a part of a URL stands for: ``%20`` and ``+`` are blanks."""
-    from urllib.parse import unquote_plus
-
     return unquote_plus(as_text(text, "urldecode"))

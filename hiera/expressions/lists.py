@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from jinja2 import pass_environment
 from jinja2.filters import FILTERS as JINJA
@@ -13,9 +14,6 @@ from jinja2.filters import FILTERS as JINJA
 from hiera.errors import ExpressionError, LimitError
 from hiera.values import sizes
 from hiera.values.plain import described, plain
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 def combine(base: Any, *others: Any, recursive: bool = False, list_merge: str = "replace") -> dict[Any, Any]:
@@ -288,8 +286,6 @@ def shuffle(value: Iterable[Any], seed: Any = None) -> list[Any]:
 
 
 def _chance(name: str, seed: Any) -> Random:
-    from random import Random
-
     if seed is None:
         raise ExpressionError("", f"{name} wants a seed, such as {name}(seed=facts.fqdn), so that runs agree")
     # As Ansible does it: a number is another seed than its digits.

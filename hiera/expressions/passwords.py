@@ -5,6 +5,7 @@ The salt is given, since a new one in every run would change the file in every r
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 from collections.abc import Callable
@@ -69,8 +70,6 @@ def _crypt(password: str, setting: str) -> str:
 
 @functools.cache
 def _library() -> Any:
-    import ctypes  # few templates hash passwords
-
     # Not CDLL, which would let other threads write over what crypt gives.
     library = next((found for name in _LIBRARIES if (found := _opened(ctypes.PyDLL, name))), None)
     if library is None:

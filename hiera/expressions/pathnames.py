@@ -5,6 +5,7 @@ from __future__ import annotations
 import ntpath
 import posixpath
 from typing import Any
+from urllib.parse import urlsplit as split_url
 
 from hiera.errors import ExpressionError
 from hiera.expressions.texts import as_text
@@ -70,8 +71,6 @@ def urlsplit(value: str, query: str = "") -> Any:
 
     Raises ExpressionError.
     """
-    from urllib.parse import urlsplit as split_url
-
     try:
         parts = split_url(as_text(value, "urlsplit"))
         found = {name: getattr(parts, name) for name in _PARTS}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from jinja2 import nodes
+
 from foundation.problems import DependsOn
 from hiera.errors import HieraError
+from hiera.expressions.jinja import tree_of
 
 _FACTS = frozenset({"facts", "Facts", "environ", "Environ"})
 _SAME = frozenset(
@@ -18,10 +21,6 @@ def depends_of(source: str) -> DependsOn:
 
     Names of loops count as data. An expression that cannot be parsed depends on nothing.
     """
-    from jinja2 import nodes
-
-    from hiera.expressions.jinja import tree_of
-
     try:
         tree, _ = tree_of(source)
     except HieraError:

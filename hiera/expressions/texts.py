@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any, Final
 
 from hiera import regex
@@ -25,8 +26,6 @@ def as_text(value: Any, name: str) -> str:
 
 def quote(value: Any) -> str:
     """One word for a shell, whatever is in it."""
-    import shlex
-
     return shlex.quote(as_text(value, "quote"))
 
 

@@ -12,8 +12,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 
 from foundation.problems import DependsOn, ProblemCode
-from hiera.errors import HieraError
-from hiera.eyaml.pkcs7 import EnvelopeError, open_envelope, seal
+from hiera.errors import EnvelopeError, HieraError
 
 _TOKEN = re.compile(r"ENC\[(?:(\w+),)?([a-zA-Z0-9+/ =\n]+?)\]")
 
@@ -26,6 +25,8 @@ def is_encrypted(text: str) -> bool:
 
 def encrypt(plain: str, certificate_pems: Sequence[bytes]) -> str:
     """``plain`` as ``ENC[PKCS7,…]``, for the private key of each certificate; raises ``EnvelopeError``."""
+    from hiera.eyaml.pkcs7 import seal  # cryptography takes 65 % of an idle run
+
     return f"ENC[PKCS7,{b2a_base64(seal(plain.encode(), certificate_pems), newline=False).decode()}]"
 
 
@@ -54,6 +55,8 @@ class Decryptor:
         return self._plain[part]
 
     def _opened(self, base64: str) -> str:
+        from hiera.eyaml.pkcs7 import open_envelope  # cryptography takes 65 % of an idle run
+
         if self._pem is None:
             self._pem = self._private_key()
         try:

@@ -9,15 +9,33 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from foundation.problems import DependsOn, ProblemCode
-from hiera.errors import DocumentError
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES, AES256
+from cryptography.hazmat.primitives.ciphers.modes import CBC
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.padding import PKCS7
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7EnvelopeBuilder, PKCS7Options
+from cryptography.utils import CryptographyDeprecationWarning
+from cryptography.x509 import load_pem_x509_certificate
+
+from foundation.problems import DependsOn
+from hiera.errors import EnvelopeError
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.x509 import Certificate
 
 _SEQUENCE, _SET = 0x30, 0x31
@@ -30,12 +48,6 @@ _AES_KEY_BYTES = {
     bytes.fromhex("608648016503040116"): 24,
     bytes.fromhex("60864801650304012a"): 32,
 }
-
-
-class EnvelopeError(DocumentError):
-    """An envelope or key that cannot be used."""
-
-    code = ProblemCode.UNREADABLE_SECRET
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +126,6 @@ def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
 
 def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
     """The key of the content; some bytes or other when it was encrypted for someone else."""
-    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-
     # 4. KeyTransRecipientInfo: version, rid, keyEncryptionAlgorithm, encryptedKey
     fields = recipient.sequence(4)
     if fields[2].sequence(1)[0].content != _RSA:
@@ -130,11 +140,6 @@ def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
 
 def _decrypt(info: _Node, key: bytes) -> bytes | None:
     """The content, or ``None`` when ``key`` cannot be the right one."""
-    from cryptography.hazmat.primitives.ciphers import Cipher
-    from cryptography.hazmat.primitives.ciphers.algorithms import AES
-    from cryptography.hazmat.primitives.ciphers.modes import CBC
-    from cryptography.hazmat.primitives.padding import PKCS7
-
     # 5. EncryptedContentInfo: contentType, contentEncryptionAlgorithm, encryptedContent [0]
     _, algorithm, body = info.sequence(3)[:3]
     name, vector = algorithm.sequence(2)[:2]
@@ -157,10 +162,6 @@ def _decrypt(info: _Node, key: bytes) -> bytes | None:
 
 @lru_cache(maxsize=8)  # its numbers are proved to be primes, which takes much longer than opening an envelope
 def _load_private_key(pem: bytes) -> "RSAPrivateKey":
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     try:
         key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it is encrypted with a password
@@ -176,11 +177,6 @@ def seal(content: bytes, certificate_pems: Sequence[bytes]) -> bytes:
 
     Raise ``EnvelopeError`` if a certificate is invalid, or if its key is not an RSA key.
     """
-    from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-    from cryptography.hazmat.primitives.serialization import Encoding
-    from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7EnvelopeBuilder, PKCS7Options
-    from cryptography.utils import CryptographyDeprecationWarning
-
     builder = PKCS7EnvelopeBuilder().set_data(content).set_content_encryption_algorithm(AES256)
     # Certificates of old versions of eyaml have the serial number 0, which the library reports as deprecated.
     with warnings.catch_warnings():
@@ -192,10 +188,6 @@ def seal(content: bytes, certificate_pems: Sequence[bytes]) -> bytes:
 
 
 def _load_certificate(pem: bytes) -> "Certificate":
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-    from cryptography.x509 import load_pem_x509_certificate
-
     try:
         certificate = load_pem_x509_certificate(pem)
     except ValueError:
@@ -211,13 +203,6 @@ def _load_certificate(pem: bytes) -> "Certificate":
 
 def create_key_pair(bits: int = 2048) -> tuple[bytes, bytes]:
     """A new private key and its self-signed certificate, both PEM, as ``eyaml createkeys`` makes them."""
-    from datetime import datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
     key = generate_private_key(65537, bits)
     now = datetime.now(UTC)
     nobody = x509.Name([])

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foundation.problems import Location
 from hiera.errors import DocumentError, LimitError
+from hiera.text import yaml_reading
+from hiera.text.yaml_reading import places
 
 if TYPE_CHECKING:
     from hiera.text.yaml_reading import Tags
@@ -34,22 +36,16 @@ def load(
     is shared.
     Raises DocumentError (*file:line:column: sentence*) and LimitError.
     """
-    from hiera.text import yaml_reading
-
     return yaml_reading.read(_decoded(text, source, limit), source, limit, tags)
 
 
 def locate(text: str, path: Sequence[str | int]) -> tuple[int, int]:
     """Line and column, from 1, of the key or list item at ``path``. Parses again: for messages."""
-    from hiera.text.yaml_reading import places
-
     return places(text).locate(path)
 
 
 def original(text: str, path: Sequence[str | int]) -> str | None:
     """The scalar at ``path`` as it was written (``0644``, ``5.10``), or None when no scalar stands there."""
-    from hiera.text.yaml_reading import places
-
     return places(text).original(path)
 
 

@@ -47,6 +47,7 @@ from hiera.tree.context.scope import Scope
 from hiera.tree.layers import Holder, Layer
 from hiera.tree.layout import Layout
 from hiera.tree.options import LookupOptions
+from hiera.tree.puppet import convert, type_expressions, types
 from hiera.tree.strategies import HASH, Merge, Strategy
 from hiera.values.paths import MISSING
 
@@ -329,8 +330,6 @@ _LAYERS = ("global", "environment", "module")
 
 
 def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
-    from hiera.tree.puppet import convert  # few keys are converted, and the types take a while to load
-
     value = convert.converted(name, value, convert_to)
     step.note(f"Applying convert_to lookup_option with arguments {convert.described(convert_to)}")
     return value
@@ -338,8 +337,6 @@ def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
 
 def _verified(what: str, value: Any, value_type: str | None) -> Any:
     if value_type is not None:
-        from hiera.tree.puppet import type_expressions, types
-
         types.verify(what, type_expressions.parse(value_type), value)
     return value
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hiera.errors import LookupFailure
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import Step
-from hiera.tree.ruby import values
+from hiera.tree.ruby import deep_merge, values
 
 Place = TypeVar("Place")
 Fetch = Callable[[Place, Step], Any | Absent]
@@ -104,8 +104,6 @@ class Deep(_Merging):
         self.options = options or {}
 
     def merge(self, high: Any, low: Any) -> Any:
-        from hiera.tree.ruby import deep_merge
-
         return deep_merge.merge(high, low, deep_merge.options(self.options))
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hiera.errors import ConfigError
+from hiera.eyaml.eyaml import Decryptor, key_reader
 from hiera.tree.backends.base import DataFunction, Tools
 from hiera.tree.backends.data_hash import DataHash
+from hiera.tree.backends.eyaml_lookup_key import Eyaml
 from hiera.tree.config.documents import join
 from hiera.tree.config.locations import Location
 from hiera.tree.config.model import LevelConfig
@@ -34,8 +36,6 @@ def function(
 
 def _eyaml(options: Mapping[str, Any], directory: str, tools: Tools) -> DataFunction:
     """``directory`` is where relative paths of keys begin."""
-    from hiera.eyaml.eyaml import Decryptor, key_reader
-    from hiera.tree.backends.eyaml_lookup_key import Eyaml
 
     def read(path: str) -> bytes:
         return tools.files.documents.read(join(directory, path))

@@ -5,7 +5,7 @@ from typing import Any
 from hiera.errors import LookupFailure
 from hiera.tree.config.documents import Documents, Kind
 from hiera.tree.context.interpolation import Warn, warning
-from hiera.tree.ruby import psych, values
+from hiera.tree.ruby import json_data, psych, values
 
 
 class DataFiles:
@@ -30,8 +30,6 @@ class DataFiles:
     def json(self, path: str) -> dict[Any, Any]:
         """The mapping in a JSON file; raises ``LookupFailure`` for a file without one."""
         if path not in self._json:
-            from hiera.tree.ruby import json_data
-
             content = json_data.load(self._read(path), path)
             if not isinstance(content, dict):
                 what = f"Value returned from data_hash function 'json_data', when using location '{path}',"

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from hiera.errors import ConfigError, LookupFailure
+from hiera.errors import ConfigError, EnvelopeError, LookupFailure
 from hiera.eyaml.eyaml import Decryptor, is_encrypted
-from hiera.eyaml.pkcs7 import EnvelopeError
 from hiera.tree.backends.base import PATHS, Tools, texts, verify_value
 from hiera.tree.config.locations import Location
 from hiera.tree.context.absent import ABSENT, Absent

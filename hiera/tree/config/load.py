@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from hiera.errors import ConfigError
-from hiera.tree.config import version5
+from hiera.tree.config import legacy, version5
 from hiera.tree.config.documents import Documents, Kind
 from hiera.tree.config.model import Config
 from hiera.tree.context.interpolation import Warn, warning
@@ -28,8 +28,6 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
         content = {}
     version = _version(content.get("version"), path)
     if version in (3, 4):
-        from hiera.tree.config import legacy  # most trees have no file of theirs
-
         what = f"Use of 'hiera.yaml' version {version} is deprecated. It should be converted to version 5"
         warn(warning(what, path))
         return legacy.config(version, path, content, place, warn)

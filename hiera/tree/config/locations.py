@@ -1,6 +1,7 @@
 """The files (or URIs) of a level, once the facts are put in."""
 
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from hiera.errors import ConfigError
 from hiera.tree.config import globs
@@ -63,8 +64,6 @@ class Resolver:
         return [Location(path, pattern, Kind.FILE) for path in globs.expand(pattern, self._documents)]
 
     def _uri(self, template: str) -> Location:
-        from urllib.parse import urlsplit
-
         uri = self.text(template)
         try:
             urlsplit(uri)

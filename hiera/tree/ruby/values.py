@@ -9,6 +9,7 @@ import re
 from collections.abc import Hashable
 from functools import cmp_to_key
 from typing import Any
+from unicodedata import category
 
 from hiera.errors import LookupFailure
 from hiera.values.secrets import Decrypted, Secret
@@ -127,7 +128,6 @@ def _is_printable(char: str) -> bool:
     """Ruby also prints format and private-use characters, all spaces, and the old control character NEL."""
     if char.isprintable() or char == "\x85":
         return True
-    from unicodedata import category
 
     return category(char) in ("Cf", "Co", "Zs")
 

@@ -1,7 +1,6 @@
 """Looking up: layers and modules, interpolation, options, conversion; limits; and that only what is needed is read."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -341,19 +340,3 @@ def test_a_real_directory_answers_like_a_mapping(tmp_path: Path) -> None:
     (tmp_path / "data/common.yaml").write_text("a: 1")
     assert Files().kind(str(tmp_path)) is Kind.DIRECTORY
     assert Tree({}, environment=str(tmp_path)).lookup("a") == 1
-
-
-def test_a_tree_needs_no_module_that_it_does_not_use(tmp_path: Path) -> None:
-    import subprocess
-
-    program = """
-import sys
-from hiera.tree.config.documents import Texts
-from hiera.tree.lookup import Tree
-files = {"/e/hiera.yaml": "version: 5", "/e/data/common.yaml": "a: 1"}
-assert Tree({}, environment="/e", documents=Texts(files)).lookup("a") == 1
-unwanted = {"jinja2", "cryptography", "requests", "tuf", "hiera.tree.puppet.convert", "hiera.eyaml.pkcs7"}
-print(*sorted(set(sys.modules) & unwanted))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
