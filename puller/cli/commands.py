@@ -8,6 +8,7 @@ import click
 from puller.cli.colour import with_colour_option
 from puller.exit_status import ExitStatus
 from puller.values import colour
+from puller.values.suggestions import did_you_mean
 from puller.version import __version__
 
 # With their summaries, so that `puller --help` imports none of them.
@@ -81,8 +82,6 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # Before click has its own sentence for it, which knows no nearest name.
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            from puller.values.suggestions import did_you_mean
-
             ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}")
         return super().resolve_command(ctx, args)
 

@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
+from bundles.errors import BundleError
+from bundles.store.store import Store
+from puller.config.configuration import load_configuration
+from puller.errors import PullerError
+from puller.reporting.history import load_all_events
+from puller.resources.registry import type_names
+from puller.run.left.managed import Managed
+from puller.run.policy.quarantine import Quarantine
+from puller.state.directories import Directories
 from puller.state.places import configuration_file
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from puller.config.configuration import Configuration
-    from puller.state.directories import Directories
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -27,9 +34,6 @@ def _offer(find: Callable[[click.Context], Iterable[str]]) -> Completer:
 
     @functools.wraps(find)
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        from bundles.errors import BundleError
-        from puller.errors import PullerError
-
         try:
             found = set(find(context))
         except (PullerError, BundleError, OSError, ValueError):
@@ -48,8 +52,6 @@ def bundles_of_host(context: click.Context) -> Iterable[str]:
 @_offer
 def bundles_with_state(context: click.Context) -> Iterable[str]:
     """Bundles of the configuration, and those of which something is kept."""
-    from bundles.store.store import Store
-
     configuration, directories = _host(context)
     return [*(choice.name for choice in configuration.bundles), *Store(directories.bundles).names()]
 
@@ -57,8 +59,6 @@ def bundles_with_state(context: click.Context) -> Iterable[str]:
 @_offer
 def versions_on_host(context: click.Context) -> Iterable[str]:
     """Versions of the bundle that stands before, as far as they are on this host."""
-    from bundles.store.store import Store
-
     store = Store(_host(context)[1].bundles)
     return [found.version for found in store.installed(context.params["bundle"])]
 
@@ -78,8 +78,6 @@ def quarantined_versions(context: click.Context) -> Iterable[str]:
 @_offer
 def resources_of_host(context: click.Context) -> Iterable[str]:
     """References of all resources of the last run."""
-    from puller.reporting.history import load_all_events
-
     report = load_all_events(_host(context)[1])
     return [event.reference for bundle in report.bundles for event in bundle.events] if report else []
 
@@ -87,8 +85,6 @@ def resources_of_host(context: click.Context) -> Iterable[str]:
 @_offer
 def left_behind(context: click.Context) -> Iterable[str]:
     """References of what the bundle that stands before has left behind."""
-    from puller.run.left.managed import Managed
-
     managed = Managed(_host(context)[1], _ignore, noop=True)
     return [one.reference for one in managed.left(context.params["bundle"])]
 
@@ -96,38 +92,31 @@ def left_behind(context: click.Context) -> Iterable[str]:
 @_offer
 def resource_types(context: click.Context) -> Iterable[str]:
     """Types of resources."""
-    from puller.resources.registry import type_names
-
     return type_names()
 
 
 @_offer
 def bundles_of_site(context: click.Context) -> Iterable[str]:
     """Bundles of the site that stands before."""
-    from bundles.publisher.site import Site
+    from bundles.publisher.site import (
+        Site,  # tuf takes more than an idle run, and each command imports this module
+    )
 
     return Site(Path(context.params["directory"])).bundles()
 
 
 def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Files and directories, as the shell itself offers them."""
-    from click.shell_completion import CompletionItem
-
     return [CompletionItem(incomplete, type="file")]
 
 
 def _host(context: click.Context) -> "tuple[Configuration, Directories]":
-    from puller.config.configuration import load_configuration
-    from puller.state.directories import Directories
-
     as_user = bool(context.params.get("as_user"))
     found = load_configuration(configuration_file(context.params.get("path"), as_user=as_user))
     return found, Directories(Path(found.state_directory), Path(found.run_directory))
 
 
 def _quarantined(context: click.Context) -> list[tuple[str, str]]:
-    from puller.run.policy.quarantine import Quarantine
-
     entries = Quarantine.load(_host(context)[1], _ignore, noop=True).entries
     return [(entry.bundle, entry.version) for entry in entries]
 

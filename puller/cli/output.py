@@ -1,8 +1,12 @@
 """Plain values as YAML for people or JSON for programs; tables."""
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+import click
+import yaml
 
 from puller.values.visible import has_invisible, visible, visible_json
 
@@ -13,8 +17,6 @@ def show(value: Any, output_format: str) -> None:
     A text alone is printed as it is, so that scripts can use it; on a terminal no control character of it is.
     """
     if output_format == "json":
-        import json
-
         sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
         return
     if isinstance(value, str):
@@ -26,8 +28,6 @@ def show(value: Any, output_format: str) -> None:
 
 def visible_yaml(value: Any, dumper: type[Any], **options: Any) -> str:
     """Return a value as YAML. If a text has invisible characters, all that is not ASCII is escaped."""
-    import yaml
-
     text: str = yaml.dump(value, Dumper=dumper, allow_unicode=True, **options)
     return yaml.dump(value, Dumper=dumper, **options) if has_invisible(text) else text
 
@@ -37,16 +37,12 @@ def say(sentence: object, colour: str | None = None, *, err: bool = False, nl: b
 
     ``colour`` is for terminals that want it (``puller.values.colour``). ``err`` and ``nl`` are those of click.
     """
-    import click  # takes longer to import than some commands to answer
-
     text = visible(str(sentence))
     click.echo(click.style(text, fg=colour) if colour else text, err=err, nl=nl)
 
 
 def warn(sentence: str) -> None:
     """Say on stderr something that is amiss, and keep it apart from the answer."""
-    import click
-
     click.echo(visible(f"puller: {sentence}"), err=True)
 
 
@@ -60,7 +56,6 @@ def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
 
 def _dumper() -> type[Any]:
     """PyYAML's, with text of several lines as the author would write it."""
-    import yaml
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:

@@ -13,6 +13,7 @@ from puller.cli.options import (
     job_options,
     no_system_facts_option,
 )
+from puller.run import jobs
 
 
 @click.command()
@@ -47,6 +48,4 @@ def apply(**options: Any) -> int:
     Exit status: 0 in the desired state, 4 resources failed, 6 some failed and others changed, 13 the manifest is not
     valid, 75 another run is at work.
     """
-    from puller.run import jobs
-
     return jobs.apply(jobs.ApplyOptions(**options))

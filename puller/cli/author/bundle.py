@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bundles.archive.pack import SCHEMA_FILE, build_bundle
+from bundles.archive.unpack import inspect as inspect_archive
+from bundles.errors import PublishError
+from bundles.filesystem.output import OutputTree, open_output_directory
+from bundles.filesystem.trees import measure
+from bundles.format.identity import parse_name, parse_version
+from bundles.progress import watched_by
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
+from puller.cli.author.new_agent import files_of
+from puller.cli.author.refusal import refuse_broken
 from puller.cli.options import text_format_option
 from puller.cli.output import say, warn
+from puller.engine.schema import manifest_schema
+from puller.manifest.libraries import files_in, outside_of, unused_libraries
 from puller.manifest.source import MANIFEST
+from puller.reporting.fetching import Fetching
 
 if TYPE_CHECKING:
     from bundles.filesystem.trees import Counted
@@ -62,13 +74,9 @@ def new(name: str, directory: Path | None, packages: tuple[Path, ...]) -> None:
       puller apply web --noop
       puller bundle new agent --agent puller_1.4.0-1+deb12_amd64.deb --agent puller_1.4.0-1+deb13_amd64.deb
     """
-    from bundles.format.identity import parse_name
-
     parse_name(name)
     target = directory or Path(name)
     if packages:
-        from puller.cli.author.new_agent import files_of
-
         _write(target, files_of(name, packages))
         say(f"{target}: a bundle that upgrades Puller; try: puller test {target}")
         return
@@ -104,12 +112,6 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
       puller bundle build web --version 1.4.0
       puller apply web-1.4.0.tar.gz --noop
     """
-    from bundles.archive.pack import build_bundle
-    from bundles.format.identity import parse_name, parse_version
-    from bundles.progress import watched_by
-    from puller.cli.author.refusal import refuse_broken
-    from puller.reporting.fetching import Fetching
-
     name = parse_name(name or directory.resolve().name)
     output = output or Path(f"{name}-{parse_version(version)}.tar.gz")
     libraries = libraries_of(directory)
@@ -126,7 +128,6 @@ def libraries_of(directory: Path) -> Mapping[str, Path]:
     path = directory / MANIFEST
     if not path.is_file():
         return {}  # packing says what is missing
-    from puller.manifest.libraries import files_in, outside_of, unused_libraries
 
     files = files_in(directory)
     for warning in unused_libraries(files, str(path)):
@@ -148,9 +149,6 @@ def inspect(file: Path, output_format: str) -> None:
       puller bundle inspect web-1.4.0.tar.gz
       puller bundle inspect web-1.4.0.tar.gz --format json | jq -r .sha256
     """
-    from bundles.archive.unpack import inspect as inspect_archive
-    from bundles.filesystem.trees import measure
-
     description = inspect_archive(file)
     listing = _as_json if output_format == "json" else _as_text
     say(listing(description, measure(file)))
@@ -167,11 +165,6 @@ def _example_of(name: str) -> dict[str, bytes]:
 
 def _write(target: Path, files: Mapping[str, bytes]) -> None:
     """Write a new bundle, with the schema of manifests; raises ``PublishError``."""
-    from bundles.archive.pack import SCHEMA_FILE
-    from bundles.errors import PublishError
-    from bundles.filesystem.output import OutputTree, open_output_directory
-    from puller.engine.schema import manifest_schema
-
     try:
         with open_output_directory(target, make=True) as directory:
             if os.listdir(directory):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from bundles.store.store import Store
 from puller.cli.author.explain_lines import key_lines, resource_lines
 from puller.cli.completing import files, resources_of_host
 from puller.cli.options import (
@@ -22,13 +23,21 @@ from puller.cli.options import (
     text_format_option,
 )
 from puller.cli.output import warn
-from puller.errors import UsageError
+from puller.config.configuration import load_configuration
+from puller.engine.explain_data import explain_everywhere
+from puller.engine.explain_resource import explain_resource, why
+from puller.errors import UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.host_catalog import HostCatalog, load_together
 from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder
-from puller.run.host import load_inputs
+from puller.manifest.source import open_source
+from puller.reporting.history import load_all_events
+from puller.resources.registry import find_type
+from puller.run.bundle_run import read_manifest
+from puller.run.host import Host, load_inputs
 from puller.state.directories import Directories
+from puller.values.suggestions import did_you_mean
 from puller.values.visible import visible_json
 
 if TYPE_CHECKING:
@@ -102,8 +111,6 @@ def _subjects(
 ) -> Iterator[_Subject]:
     """SOURCE, or each bundle that is enforced; raises ``PullerError`` when one cannot be read."""
     if source is not None:
-        from puller.manifest.source import open_source
-
         with ExitStack() as opened:
             places = [opened.enter_context(open_source(one)) for one in (*before, source)]
             inputs = load_inputs(options)
@@ -134,11 +141,6 @@ def _subjects(
 
 
 def _enforced(path: str) -> Iterator[_Subject]:
-    from bundles.store.store import Store
-    from puller.config.configuration import load_configuration
-    from puller.run.bundle_run import read_manifest
-    from puller.run.host import Host
-
     configuration = load_configuration(path)
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
     inputs = Host.of(configuration).inputs_of_last_run(directories.data, lambda text, _: warn(text))
@@ -166,9 +168,6 @@ def _enforced(path: str) -> Iterator[_Subject]:
 
 
 def _last_report(directories: Directories) -> Report | None:
-    from puller.errors import file_problem
-    from puller.reporting.history import load_all_events
-
     try:
         return load_all_events(directories)
     except OSError as error:
@@ -180,11 +179,6 @@ def _last_report(directories: Directories) -> Report | None:
 
 def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     """What there is to say of a key or resource in one bundle; nothing for a resource that it does not declare."""
-    from puller.engine.explain_data import explain_everywhere
-    from puller.engine.explain_resource import explain_resource
-    from puller.resources.registry import find_type
-    from puller.values.suggestions import did_you_mean
-
     kind, mark, _ = subject.partition("#")
     if not mark or find_type(kind) is None:
         yield from explain_everywhere(about.manifest, subject)
@@ -199,8 +193,6 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
 
 def _last_run(found: Mapping[str, Any], about: _Subject) -> dict[str, Any]:
     """What the last run did with a resource, and why."""
-    from puller.engine.explain_resource import why
-
     if about.report is None or about.bundle is None:
         return {}
     last: dict[str, Any] = {"finished": about.report.finished, "version": about.bundle.version}

@@ -2,6 +2,7 @@
 
 import click
 
+from foundation.problem_pages import load_entries
 from foundation.problems import ProblemCode
 from puller.cli.output import say
 from puller.errors import UsageError
@@ -17,8 +18,6 @@ def help_command(code: str) -> None:
     Example:
       puller help unknown-property
     """
-    from foundation.problem_pages import load_entries
-
     if code not in list(ProblemCode):
         raise UsageError(f"no problem has the code {code!r}", **meant(code, ProblemCode))
     say(f"{code}: {load_entries()[ProblemCode(code)].text()}")

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from puller.authoring.lint.check import lint_bundle
+from puller.authoring.lint.formats import documents, github, text
+from puller.authoring.lint.formats.junit import as_junit
 from puller.cli.completing import files
 from puller.cli.options import before_option, data_options, fact_options, other_machine_options
 from puller.exit_status import ExitStatus
@@ -71,8 +74,6 @@ def lint(
 
     Exit status: 0 without errors, 1 with errors, 13 where there is nothing that could be read.
     """
-    from puller.authoring.lint.check import lint_bundle
-
     with contextlib.ExitStack() as opened:
         *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
         inputs = load_inputs(options)
@@ -95,17 +96,10 @@ def _lines(linted: "Linted", output_format: str, verbose: bool, site: str) -> It
     ``site`` is the address of the documents of Puller.
     """
     if output_format == "github":
-        from puller.authoring.lint.formats import github
-
         return github.lines(linted, verbose=verbose)
     if output_format == "junit":
-        from puller.authoring.lint.formats.junit import as_junit
-
         return [as_junit(linted)]
     if output_format == "text":
-        from puller.authoring.lint.formats import text
-
         return text.lines(linted, verbose=verbose, colours=is_wanted(sys.stdout))
-    from puller.authoring.lint.formats import documents
 
     return [documents.as_sarif(linted, site) if output_format == "sarif" else documents.as_json(linted)]

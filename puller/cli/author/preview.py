@@ -8,10 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from bundles.archive.unpack import inspect
+from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
+from puller.authoring.preview import groups
+from puller.authoring.preview.formats import markdown
+from puller.authoring.preview.formats.document import as_json
+from puller.authoring.preview.formats.text import text
+from puller.authoring.preview.machines import FactFiles, Several
+from puller.authoring.preview.progress import watched_on_a_terminal
+from puller.authoring.preview.resolvers import Given, OneByOne, empty_documents, unknown_facts
+from puller.authoring.preview.sharing import Shared, joined_missing
+from puller.cli.author import preview_releases as releases
+from puller.cli.author.preview_fleet import open_fleet
+from puller.cli.author.preview_releases import open_release, open_site
 from puller.cli.completing import files
 from puller.cli.options import before_option, data_options
+from puller.data.sources import assigned
 from puller.errors import UsageError, reason
 from puller.exit_status import ExitStatus
 from puller.manifest.source import ManifestSource, open_source
@@ -109,8 +124,6 @@ def preview(
 
 
 def _write(path: Path, text: str) -> None:
-    from bundles.filesystem.output import write_output
-
     try:
         write_output(path, text.encode("utf-8", "replace"))
     except OSError as error:
@@ -121,11 +134,8 @@ def _write(path: Path, text: str) -> None:
 
 def _machines(facts: tuple[Path, ...], fleet: str | None, opened: contextlib.ExitStack) -> "Machines":
     """The machines of the files, and of the store of a fleet."""
-    from puller.authoring.preview.machines import FactFiles, Several
-
     if fleet is None:
         return FactFiles(facts)
-    from puller.cli.author.preview_fleet import open_fleet
 
     hosts = opened.enter_context(open_fleet(fleet))
     return Several((FactFiles(facts), hosts)) if facts else hosts
@@ -153,8 +163,6 @@ def _published(
     source: str, options: dict[str, Any], opened: contextlib.ExitStack
 ) -> tuple[ManifestSource, str]:
     """What the site gives now of the bundle at ``source``, and a sentence that says so."""
-    from puller.cli.author import preview_releases as releases
-
     if (where := options["site"] or releases.find_site(source)) is None:
         what = "there is no site in the directory site, here or beside the bundle"
         raise click.UsageError(
@@ -169,7 +177,6 @@ def _published(
 def _two_releases(source: str, options: dict[str, Any], opened: contextlib.ExitStack) -> _Sides:
     if options["old"] is None or options["site"] is not None:
         raise click.UsageError("--to goes with --from, and the site is SOURCE")
-    from puller.cli.author.preview_releases import open_release, open_site
 
     site = opened.enter_context(open_site(source, options["root"]))
     old, new = (opened.enter_context(open_release(site, options[side])) for side in ("old", "new"))
@@ -182,7 +189,6 @@ def _name_of(source: str) -> str:
         return path.name
     if path.suffix in (".yaml", ".yml"):
         return path.parent.name
-    from bundles.archive.unpack import inspect
 
     return inspect(path).name
 
@@ -194,14 +200,6 @@ def _previewed(
     options: dict[str, Any],
     notes: tuple[str, ...],
 ) -> "Preview":
-    import msgspec
-
-    from puller.authoring.preview import groups
-    from puller.authoring.preview.progress import watched_on_a_terminal
-    from puller.authoring.preview.resolvers import Given, OneByOne, empty_documents, unknown_facts
-    from puller.authoring.preview.sharing import Shared, joined_missing
-    from puller.data.sources import assigned
-
     given = Given(
         os.urandom(32),
         tuple(map(Path, options["data_files"])),
@@ -218,11 +216,9 @@ def _previewed(
 def _written(found: "Preview", output_format: str, *, colours: bool) -> str:
     write: Callable[[Preview], str]
     if output_format == "json":
-        from puller.authoring.preview.formats.document import as_json as write
+        write = as_json
     elif output_format == "markdown":
-        from puller.authoring.preview.formats.markdown import text as write
+        write = markdown.text
     else:
-        from puller.authoring.preview.formats.text import text
-
         return text(found, colours=colours)
     return write(found)

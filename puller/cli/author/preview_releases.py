@@ -9,22 +9,21 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import click
 
 from bundles.archive.unpack import unpack
+from bundles.client.client import TrustClient
 from bundles.errors import PublishError, SettingsError
 from bundles.format.release import Release
 from bundles.publisher.site import Site
+from bundles.transport.mirror import open_mirrors
 from foundation.masking import mask_location
 from foundation.problems import ProblemCode
 from puller.errors import UsageError
 from puller.manifest.source import MANIFEST, ManifestSource
 from puller.system import signals
-
-if TYPE_CHECKING:
-    from bundles.client.client import TrustClient
 
 SITE = "site"
 """The directory that is taken for the site where none is named: in the working directory, or beside the bundle."""
@@ -65,10 +64,6 @@ class _OfServer:
 
     def __init__(self, url: str, root: Path, scratch: Path) -> None:
         """Raises ``UsageError`` for a location that cannot be one."""
-        from bundles.transport.mirror import (
-            open_mirrors,
-        )  # imports what fetches, which a directory needs none of
-
         self.where = mask_location(url)
         self._root = root
         self._scratch = scratch
@@ -85,8 +80,6 @@ class _OfServer:
         return fetched.path, fetched.sha256
 
     def _refreshed(self, bundle: str) -> "TrustClient":
-        from bundles.client.client import TrustClient
-
         client = TrustClient(self._scratch / "trust", self._root, self._mirrors, [bundle])
         with _as_usage():
             client.refresh()

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from bundles.errors import BundleError
 from foundation.problems import Problem
+from puller.authoring.lint.check import lint_bundle
 from puller.cli.output import warn
 from puller.errors import ManifestError, SourceError
+from puller.manifest.manifest import Inputs
 from puller.manifest.source import MANIFEST, open_source
 
 if TYPE_CHECKING:
@@ -39,8 +41,6 @@ def _linted(source: Path) -> Iterator["Linted"]:
     """Lint's answer for one source; none for what packing or publishing refuses anyway."""
     if not (source / MANIFEST).is_file() and not source.name.endswith(".tar.gz"):
         return  # packing says what it is, and what is missing
-    from puller.authoring.lint.check import lint_bundle
-    from puller.manifest.manifest import Inputs
 
     try:
         with open_source(str(source)) as opened:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from bundles.filesystem.output import write_output
 from foundation.masking import HIDDEN
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
@@ -20,8 +21,18 @@ from puller.cli.options import together
 from puller.cli.output import say, show
 from puller.data.sources import merged
 from puller.errors import ResourceError, SourceError, UsageError
+from puller.manifest.bundle_facts import need_bundle_facts
+from puller.manifest.libraries import LIBRARY, files_in
 from puller.manifest.source import MANIFEST
+from puller.resources.base import Context
+from puller.resources.scaffolds.scaffold import Scaffold, ScaffoldProperties
+from puller.resources.scaffolds.tree import RenderRequest, render_source
 from puller.run.host import CommandInputs
+from puller.system.local import LocalSystem
+from puller.templates.engine import choose_engine, named_engine
+from puller.templates.functions import bundle_functions
+from puller.templates.rendering import render_file
+from puller.values.file_mode import FileMode
 
 _ENGINES = ("jinja", "jet", "go")
 _HIDDEN = f"{HIDDEN}\n"
@@ -79,8 +90,6 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
 
 def _engine_of(source: str, given: str | None) -> str | None:
     """The engine of a template, or of a directory of them; ``None`` for a manifest. Raises ``UsageError``."""
-    from puller.templates.engine import choose_engine, named_engine
-
     path = source.rstrip("/")
     if given is None and (named_engine(path) is None or os.path.exists(os.path.join(path, MANIFEST))):
         return None
@@ -111,8 +120,6 @@ def render_templates(
 
 def _home(path: Path) -> BundleFiles:
     """The files of the bundle or library that a template is of, else of the directory that it is in, or is."""
-    from puller.manifest.libraries import LIBRARY, files_in
-
     for above in path.parents:
         if (above / MANIFEST).is_file() or (above / LIBRARY).is_file():
             return files_in(above)
@@ -120,9 +127,6 @@ def _home(path: Path) -> BundleFiles:
 
 
 def _scope(inputs: CommandInputs, home: BundleFiles) -> Scope:
-    from puller.manifest.bundle_facts import need_bundle_facts
-    from puller.templates.functions import bundle_functions
-
     given = inputs.for_manifest()
     scope = Scope(need_bundle_facts(given.facts, Path(home.tree.root)), merged(given.sources), given.environ)
     return scope.with_names(bundle_functions(home, scope))
@@ -131,12 +135,8 @@ def _scope(inputs: CommandInputs, home: BundleFiles) -> Scope:
 def _render_file(
     path: Path, home: BundleFiles, options: TemplateOptions, scope: Scope, output_format: str
 ) -> None:
-    from puller.templates.rendering import render_file
-
     text, is_secret = render_file(os.path.realpath(path), options.engine, scope, home, options.delimiters)
     if options.output is not None:
-        from bundles.filesystem.output import write_output
-
         # An output that is a directory takes the file by its name, as with cp(1).
         place = Path(options.output) / path.name if os.path.isdir(options.output) else Path(options.output)
         write_output(place, text.encode("utf-8", "surrogateescape"), mode=0o600 if is_secret else 0o644)
@@ -160,9 +160,6 @@ class _Directory:
         self.scope = scope
 
     def render(self, output_format: str) -> None:
-        from puller.resources.scaffolds.tree import RenderRequest, render_source
-        from puller.system.local import LocalSystem
-
         options = self.options
         request = RenderRequest(
             str(self.path), self.name.rstrip("/"), options.engine, options.delimiters, options.skip_empty
@@ -179,11 +176,6 @@ class _Directory:
 
     def _write(self, output: str, *, is_secret: bool) -> None:
         """As the resource does it, so that nothing is written outside of ``output``, and only what differs."""
-        from puller.resources.base import Context
-        from puller.resources.scaffolds.scaffold import Scaffold, ScaffoldProperties
-        from puller.system.local import LocalSystem
-        from puller.values.file_mode import FileMode
-
         left, right = self.options.delimiters
         properties = ScaffoldProperties(
             name=os.path.abspath(output),

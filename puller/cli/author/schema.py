@@ -3,6 +3,8 @@
 import click
 
 from puller.cli.output import show
+from puller.engine.schema import manifest_schema, request_schema
+from puller.reporting.schema import report_schema
 
 
 @click.group()
@@ -17,22 +19,16 @@ def schema() -> None:
 @schema.command()
 def manifest() -> None:
     """Print the schema of a manifest.yaml."""
-    from puller.engine.schema import manifest_schema
-
     show(manifest_schema(), "json")
 
 
 @schema.command()
 def request() -> None:
     """Print the schema of what puller ensure api pipe reads."""
-    from puller.engine.schema import request_schema
-
     show(request_schema(), "json")
 
 
 @schema.command()
 def report() -> None:
     """Print the schema of the reports that hosts send to their fleet."""
-    from puller.reporting.schema import report_schema
-
     show(report_schema(), "json")

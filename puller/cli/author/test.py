@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
+from puller.authoring.cases import formats
+from puller.authoring.cases.formats import summary, text_lines
+from puller.authoring.cases.running import BundleWithCases, Settings
+from puller.authoring.cases.suites import (
+    notes_on_snapshots,
+    processors,
+    run_suite,
+    suite_of,
+    update_snapshots,
+)
+from puller.authoring.trials.trial import verify_allowed
 from puller.cli.completing import files
 from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem
@@ -21,7 +33,6 @@ from puller.values.colour import is_wanted
 
 if TYPE_CHECKING:
     from puller.authoring.cases.results import Result
-    from puller.authoring.cases.running import BundleWithCases, Settings
     from puller.authoring.cases.suites import Suite
 
 
@@ -100,11 +111,7 @@ def test(
 
     Exit status: 0 when all cases pass; 1 when one does not, or there is none.
     """
-    from puller.authoring.cases.running import Settings
-
     if apply:
-        from puller.authoring.trials.trial import verify_allowed
-
         verify_allowed()
     elif tree:
         raise UsageError("test: --tree is for --apply")
@@ -117,8 +124,6 @@ def test(
         )
     seconds = time.perf_counter() - start
     if has_text:
-        from puller.authoring.cases.formats import summary
-
         click.echo(summary(results, seconds))
     if output_format != "text" or output is not None:
         _write(_formatted(results, seconds, output_format), output)
@@ -130,8 +135,6 @@ def test(
 @contextlib.contextmanager
 def open_bundles(sources: Iterable[str | Path], *, update: bool = False) -> "Iterator[list[BundleWithCases]]":
     """The bundles at ``sources``, for as long as the block runs; raises ``SourceError``, ``UnpackError``."""
-    from puller.authoring.cases.running import BundleWithCases
-
     with contextlib.ExitStack() as opened:
         found = []
         for source in map(str, sources):
@@ -154,8 +157,6 @@ def run_tests(
     tell: Callable[[str], object] = click.echo,
 ) -> "tuple[list[Result], list[str]]":
     """The results of all cases, which ``tell`` is told as they come; and sentences about bundles without any."""
-    from puller.authoring.cases.suites import processors, suite_of
-
     results: list[Result] = []
     complaints: list[str] = []
     for bundle in bundles:
@@ -170,9 +171,6 @@ def run_tests(
 def _run_one(
     suite: "Suite", settings: "Settings", jobs: int, tell: Callable[[str], object]
 ) -> "list[Result]":
-    from puller.authoring.cases.formats import text_lines
-    from puller.authoring.cases.suites import notes_on_snapshots, run_suite, update_snapshots
-
     results = []
     for result in run_suite(suite, settings, jobs):
         results.append(result)
@@ -184,8 +182,6 @@ def _run_one(
 
 
 def _formatted(results: "Sequence[Result]", seconds: float, output_format: str) -> str:
-    from puller.authoring.cases import formats
-
     if output_format == "json":
         return formats.as_json(results, seconds)
     if output_format == "junit":
@@ -198,7 +194,6 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    from bundles.filesystem.output import write_output
 
     try:
         write_output(output, text.encode("utf-8", "replace"))

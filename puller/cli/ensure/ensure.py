@@ -9,6 +9,7 @@ from bundles.confined.current import confined_when_needed
 from bundles.progress import watched_by
 from puller.cli.colour import with_colour_option
 from puller.cli.ensure.options import ensure_options, run_one
+from puller.cli.ensure.pipe import api
 from puller.cli.ensure.property_options import properties_from, property_options
 from puller.engine.ensure import Wanted
 from puller.reporting.fetching import Fetching
@@ -28,8 +29,6 @@ class _Types(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == _API:
-            from puller.cli.ensure.pipe import api
-
             return with_colour_option(api)
         resource_type = find_type(cmd_name)
         return None if resource_type is None else with_colour_option(_command(resource_type))

@@ -8,6 +8,8 @@ from typing import Any
 import click
 import msgspec
 
+from hiera.errors import HieraError
+from hiera.text import yaml_text
 from puller.errors import UsageError
 from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
@@ -139,9 +141,6 @@ def _pair(text: str, read: typing.Callable[[str], Any]) -> tuple[str, Any]:
 
 
 def _yaml(text: str) -> Any:
-    from hiera.errors import HieraError
-    from hiera.text import yaml_text
-
     try:
         return yaml_text.load(text, "value")
     except HieraError:

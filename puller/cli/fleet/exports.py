@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import yaml
 
+from bundles.errors import BundleError
+from bundles.filesystem.atomic import read_limited
+from bundles.filesystem.output import write_output
+from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from puller.cli.author.preview_releases import open_release, open_site
 from puller.cli.fleet.options import (
     open_reader,
     opened_store,
@@ -21,8 +29,11 @@ from puller.cli.fleet.options import (
     where_option,
 )
 from puller.cli.output import say, visible_yaml
+from puller.data.sources import SIZE_LIMIT
 from puller.errors import PullerError, SourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
+from puller.fleet.exports import as_data, as_targets, collect, is_suspicious
+from puller.manifest.reading import ManifestText
 from puller.values.visible import visible_json
 
 if TYPE_CHECKING:
@@ -105,8 +116,6 @@ def exports(
 
     Exit status: 0 when the values are written, 20 when FILE stays as it is for want of hosts.
     """
-    from puller.fleet.exports import as_data, as_targets, collect
-
     wanted = parse_conditions(conditions)
     address, _, port = target.partition(":")
     if not address:
@@ -153,11 +162,6 @@ def _hosts(reader: "Reader", *, in_order: bool) -> list[str]:
 @contextlib.contextmanager
 def _site_of(directory: Path | None) -> Any:
     """What a version of a bundle declares, by the site that has published it."""
-    from bundles.errors import BundleError
-    from bundles.publisher.site import Site
-    from puller.cli.author.preview_releases import open_release, open_site
-    from puller.manifest.reading import ManifestText
-
     place = directory or Path("site")
     if not (place / "public").is_dir():
         raise UsageError(f"{place} is no site, and the types of exports are those of its bundles: --site DIR")
@@ -190,11 +194,6 @@ def _site_of(directory: Path | None) -> Any:
 
 def _write(file: Path, text: str, count: int, *, force: bool) -> None:
     """Replace the file, unless it says the same; raises ``FewHostsError`` and ``SourceError``."""
-    from bundles.filesystem.atomic import read_limited
-    from bundles.filesystem.output import write_output
-    from puller.data.sources import SIZE_LIMIT
-    from puller.fleet.exports import is_suspicious
-
     try:
         before = _read(lambda: read_limited(file, SIZE_LIMIT))
         if before == text:
@@ -222,9 +221,6 @@ def _read(read: Callable[[], bytes]) -> str:
 
 def _count(text: str) -> int:
     """The hosts in a file that this command has written; 0 for any other file."""
-    from hiera.errors import HieraError
-    from hiera.text import yaml_text
-
     try:
         found = yaml_text.load(text, "exports")
     except HieraError:
@@ -242,7 +238,5 @@ def _json(value: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    import yaml
-
     text = visible_yaml(value, yaml.CSafeDumper, sort_keys=True, width=10_000)
     return "# Made by puller fleet exports; what is changed here is replaced.\n" + text

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from bundles.filesystem.output import OutputTree
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.fleet.options import open_reader, opened_store, parse_conditions, store_option, where_option
@@ -29,8 +30,6 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
       puller fleet facts --where os.family=Debian --to facts
       puller preview web --fleet fleet.db
     """
-    from bundles.filesystem.output import OutputTree
-
     wanted = parse_conditions(conditions)
     count = 0
     with opened_store(location) as store:

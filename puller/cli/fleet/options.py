@@ -59,7 +59,7 @@ def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
 
 def open_reader(store: "Store", silent_after: timedelta | None) -> "Reader":
     """The fleet as it is now."""
-    from puller.fleet.store.reading import Reader
+    from puller.fleet.store.reading import Reader  # needs the extra fleet
 
     return Reader(store, datetime.now(UTC), silent_after)
 

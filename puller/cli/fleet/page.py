@@ -44,8 +44,8 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
             raise UsageError(
                 f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
             ) from None
-        from puller.fleet.importing.importer import refused_files
-        from puller.fleet.pages.pages import make_pages
+        from puller.fleet.importing.importer import refused_files  # needs the extra fleet
+        from puller.fleet.pages.pages import make_pages  # needs the extra fleet
 
         refused, _ = refused_files(store)
         began = time.monotonic()

@@ -5,16 +5,15 @@ import logging
 import signal
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bundles.errors import SettingsError
+from bundles.filesystem.output import open_output_directory
 from foundation.problems import ProblemCode
 from puller.cli.output import say, warn
-
-if TYPE_CHECKING:
-    from puller.fleet.receiving.server import ReportServer
+from puller.fleet.receiving.server import ReportServer
 
 _DEFAULT = "127.0.0.1:8765"
 
@@ -41,8 +40,6 @@ def serve_reports(directory: Path, listen: str) -> None:
       puller fleet serve-reports reports --listen [::1]:8765
     """
     address, port = _parsed(listen)
-    from bundles.filesystem.output import open_output_directory
-    from puller.fleet.receiving.server import ReportServer
 
     try:
         with open_output_directory(directory, make=True):

@@ -20,6 +20,7 @@ from puller.cli.fleet.options import (
 )
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
+from puller.fleet.conditions import Condition
 
 if TYPE_CHECKING:
     from puller.fleet.store.reading import Reader
@@ -62,7 +63,7 @@ def status(
     """
     wanted = parse_conditions(conditions)
     with opened_store(location) as store:
-        from puller.fleet.importing.importer import refused_files
+        from puller.fleet.importing.importer import refused_files  # needs the extra fleet
 
         reader = open_reader(store, silent_after)
         if failed or silent or conditions:
@@ -101,15 +102,12 @@ def _print_hosts(rows: "Sequence[HostRow]", output_format: str) -> None:
 
 
 def _line(row: "HostRow") -> tuple[str, ...]:
-    from puller.fleet.conditions import Condition
-
     versions = _short(", ".join(map(" ".join, row.bundles.items())))
     return row.name, Condition(row.state).label, _time(row.heard), versions, _short(row.why)
 
 
 def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
     fleet = reader.fleet(refused)
-    from puller.fleet.conditions import Condition
 
     counts = ", ".join(f"{count} {Condition(word).label}" for word, count in fleet.states.items())
     say(f"{counted(fleet.hosts, 'host')}: {counts}" if fleet.hosts else "no report of any host was imported")
@@ -147,7 +145,6 @@ def _print_bundle(reader: "Reader", name: str) -> None:
     if found is None:
         return
     rows = []
-    from puller.fleet.conditions import Condition
 
     for version in found.versions:
         states = ", ".join(f"{count} {Condition(word).label}" for word, count in version.states.items())

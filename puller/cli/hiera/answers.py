@@ -9,11 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bundles.filesystem.atomic import read_limited
+from hiera.document.document import Document, annotations_of
+from hiera.text import yaml_text
+from hiera.tree.context.scope import verify_complete
+from hiera.tree.lookup import Tree
+from puller.data.queries import BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
 from puller.errors import UsageError
+from puller.facts.given import chosen_facts
+from puller.manifest.bundle_facts import need_bundle_facts
+from puller.manifest.source import open_source
 from puller.state.places import PRIVATE_KEY
 
 if TYPE_CHECKING:
-    from puller.data.queries import Answers, DocumentAnswers
+    from puller.data.queries import Answers
 
 
 def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
@@ -37,13 +46,9 @@ def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[t
 
 def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
     """The facts that the options say; raises ``UsageError``, and ``DocumentError`` where they are not enough."""
-    from puller.facts.given import chosen_facts
-
     options = {**options, **given}
     facts = chosen_facts(options)
     if options["no_system_facts"]:
-        from hiera.tree.context.scope import verify_complete
-
         verify_complete(facts)
     return facts
 
@@ -56,8 +61,6 @@ def open_answers(
 
     Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
     """
-    from puller.data.queries import TreeAnswers
-
     if options["document"] is not None:
         yield _document(options["document"], options["document"], facts)
     elif source is None:
@@ -75,9 +78,6 @@ def open_answers(
 def _answers_of_bundle(
     options: Mapping[str, Any], source: str, facts: Mapping[str, Any], warn: Callable[[str], None]
 ) -> Iterator[Answers]:
-    from puller.data.queries import BundleAnswers, BundleTogether, TreeAnswers
-    from puller.manifest.bundle_facts import need_bundle_facts
-
     with _unpacked(source) as (directory, manifest, name):
         facts = need_bundle_facts(facts, Path(directory))
         document = _document(manifest, name, facts) if os.path.exists(manifest) else None
@@ -95,8 +95,6 @@ def _answers_of_bundle(
 @contextlib.contextmanager
 def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
     """The directory of a bundle, its manifest, and what messages call that."""
-    from puller.manifest.source import open_source
-
     with open_source(source) as found:
         yield str(found.path.parent), str(found.path), found.name
 
@@ -104,8 +102,6 @@ def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
 def _tree(
     options: Mapping[str, Any], directory: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
 ) -> Any:
-    from hiera.tree.lookup import Tree
-
     config = options["config"]
     private_key = options["private_key"] or (PRIVATE_KEY if os.path.exists(PRIVATE_KEY) else None)
     return Tree(
@@ -122,11 +118,6 @@ def _tree(
 
 def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers:
     """The document in a file of its own, or in a manifest, whose other keys say nothing about data."""
-    from bundles.filesystem.atomic import read_limited
-    from hiera.document.document import Document, annotations_of
-    from hiera.text import yaml_text
-    from puller.data.queries import DocumentAnswers
-
     try:
         text = read_limited(path, yaml_text.SIZE_LIMIT).decode("utf-8", "surrogateescape")
     except ValueError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hiera.errors import HieraError
 from puller.cli.hiera.answers import facts_of, open_answers, source_of
 from puller.cli.hiera.printing import (
     made_printable,
@@ -14,11 +15,9 @@ from puller.cli.hiera.printing import (
     show_values,
 )
 from puller.cli.output import show, warn
+from puller.data.queries import Answer, Question
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
-
-if TYPE_CHECKING:
-    from puller.data.queries import Answer, Question
 
 
 def find_values(
@@ -48,9 +47,6 @@ def _ask(
     keys: Sequence[str], question: Question, source: str | None, options: Mapping[str, Any]
 ) -> dict[str, Answer]:
     """The answers by key; what is wrong with the facts or the data as a whole is the answer for each."""
-    from hiera.errors import HieraError
-    from puller.data.queries import Answer
-
     try:
         with open_answers(options, source, facts_of(options), told) as answers:
             return {key: answers.ask(key, question) for key in keys}
@@ -60,8 +56,6 @@ def _ask(
 
 def question_of(options: Mapping[str, Any], *, explained: bool = False) -> Question:
     """The question that the options ask; raises ``UsageError``."""
-    from puller.data.queries import Question
-
     default = options.get("default")
     return Question(_merge(options), default, default is not None, options.get("value_type"), explained)
 

@@ -12,7 +12,11 @@ from typing import Any
 
 import click
 
+from bundles.filesystem.output import OutputTree, open_output_directory
 from foundation.problems import ProblemCode
+from hiera.errors import HieraError
+from hiera.eyaml import eyaml
+from hiera.eyaml.eyaml import Decryptor
 from puller.errors import UsageError, file_problem
 
 _PRIVATE, _PUBLIC = "private_key.pkcs7.pem", "public_key.pkcs7.pem"
@@ -31,15 +35,14 @@ def create_keys(directory: str) -> None:
 
     The private key belongs on the machines that read the data, and nowhere else. Nothing is overwritten.
     """
-    from bundles.filesystem.output import OutputTree, open_output_directory
-    from hiera.eyaml.pkcs7 import create_key_pair
-
     paths = [os.path.join(directory, name) for name in (_PRIVATE, _PUBLIC)]
     for path in paths:
         if os.path.lexists(path):
             raise UsageError(
                 f"{path}: there is a key already; it is not overwritten", code=ProblemCode.UNWRITABLE_OUTPUT
             )
+    from hiera.eyaml.pkcs7 import create_key_pair  # cryptography takes 65 % of an idle run
+
     try:
         with open_output_directory(directory, make=True, mode=0o700):
             tree = OutputTree(directory)
@@ -106,8 +109,6 @@ def _secret_input() -> str:
 
 def _encrypted(text: str, certificates: Sequence[str], *, block: bool) -> str:
     """``text`` as ``ENC[PKCS7,…]``; as a ``block``, in the short lines of a folded YAML text."""
-    from hiera.eyaml import eyaml
-
     value = eyaml.encrypt(text, [_read(path) for path in certificates or (os.path.join("keys", _PUBLIC),)])
     return ">\n" + textwrap.indent("\n".join(textwrap.wrap(value, 60)), "    ") if block else value
 
@@ -117,9 +118,6 @@ def _decrypted(data: bytes, private_key: str, name: str) -> str:
 
     Raises ``HieraError`` with ``name`` and the line of what cannot be decrypted, ``UsageError`` for what is no text.
     """
-    from hiera.errors import HieraError
-    from hiera.eyaml.eyaml import Decryptor
-
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -7,6 +7,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from hiera.errors import HieraError
+from hiera.tree.ruby.printable import printable, revealed, with_decrypted
 from puller.cli.output import show, warn
 from puller.errors import UsageError
 from puller.values.visible import visible
@@ -21,22 +25,17 @@ def secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
 
     A bare lookup shows what is encrypted in the data: that is what it was asked for.
     """
-    from hiera.tree.ruby import printable
-
     if not reveal:
-        return str if masked else printable.with_decrypted
+        return str if masked else with_decrypted
 
     # docs/secrets.md; on a terminal, so that no secret ends in a file or a pipe by mistake.
     if os.geteuid() != 0 or not sys.stdout.isatty():
         raise UsageError("--reveal is for root on a terminal only")
-    return printable.revealed
+    return revealed
 
 
 def made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
     """The answer with plain values in it; one that YAML and JSON cannot show becomes an error."""
-    from hiera.errors import HieraError
-    from hiera.tree.ruby.printable import printable
-
     try:
         answer.value = printable(answer.value, secret)
     except HieraError as error:
@@ -46,8 +45,6 @@ def made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
 
 def member(answer: Answer, explain: bool) -> dict[str, Any]:
     """The answer to one key in ``--format json``."""
-    from hiera.tree.ruby.printable import printable
-
     record = {"explanation": printable(answer.record)} if explain else {}
     return {**answer.as_data(), **record}
 
@@ -64,8 +61,6 @@ def show_values(found: Mapping[str, Answer]) -> None:
 
 def show_explanation(answer: Answer) -> None:
     """Print the steps of a lookup."""
-    import click  # for people who look closer, who have the time
-
     for line in answer.lines:
         click.echo(_coloured(line))
     if not answer.found and not answer.error:
@@ -85,8 +80,6 @@ _COLOURS = {
 
 def _coloured(line: str) -> str:
     """Colour is taken out again by click where the output is no terminal."""
-    import click
-
     line = visible(line)
     bare = line.lstrip()
     style = next((style for start, style in _COLOURS.items() if bare.startswith(start)), {})

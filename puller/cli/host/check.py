@@ -8,20 +8,29 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from bundles.errors import BundleError
+from bundles.store.store import Store
 from foundation.quantities import counted
 from puller.cli.host.common import chosen, config_option, load_host
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
 from puller.config.configuration import Configuration
 from puller.errors import BusyError, PullerError
+from puller.reporting.history import load_last_report
+from puller.reporting.monitoring import Finding, Verdict
+from puller.reporting.report import Health
+from puller.run import current_health, jobs
+from puller.run.host import Host
+from puller.run.policy.holds import Holds
+from puller.run.template_cache import cached_templates
 from puller.state.directories import Directories
+from puller.system.local import LocalSystem
 from puller.system.signals import Stopped, StopRequests
 
 if TYPE_CHECKING:
     from puller.manifest.manifest import Inputs
-    from puller.reporting.monitoring import Finding, Verdict
     from puller.run.current_health import HostHealth
 
 
@@ -78,12 +87,6 @@ def _answer(
     configuration: Configuration, directories: Directories, bundles: tuple[str, ...]
 ) -> "tuple[_Found, list[Finding]]":
     """Ask; a problem with the records is a finding, too."""
-    from bundles.store.store import Store
-    from puller.run import current_health
-    from puller.run.host import Host
-    from puller.run.template_cache import cached_templates
-    from puller.system.local import LocalSystem
-
     found = _Found()
     try:
         found.held = _why_held(configuration, directories)
@@ -118,8 +121,6 @@ def _answer(
 
 
 def _why_held(configuration: Configuration, directories: Directories) -> str:
-    from puller.run.policy.holds import Holds
-
     now = datetime.now(UTC)
     return Holds.load(configuration, directories, now, lambda sentence: None, noop=True).why_not_applying(now)
 
@@ -133,9 +134,6 @@ def _repaired(
     findings: "list[Finding]",
 ) -> "tuple[_Found, list[Finding]]":
     """Make a run, unless the operator has said against it, and ask again."""
-    from puller.reporting.history import load_last_report
-    from puller.run import jobs
-
     if found.held:
         return found, [*findings, _remark(f"no run was made: {found.held}")]
     try:
@@ -156,22 +154,14 @@ def _repaired(
 
 
 def _unknown(why: str) -> "Finding":
-    from puller.reporting.monitoring import Finding
-    from puller.reporting.report import Health
-
     return Finding(Health.UNKNOWN, why)
 
 
 def _remark(sentence: str) -> "Finding":
-    from puller.reporting.monitoring import Finding
-    from puller.reporting.report import Health
-
     return Finding(Health.OK, sentence)
 
 
 def _tell(found: _Found, findings: "list[Finding]", started: float, output_format: str) -> int:
-    from puller.reporting.monitoring import Verdict
-
     asked = found.health.results if found.health else []
     failed = sum(not one.result.status.in_order for one in asked)
     figures = {"time": f"{time.monotonic() - started:.3f}s", "checks": str(len(asked)), "failed": str(failed)}
@@ -190,8 +180,6 @@ def _tell(found: _Found, findings: "list[Finding]", started: float, output_forma
 
 
 def _data(found: _Found, verdict: "Verdict") -> dict[str, Any]:
-    from msgspec import to_builtins
-
     health = found.health
     return {
         "health": verdict.health.value,

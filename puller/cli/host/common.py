@@ -10,6 +10,7 @@ from puller.cli.options import configuration_option
 from puller.config.configuration import BundleChoice, Configuration, load_configuration
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.directories import Directories
+from puller.values.suggestions import meant
 
 config_option = configuration_option("The configuration to use.")
 
@@ -24,8 +25,6 @@ def chosen(configuration: Configuration, bundle: str) -> BundleChoice:
     """The entry of a bundle in the configuration; raises ``UsageError`` when it has none."""
     names = {choice.name: choice for choice in configuration.bundles}
     if bundle not in names:
-        from puller.values.suggestions import meant
-
         raise UsageError(f"{bundle}: the configuration names no such bundle", **meant(bundle, names))
     return names[bundle]
 

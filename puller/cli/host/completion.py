@@ -1,6 +1,9 @@
 """``puller completion``: what a shell needs to complete command lines of Puller."""
 
 import click
+from click.shell_completion import get_completion_class
+
+from puller.cli.commands import cli
 
 _VARIABLE = "_PULLER_COMPLETE"
 """With it in the environment the command answers a shell: click's protocol."""
@@ -19,10 +22,6 @@ def completion(shell: str) -> None:
       puller completion zsh > /usr/local/share/zsh/site-functions/_puller
       puller completion fish > /etc/fish/completions/puller.fish
     """
-    from click.shell_completion import get_completion_class
-
-    from puller.cli.commands import cli
-
     source = get_completion_class(shell)
     assert source is not None  # noqa: S101  each choice has one
     click.echo(source(cli, {}, "puller", _VARIABLE).source())

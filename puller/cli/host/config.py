@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from foundation.masking import mask_location
+from hiera.text import yaml_text
 from puller.cli.options import as_user_option, configuration_option
 from puller.cli.output import say
 from puller.config.configuration import load_configuration, sample
 from puller.errors import ConfigurationError
+from puller.run.readiness import find_unready
 
 if TYPE_CHECKING:
     from puller.run.readiness import Keys, Unready
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 def _located(path: str, problems: "Sequence[Unready]") -> Iterator[str]:
     """Yield a line for each problem; a key that is not written has the line of its parent, or none."""
-    from hiera.text import yaml_text
-
     text = Path(path).read_text(encoding="utf-8")
     written = yaml_text.load(text.encode(), path)
     for problem in problems:
@@ -60,11 +60,8 @@ def check(path: str, *, file_only: bool) -> None:
     Nothing is fetched. Exit status: 0 when a run can work with it, 78 when not; every problem is listed with its line.
     """
     configuration = load_configuration(path)
-    if not file_only:
-        from puller.run.readiness import find_unready
-
-        if problems := list(find_unready(configuration)):
-            raise ConfigurationError("\n".join(_located(path, problems)))
+    if not file_only and (problems := list(find_unready(configuration))):
+        raise ConfigurationError("\n".join(_located(path, problems)))
     say(f"{path}: valid")
     # A mirror may have a password in its URL.
     say(f"site: {', '.join(map(mask_location, configuration.mirrors))}")

@@ -8,13 +8,26 @@ from typing import Any
 
 import click
 
+from bundles.filesystem.output import write_output
+from bundles.store.store import Store
 from foundation.problems import ProblemCode
+from hiera.errors import ExpressionError, HieraError
+from hiera.values import paths
+from hiera.values.paths import first_missing, parse_path, path_text
+from puller.cli.host.common import chosen, load_host, state_in_use
 from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
-from puller.errors import UsageError
+from puller.errors import SourceError, UsageError
 from puller.exit_status import ExitStatus
+from puller.facts import documents
+from puller.facts.anonymous import anonymous
 from puller.facts.given import chosen_facts, facts_from
+from puller.facts.tree import BUILT_IN
+from puller.manifest.bundle_facts import need_bundle_facts
+from puller.manifest.source import open_source
+from puller.run.host import own_facts
 from puller.state.places import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
+from puller.values.suggestions import meant
 from puller.values.visible import visible_json
 
 _PRIVATE = 0o600
@@ -88,10 +101,6 @@ def facts(
 
 def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
     """Without what identifies; raises ``UsageError`` for a fact to keep that is not there."""
-    from puller.facts.anonymous import anonymous
-    from puller.facts.tree import BUILT_IN
-    from puller.values.suggestions import meant
-
     everything = found.as_dict()
     for name in keep:
         if name in BUILT_IN or name not in everything:
@@ -102,9 +111,6 @@ def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
 
 def _save(shown: dict[str, Any], path: str) -> None:
     """Write facts as a file that ``--facts`` reads; raises ``UsageError``."""
-    from bundles.filesystem.output import write_output
-    from puller.facts import documents
-
     form = documents.form_of_name(path) or "yaml"
     if form == "txt":
         raise UsageError(f"--save {path}: a *.txt file holds text only", expected="*.json or *.yaml")
@@ -131,11 +137,8 @@ def _facts(options: Mapping[str, Any]) -> Iterator[Any]:
     if bundle is None:
         yield chosen_facts(options)
         return
-    from puller.manifest.bundle_facts import need_bundle_facts
 
     if _is_source(bundle, configuration):
-        from puller.manifest.source import open_source
-
         with open_source(bundle) as source:
             yield need_bundle_facts(chosen_facts(options), source.path.parent)
         return
@@ -154,12 +157,6 @@ def _is_source(bundle: str, configuration: str) -> bool:
 
 def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The facts that an enforced bundle sees; raises ``PullerError`` when there is none of this name."""
-    from bundles.store.store import Store
-    from puller.cli.host.common import chosen, load_host, state_in_use
-    from puller.errors import SourceError
-    from puller.manifest.bundle_facts import need_bundle_facts
-    from puller.run.host import own_facts
-
     configuration, directories = load_host(path)
     chosen(configuration, name)
     with state_in_use("read"):
@@ -171,9 +168,6 @@ def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[st
 
 
 def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
-    from hiera.errors import HieraError
-    from hiera.values import paths
-
     steps = _steps(path)
     try:
         value = paths.find(found, steps)
@@ -187,9 +181,6 @@ def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
 
 
 def _steps(path: str) -> tuple[str, ...]:
-    from hiera.errors import ExpressionError
-    from hiera.values.paths import parse_path
-
     try:
         return parse_path(path)
     except ExpressionError as error:
@@ -207,9 +198,6 @@ def _plain_text(value: Any) -> Any:
 
 def _missing(found: Any, steps: tuple[str, ...]) -> str:
     """Why there is nothing at a path, with the nearest names that there are."""
-    from hiera.values.paths import first_missing, path_text
-    from puller.values.suggestions import did_you_mean
-
     above, count = first_missing(found, steps)
     place = path_text(steps[:count])
     what = f"no fact {path_text(steps)!r}"

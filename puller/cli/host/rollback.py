@@ -8,6 +8,7 @@ from puller.cli.completing import bundles_of_host
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
 from puller.cli.output import say, warn
 from puller.errors import BusyError
+from puller.run.jobs import RunOptions, run
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
 from puller.run.policy.rollback import roll_back
@@ -54,8 +55,6 @@ def _tell(current: Installed, target: Installed, pinned: str | None) -> None:
 
 
 def _apply(path: str) -> int:
-    from puller.run.jobs import RunOptions, run
-
     try:
         return run(RunOptions(config=path, offline=True))
     except BusyError:  # it began after the links were changed

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from puller.cli.options import configuration_option, job_options
+from puller.run import jobs
 
 
 @click.command()
@@ -29,6 +30,4 @@ def run(path: str, **options: Any) -> int:
       10  signature or checksum is wrong   78  configuration
       11  metadata has expired
     """
-    from puller.run import jobs
-
     return jobs.run(jobs.RunOptions(config=path, **options))

@@ -8,16 +8,16 @@ import importlib
 import pkgutil
 from types import ModuleType
 
+import bundles
+import hiera
+import puller
+
 _EXTRAS = ("puller.fleet", "puller.cli.fleet", "puller.__main__")
 """What no run imports: it needs modules that are no part of the packages, or runs a command."""
 
 
 def main() -> None:
     """Import all; what keeps a module from that is raised as it is."""
-    import bundles
-    import hiera
-    import puller
-
     for package in (bundles, hiera, puller):
         import_all(package)
 

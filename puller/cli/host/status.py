@@ -15,10 +15,12 @@ from puller.cli.host.common import config_option, load_host
 from puller.cli.options import DurationType, text_format_option
 from puller.cli.output import say, show
 from puller.config.configuration import Configuration
+from puller.delivery.delivery import Delivery
 from puller.errors import ConfigurationError, PullerError, file_problem, reason
 from puller.exit_status import ExitStatus
 from puller.reporting.fetching import load_fetching
 from puller.reporting.history import find_unfinished, load_last_report, load_status
+from puller.reporting.monitoring import Records, judge, unknown
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.retention import began
@@ -67,8 +69,6 @@ def status(path: str, output_format: str, check: bool, max_age: timedelta) -> in
 
 def _check(path: str, output_format: str, oldest: timedelta) -> int:
     """Print a verdict; gives its exit code. A problem with the records is a verdict, too."""
-    from puller.reporting.monitoring import unknown
-
     found: dict[str, Any] = {}
     try:
         found, report = _look(path)
@@ -83,8 +83,6 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
 
 
 def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> "Verdict":
-    from puller.reporting.monitoring import Records, judge
-
     since, now = found["running_since"], datetime.now(UTC)
     records = Records(
         report,
@@ -164,7 +162,6 @@ def _unsent(configuration: Configuration, directories: Directories, notes: list[
     """Return the destinations for which reports wait."""
     if not configuration.reports.to:
         return []
-    from puller.delivery.delivery import Delivery
 
     delivery = Delivery(configuration, directories.spool, notes.append)
     return [{**to_builtins(unsent), "says": str(unsent)} for unsent in delivery.unsent()]

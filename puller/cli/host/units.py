@@ -11,7 +11,9 @@ import click
 from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
 from puller.cli.output import say
+from puller.config.as_user import require_user
 from puller.errors import ConfigurationError, UsageError, file_problem
+from puller.state.places import users_configuration
 
 _PLACEHOLDER = "@PULLER@"
 _VERSIONS = "/usr/lib/puller/"
@@ -101,9 +103,6 @@ def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user
 
 def _install_users(root: str, *, stdout: bool) -> None:
     """Into the place of the user's configuration, which is nobody else's."""
-    from puller.config.as_user import require_user
-    from puller.state.places import users_configuration
-
     if root != "/":
         raise UsageError("install-units: --root is for what is installed for a machine, and not with --user")
     require_user()

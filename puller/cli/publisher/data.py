@@ -5,9 +5,15 @@ from typing import Any
 
 import click
 
+from bundles.filesystem.atomic import read_limited
 from bundles.first_few import first_few
+from bundles.format.limits import LARGEST_SITE_DATA
+from bundles.publisher.site import Site
+from bundles.publisher.site_data import plan_data, publish_data, withdraw_data
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.timestamps import zulu_text
+from hiera.document.document import Document
+from hiera.errors import HieraError
 from puller.cli.completing import files
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
@@ -53,9 +59,6 @@ def data(
     Exit status: 0 when it is published, or was before; 64 when the document is not valid: then nothing is
     published.
     """
-    from bundles.publisher.site import Site
-    from bundles.publisher.site_data import plan_data, publish_data, withdraw_data
-
     if (file is None) == (withdraw is None):
         raise click.UsageError("wanted either FILE or --withdraw NAME")
     site = Site(directory)
@@ -90,11 +93,6 @@ def data(
 
 def _document(path: Path) -> bytes:
     """The text of a document that hosts can read; raises ``ManifestError`` for one that they would refuse."""
-    from bundles.filesystem.atomic import read_limited
-    from bundles.format.limits import LARGEST_SITE_DATA
-    from hiera.document.document import Document
-    from hiera.errors import HieraError
-
     try:
         contents = read_limited(path, LARGEST_SITE_DATA)
         document = Document.parse(contents.decode("utf-8"), str(path))

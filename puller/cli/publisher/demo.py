@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 
+from bundles.publisher.web_server import serving
 from puller.exit_status import ExitStatus
 
 _MANIFEST = """\
@@ -87,8 +88,6 @@ class _Demo:
         self.steps = 0
 
     def play(self) -> None:
-        from bundles.publisher.web_server import serving
-
         self._say("An author writes a bundle: a manifest, and the templates that it uses.")
         self._write_bundle("1.0.0")
         self._command("lint", "web")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bundles.publisher.keys import is_encrypted, load_public_key, load_signer, make_key, token_key
+from bundles.publisher.roles import RoleKeys
+from bundles.publisher.site import Site
+from bundles.publisher.tokens import import_key, open_token
 from puller.cli.publisher.secrets import new_passphrase, passphrase_of_keys, pin_of
 
 if TYPE_CHECKING:
     from bundles.publisher.keys import NewKey, Signer
-    from bundles.publisher.roles import RoleKeys
 
 
 def role_keys(directory: Path, passphrase_file: Path | None = None) -> "RoleKeys":
     """The roles of a site with their keys, to be opened with the passphrase that the options say."""
-    from bundles.publisher.roles import RoleKeys
-    from bundles.publisher.site import Site
-
     return RoleKeys(Site(directory), passphrase_of_keys(passphrase_file))
 
 
@@ -26,8 +26,6 @@ def key_maker(
     roles: "RoleKeys", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
 ) -> "Callable[[], NewKey]":
     """The function that makes or fetches a new key, as the options say; raises ``click.UsageError``."""
-    from bundles.publisher.keys import load_public_key, make_key, token_key
-
     if sum((uri is not None, public is not None, no_passphrase)) > 1:
         raise click.UsageError("only one of --uri, --public and --no-passphrase may be given")
     if uri is not None:
@@ -43,8 +41,6 @@ def _shared_passphrase(roles: "RoleKeys", passphrase_file: Path | None) -> bytes
 
     Raises ``KeyFileError`` when it is wrong.
     """
-    from bundles.publisher.keys import is_encrypted, load_signer
-
     encrypted = [path for path in sorted(roles.site.keys.glob("*.pem")) if is_encrypted(path)]
     if not encrypted:
         return new_passphrase(passphrase_file)
@@ -54,9 +50,6 @@ def _shared_passphrase(roles: "RoleKeys", passphrase_file: Path | None) -> bytes
 
 def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) -> "Signer":
     """The signer with the key that ``--key`` or ``--uri`` names; raises ``click.UsageError`` unless one does."""
-    from bundles.publisher.keys import load_signer
-    from bundles.publisher.tokens import import_key, open_token
-
     if file is not None and uri is None:
         return load_signer(file, passphrase_of_keys(passphrase_file))
     if uri is None or file is not None:

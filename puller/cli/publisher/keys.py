@@ -7,6 +7,7 @@ import click
 
 from bundles.errors import KeyFileError
 from bundles.filesystem.output import write_output
+from bundles.publisher.keys import make_key, public_pem
 from foundation.problems import ProblemCode
 from puller.cli.options import Decorator, text_format_option, together
 from puller.cli.output import print_table, say, show
@@ -167,8 +168,6 @@ def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
     Example:
       puller site keys new alice.pem
     """
-    from bundles.publisher.keys import make_key, public_pem
-
     if file == _public_file(file):
         raise KeyFileError(
             str(file),
@@ -199,8 +198,6 @@ def public(file: Path | None, uri: str | None, passphrase_file: Path | None) -> 
     Example:
       puller site keys public --uri 'hsm:2?label=alice' > alice.pub
     """
-    from bundles.publisher.keys import public_pem
-
     say(public_pem(signer_of(file, uri, passphrase_file).public_key).decode(), nl=False)
 
 

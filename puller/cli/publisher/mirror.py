@@ -5,9 +5,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bundles.format.identity import parse_name
+from bundles.format.index import parse_channel
+from bundles.progress import watched_by
+from bundles.publisher.mirroring.copy import SiteCopy
+from bundles.publisher.mirroring.state import Selection
+from bundles.transport.mirror import open_mirrors
 from foundation.quantities import counted
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
+from puller.config.configuration import HttpOptions, load_configuration
+from puller.config.transport import settings_for, transport_settings
+from puller.reporting.fetching import Fetching
 
 if TYPE_CHECKING:
     from bundles.publisher.mirroring.copy import Copied
@@ -63,14 +72,6 @@ def mirror(
 
     Exit status: 0 when the copy is as the site is; otherwise hosts see there what they saw before.
     """
-    from bundles.format.identity import parse_name
-    from bundles.format.index import parse_channel
-    from bundles.progress import watched_by
-    from bundles.publisher.mirroring.copy import SiteCopy
-    from bundles.publisher.mirroring.state import Selection
-    from bundles.transport.mirror import open_mirrors
-    from puller.reporting.fetching import Fetching
-
     selection = Selection(tuple(map(parse_name, bundles)), tuple(map(parse_channel, channels)))
     [site] = open_mirrors([url], _settings(config, url))
     copy = SiteCopy(site, directory, root, selection)
@@ -83,9 +84,6 @@ def mirror(
 
 
 def _settings(config: Path | None, url: str) -> "TransportSettings":
-    from puller.config.configuration import HttpOptions, load_configuration
-    from puller.config.transport import settings_for, transport_settings
-
     if config is None or url.startswith("/"):
         return transport_settings(HttpOptions())
     return settings_for(load_configuration(config), url)

@@ -2,17 +2,16 @@
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bundles.errors import PublishError
+from bundles.format.index import parse_wave
+from bundles.publisher.statements import RolloutRequest
 from foundation.problems import ProblemCode
+from foundation.timestamps import parse_moment
 from puller.cli.options import DURATION, Decorator, together
 from puller.cli.publisher.secrets import KEYS_VARIABLE, PIN_FILE, PIN_VARIABLE
-
-if TYPE_CHECKING:
-    from bundles.publisher.statements import RolloutRequest
 
 site_directory: Decorator = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 _passphrase_file: Decorator = click.option(
@@ -76,9 +75,6 @@ def rollout_request(
     percent: float | None, over: timedelta | None, start: str | None = None, wave: str | None = None
 ) -> "RolloutRequest":
     """The rollout that ``rollout_options`` ask for; all hosts at once without them. Raises ``click.UsageError``."""
-    from bundles.format.index import parse_wave
-    from bundles.publisher.statements import RolloutRequest
-
     if wave is not None and percent is None and over is None:
         raise click.UsageError("--wave needs --percent or --over")
     if percent is not None and over is not None:
@@ -90,8 +86,6 @@ def rollout_request(
 
 
 def _start(text: str) -> datetime:
-    from foundation.timestamps import parse_moment
-
     try:
         return parse_moment(text)
     except ValueError as error:

@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bundles.errors import PublishError
+from bundles.format.identity import parse_name
+from bundles.format.index import named_by
+from bundles.publisher.pruning.prune import plan_pruning, prune_site
+from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
 from foundation.timestamps import minute_text
@@ -15,6 +20,7 @@ from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.options import passphrase_option, site_directory
 from puller.cli.publisher.secrets import passphrase_of_keys
+from puller.cli.publisher.sentences import reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,7 +29,6 @@ if TYPE_CHECKING:
     from bundles.publisher.pruning.prune import Pruned
     from bundles.publisher.pruning.rule import PruningRule
     from bundles.publisher.records import Record
-    from bundles.publisher.site import Site
 
 _HEAD = ("BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES")
 
@@ -68,9 +73,6 @@ def prune(
       puller site prune site --noop
       puller site prune site --versions 5 --after 30d
     """
-    from bundles.publisher.pruning.prune import plan_pruning, prune_site
-    from bundles.publisher.site import Site
-
     site = Site(directory)
     rule = _rule(site, versions, after)
     pruned = plan_pruning(site, rule) if noop else prune_site(site, rule, passphrase_of_keys(passphrase_file))
@@ -94,10 +96,6 @@ def history(directory: Path, bundle: str, output_format: str) -> None:
     Example:
       puller site history site web
     """
-    from bundles.errors import PublishError
-    from bundles.format.identity import parse_name
-    from bundles.publisher.site import Site
-
     record = Site(directory).record(parse_name(bundle))
     if not record.history.versions:
         raise PublishError(bundle, f"was never published in {directory}", code=ProblemCode.NOT_PUBLISHED)
@@ -188,15 +186,11 @@ def _row(record: "Record", version: "Version") -> tuple[str, ...]:
 
 def _channels(record: "Record", version: str) -> list[str]:
     """The channels that name a version, also as what those hosts run that a rollout has not reached."""
-    from bundles.format.index import named_by
-
     found = record.index.channels.items()
     return sorted(name for name, release in found if version in {each.version for each in named_by(release)})
 
 
 def _row_of_statement(said: "Said") -> tuple[str, ...]:
-    from puller.cli.publisher.sentences import reach
-
     when = minute_text(said.at)
     if said.release is None:
         return when, said.channel, "nothing any more"

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.first_few import first_few
+from bundles.progress import watched_by
+from bundles.publisher.publication import Wish, plan_bundles, publish_bundles
+from bundles.publisher.site import Site
+from bundles.publisher.versions import AUTO
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
+from puller.authoring.cases.formats import text_lines
+from puller.authoring.cases.running import Settings
+from puller.cli.author.bundle import libraries_of
+from puller.cli.author.refusal import refuse_broken
+from puller.cli.author.test import open_bundles, run_tests
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
 from puller.cli.publisher.options import (
@@ -24,6 +33,7 @@ from puller.cli.publisher.options import (
 from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
 from puller.errors import ManifestError, SourceError
+from puller.reporting.fetching import Fetching
 from puller.state.places import PRIVATE_KEY
 from puller.values.colour import can_redraw
 from puller.values.visible import visible
@@ -101,13 +111,6 @@ def publish(
     Exit status: 0 when all is published, or was before; 13 and 64 when a bundle cannot be published, and
     10 when what was published before is not as it was signed: then nothing is published.
     """
-    from bundles.progress import watched_by
-    from bundles.publisher.publication import Wish, plan_bundles, publish_bundles
-    from bundles.publisher.site import Site
-    from bundles.publisher.versions import AUTO
-    from puller.cli.author.refusal import refuse_broken
-    from puller.reporting.fetching import Fetching
-
     _check_sources(sources, name)
     request = rollout_request(percent, over, start, wave)
     wish = Wish(version, channel, request, name, _libraries_of_all(sources))
@@ -133,10 +136,6 @@ def publish(
 
 def _check_tests(sources: Sequence[Path]) -> None:
     """Run the tests of all bundles; raises ``ManifestError`` with what fails, or has none."""
-    from puller.authoring.cases.formats import text_lines
-    from puller.authoring.cases.running import Settings
-    from puller.cli.author.test import open_bundles, run_tests
-
     with open_bundles(sources) as bundles:
         results, complaints = run_tests(bundles, Settings(PRIVATE_KEY), tell=lambda line: None)
     failed = [result for result in results if not result.passed]
@@ -157,8 +156,6 @@ def _check_sources(sources: Sequence[Path], name: str | None) -> None:
 
 def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
     """The libraries of each bundle; raises ``ManifestError`` with what is wrong with any of them."""
-    from puller.cli.author.bundle import libraries_of
-
     found: dict[Path, Libraries] = {}
     problems: list[Problem] = []
     for source in sources:

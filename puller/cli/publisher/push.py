@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bundles.publisher.push.locations import open_destination
+from bundles.publisher.push.push import Push
+from bundles.publisher.site import Site
 from foundation.quantities import counted, size_text
 from puller.cli.completing import files
 from puller.cli.options import DURATION, text_format_option
@@ -75,10 +78,6 @@ def push(
 
     Exit status: 0 when DESTINATION is as the site is; otherwise hosts see there what they saw before.
     """
-    from bundles.publisher.push.locations import open_destination
-    from bundles.publisher.push.push import Push
-    from bundles.publisher.site import Site
-
     site = Site(directory)
     with _closing(open_destination(destination)) as there:
         work = Push(site, there, keep, replace=replace, compare=compare)

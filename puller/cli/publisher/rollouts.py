@@ -2,10 +2,11 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from bundles.publisher.channels import Channels
+from bundles.publisher.site import Site
 from puller.cli.completing import bundles_of_site
 from puller.cli.output import say
 from puller.cli.publisher.options import (
@@ -19,9 +20,6 @@ from puller.cli.publisher.options import (
 )
 from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import print_statement, print_statements
-
-if TYPE_CHECKING:
-    from bundles.publisher.channels import Channels
 
 _bundle = click.argument("bundle", shell_complete=bundles_of_site)
 _bundles = click.argument(
@@ -168,7 +166,4 @@ def withdraw(directory: Path, bundle: str, channel: str, passphrase_file: Path |
 
 
 def _channels(directory: Path, passphrase_file: Path | None) -> "Channels":
-    from bundles.publisher.channels import Channels
-    from bundles.publisher.site import Site
-
     return Channels(Site(directory), passphrase_of_keys(passphrase_file))

@@ -1,11 +1,11 @@
 """``puller site root``: a change of the root, signed by people who are not at the site."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bundles.errors import PublishError
+from bundles.publisher.ceremony import Proposal
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.output import say
@@ -13,9 +13,6 @@ from puller.cli.publisher.key_sources import role_keys, signer_of
 from puller.cli.publisher.options import passphrase_option, site_directory, uri_option
 from puller.cli.publisher.secrets import is_terminal
 from puller.cli.publisher.sentences import print_list, print_outcome
-
-if TYPE_CHECKING:
-    from bundles.publisher.ceremony import Proposal
 
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 _existing_file = click.argument(
@@ -63,8 +60,6 @@ def show(place: Path) -> None:
       puller site root show site
       puller site root show next-root.json
     """
-    from bundles.publisher.ceremony import Proposal
-
     proposal = role_keys(place).pending() if place.is_dir() else Proposal.load(place)
     if proposal is None:
         say(f"{place}: no change of the root is pending")
@@ -111,8 +106,6 @@ def sign(file: Path, key: Path | None, uri: str | None, yes: bool, passphrase_fi
       puller site root sign next-root.json --key alice.pem
       puller site root sign next-root.json --uri 'hsm:2?label=alice'
     """
-    from bundles.publisher.ceremony import Proposal
-
     proposal = Proposal.load(file)
     _describe(file, proposal)
     if not yes and not _is_agreed():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bundles.first_few import first_few
 from bundles.format.release import shown_percent
+from bundles.publisher.statements import is_under_way
 from foundation.quantities import counted
 from foundation.timestamps import minute_text
 from puller.cli.output import say
@@ -81,8 +82,6 @@ def next_step(directory: Path) -> str:
 
 def ended_rollout(statement: "Statement") -> Iterator[str]:
     """The fate of the hosts of a rollout that another release has cut short."""
-    from bundles.publisher.statements import is_under_way
-
     ended, after, now = statement.before, statement.after, statement.now
     if ended is None or after is None or ended.rollout is None or ended.version == after.version:
         return

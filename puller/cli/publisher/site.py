@@ -9,6 +9,13 @@ import click
 
 from bundles.errors import SettingsError
 from bundles.publisher.expiry import DEFAULT_LIFETIMES
+from bundles.publisher.new_site import make_site
+from bundles.publisher.renewal import refresh_site
+from bundles.publisher.site import Site
+from bundles.publisher.site_data import published_data
+from bundles.publisher.statements import reached_by
+from bundles.publisher.verification import verify_site
+from bundles.publisher.web_server import open_server
 from foundation.problems import ProblemCode
 from foundation.timestamps import minute_text, zulu_text
 from puller.cli.options import text_format_option
@@ -27,7 +34,7 @@ from puller.cli.publisher.sentences import reach
 from puller.cli.publisher.watch import watch
 
 if TYPE_CHECKING:
-    from bundles.publisher.site import Listed, RoleStatus, Site
+    from bundles.publisher.site import Listed, RoleStatus
     from bundles.publisher.site_data import PublishedData
 
 _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
@@ -95,8 +102,6 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
       puller site init site
       puller site init site --passphrase-file /root/site.pass --expiry timestamp=2d
     """
-    from bundles.publisher.new_site import make_site
-
     if no_passphrase and passphrase_file is not None:
         raise click.UsageError("--no-passphrase and --passphrase-file exclude each other")
     passphrase = None if no_passphrase else new_passphrase(passphrase_file)
@@ -121,9 +126,6 @@ def list_(directory: Path, output_format: str, *, every: bool) -> None:
 
     In JSON, `reached` is the part of the hosts in percent, and `rollout` is as in the signed index.
     """
-    from bundles.publisher.site import Site
-    from bundles.publisher.site_data import published_data
-
     made, now = Site(directory), datetime.now(UTC)
     if every:
         _list_versions(made, output_format)
@@ -169,9 +171,6 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
       puller site refresh site --passphrase-file /root/site.pass &&
         puller site push site www:/srv/www/puller
     """
-    from bundles.publisher.renewal import refresh_site
-    from bundles.publisher.site import Site
-
     made = Site(directory)
     renewal = refresh_site(made, passphrase_of_keys(passphrase_file))
     say(f"{directory}: signed anew: {', '.join(renewal.signed)}")
@@ -184,9 +183,6 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
 @site_directory
 def verify(directory: Path) -> None:
     """Check everything in DIR/public as a host would: signatures, expiry, and every published file."""
-    from bundles.publisher.site import Site
-    from bundles.publisher.verification import verify_site
-
     made = Site(directory)
     found = verify_site(made)
     shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
@@ -209,9 +205,6 @@ def serve(directory: Path, address: str, port: int) -> None:
 
     Not for production: any web server that can serve files does that better.
     """
-    from bundles.publisher.site import Site
-    from bundles.publisher.web_server import open_server
-
     made = Site(directory)
     try:
         server = open_server(made.public, address, port)
@@ -252,8 +245,6 @@ def _row(item: "Listed", now: datetime) -> tuple[str, ...]:
 
 
 def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
-    from bundles.publisher.statements import reached_by
-
     release = item.release
     return {
         "channel": item.channel,

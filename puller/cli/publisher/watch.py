@@ -1,28 +1,36 @@
 """``puller site watch``: rollouts go on only while what hosts report of them is in order."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bundles.errors import BundleError
+from bundles.format.release import shown_percent
+from bundles.publisher.channels import Channels
+from bundles.publisher.site import Site
+from bundles.publisher.statements import reached_by
+from bundles.publisher.watch_rule import May
 from puller.cli.fleet.options import opened_store, store_option
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
 from puller.cli.publisher.options import passphrase_option, site_directory
 from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import next_step
+from puller.errors import PullerError
 from puller.exit_status import ExitStatus
+from puller.fleet.watching.judging import Verdict, judge
+from puller.fleet.watching.prometheus import doubt_of
+from puller.fleet.watching.telling import tell_command, tell_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from bundles.format.release import Release
-    from bundles.publisher.site import Site
     from bundles.publisher.watch_rule import WatchRule
     from puller.fleet.store.reading import Reader
-    from puller.fleet.watching.judging import Verdict
 
 
 @click.command("watch")
@@ -53,13 +61,9 @@ def watch(
 
     Exit status: 0 when every rollout may go on; 4 when one may not, or was halted before.
     """
-    from bundles.publisher.site import Site
-
     site = Site(directory)
     rule = site.settings().watching
     with opened_store(location) as store:
-        from datetime import UTC, datetime
-
         from puller.fleet.store.reading import Reader
 
         reader = Reader(store, datetime.now(UTC), rule.silent_after)
@@ -146,20 +150,15 @@ def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
 
 
 def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule") -> _Watched:
-    from bundles.format.release import shown_percent
-    from puller.fleet.watching.judging import Verdict, judge
-    from puller.fleet.watching.outcomes import blindness, last_heard, outcomes_of
+    from puller.fleet.watching.outcomes import blindness, last_heard, outcomes_of  # needs the extra fleet
 
     rollout = release.rollout
     is_halted = rollout is not None and rollout.halted
     outcomes, usual = outcomes_of(reader, release, channel, rule.kinds)
     verdict = judge(outcomes, rule, usual)
-    if rule.prometheus and not is_halted:
-        from puller.fleet.watching.prometheus import doubt_of
-
-        if doubt := doubt_of(rule.prometheus, rule.query):
-            is_told = verdict.is_told or doubt.is_told
-            verdict = Verdict(verdict.counts, [*verdict.reasons, doubt.why], is_told)
+    if rule.prometheus and not is_halted and (doubt := doubt_of(rule.prometheus, rule.query)):
+        is_told = verdict.is_told or doubt.is_told
+        verdict = Verdict(verdict.counts, [*verdict.reasons, doubt.why], is_told)
     if not is_halted and (why := blindness(reader, release, channel)):
         verdict = Verdict(verdict.counts, [*verdict.reasons, why], verdict.is_told)
     reached = shown_percent(rollout.reached(reader.now)) if rollout is not None else "100%"
@@ -171,10 +170,6 @@ def _act(
     site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
 ) -> None:
     """Sign what the rule allows about all of a wave, and tell who is to be told, also that it could not be signed."""
-    from bundles.errors import BundleError
-    from bundles.publisher.watch_rule import May
-    from puller.errors import PullerError
-
     if rule.may is May.NOTHING:
         _tell(one, "to be halted", rule)
         return
@@ -199,9 +194,6 @@ def _sign(
     site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
 ) -> dict[str, str]:
     """What was signed of each bundle: ``halted`` or ``taken back``."""
-    from bundles.publisher.channels import Channels
-    from bundles.publisher.watch_rule import May
-
     # A host that is silent is not reached by the way back either, and all others may be well.
     is_back = rule.may is May.BACK and one.verdict.is_told
     is_back = is_back and all(
@@ -217,10 +209,6 @@ def _sign(
 
 def _grow(site: "Site", found: list[_Watched], rule: "WatchRule", passphrase_file: Path | None) -> None:
     """Let each wave that is in order as a whole grow by a step, when it is time."""
-    from bundles.format.release import shown_percent
-    from bundles.publisher.channels import Channels
-    from bundles.publisher.statements import reached_by
-
     for one in found:
         mates = [other for other in found if other is one or other.is_beside(one)]
         is_in_order = not any(mate.verdict.reasons or mate.is_halted or mate.done for mate in mates)
@@ -236,8 +224,6 @@ def _grow(site: "Site", found: list[_Watched], rule: "WatchRule", passphrase_fil
 
 
 def _tell(one: _Watched, done: str, rule: "WatchRule") -> None:
-    from puller.fleet.watching.telling import tell_command, tell_url
-
     sentence = (
         f"{one.release} in channel {one.channel} is {done} at {one.reached}: {'; '.join(one.verdict.reasons)}"
     )

@@ -251,10 +251,9 @@ def test_the_units_of_a_user_start_the_user_s_agent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from puller.cli.commands import run_click
-    from puller.config import as_user
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(as_user, "require_user", lambda: None)
+    monkeypatch.setattr("puller.cli.host.units.require_user", lambda: None)
     monkeypatch.setattr("puller.cli.host.units._find_command", lambda: "/home/alice/venv/bin/puller")
     assert run_click(["install-units", "--user"]) == 0
     assert "loginctl enable-linger" in capsys.readouterr().out

@@ -378,7 +378,7 @@ def served(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
         listening.set()
         return servers[0]
 
-    monkeypatch.setattr(web_server, "open_server", opened)
+    monkeypatch.setattr("puller.cli.publisher.site.open_server", opened)
     thread = threading.Thread(target=run, args=("serve", str(made), "--port", "0"))
     thread.start()
     assert listening.wait(10)
