@@ -25,6 +25,7 @@ from typing import Any
 from puller.facts import documents
 from puller.facts.errors import FactError
 from puller.facts.values import merged
+from puller.system.commands import Command, run
 from puller.system.trusted import judge
 
 # What editors and package managers leave beside a file.
@@ -116,8 +117,6 @@ def output_of(path: str, program: str, limit: float) -> bytes:
 
     ``path`` is the name of it in messages. Raises ``FactError``, and ``OSError`` when it cannot be started.
     """
-    from puller.system.commands import Command, run
-
     completed = run(Command([program], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
     if completed.exit_code != 0:
         raise FactError(path, f"{completed.outcome}: {completed.tail(3)}".rstrip(": "))

@@ -14,6 +14,9 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any
 
+from hiera.errors import ExpressionError, HieraError
+from hiera.text import json_text, yaml_text
+from hiera.values.paths import parse_path
 from puller.facts.errors import FactError
 from puller.facts.values import merged, nested
 
@@ -89,9 +92,6 @@ def form_of_output(text: bytes) -> str:
 
 def assignment(text: str, source: str) -> dict[str, Any]:
     """The tree that ``key=value`` stands for; raises ``FactError``."""
-    from hiera.errors import ExpressionError
-    from hiera.values.paths import parse_path
-
     key, equals, value = text.partition("=")
     try:
         path = parse_path(key.strip())
@@ -134,9 +134,6 @@ def _lines(text: bytes, source: str) -> Any:
 
 
 def _yaml(text: bytes, source: str) -> Any:
-    from hiera.errors import HieraError
-    from hiera.text import yaml_text
-
     try:
         value = yaml_text.load(text, source, limit=SIZE_LIMIT)
     except HieraError as error:
@@ -145,9 +142,6 @@ def _yaml(text: bytes, source: str) -> Any:
 
 
 def _json(text: bytes, source: str) -> Any:
-    from hiera.errors import HieraError
-    from hiera.text import json_text
-
     try:
         return json_text.load(text, source)
     except HieraError as error:

@@ -4,10 +4,8 @@ FactError    a source that could not be read: the fact is left out, and ``Facts.
              An expression that reads a fact of a bundle fails with it (``bundled.py``).
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from foundation.problems import Problem
+from foundation.formatting import text_of
+from foundation.problems import Location, Problem, ProblemCode
 
 
 class FactError(Exception):
@@ -21,14 +19,10 @@ class FactError(Exception):
         self.is_left_out = is_left_out
 
     def __str__(self) -> str:
-        from foundation.formatting import text_of  # a group of facts costs less than this import
-
         return text_of(self.problems[0])
 
     @property
     def problems(self) -> "tuple[Problem, ...]":
         """The problem as a value."""
-        from foundation.problems import Location, Problem, ProblemCode
-
         code = ProblemCode.UNDEFINED_FACT if self.is_left_out else ProblemCode.UNAVAILABLE_FACT
         return (Problem(code=code, message=self.what, location=Location(self.where)),)

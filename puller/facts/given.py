@@ -7,6 +7,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foundation.problems import problems_of
+from puller.errors import UsageError
+from puller.facts.errors import FactError
+from puller.facts.tree import CUSTOM_DIRECTORY, described, gather
+from puller.facts.values import merged
+
 if TYPE_CHECKING:
     from puller.facts.tree import Facts
 
@@ -18,7 +24,6 @@ def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if system := options.get("of"):
         from puller.facts.systems import facts_of
-        from puller.facts.tree import described
 
         return described(facts_of(system), overrides=given_facts(options))
     return given_facts(options) if options.get("no_system_facts") else facts_from(options)
@@ -35,8 +40,6 @@ def facts_from(
     ``directories`` are those of custom facts when the options name none, ``agent`` is what ``gather`` takes.
     Raises ``UsageError``.
     """
-    from puller.facts.tree import CUSTOM_DIRECTORY, gather
-
     return gather(
         custom_directories=options["facts_directories"] or directories or (CUSTOM_DIRECTORY,),
         overrides=given_facts(options),
@@ -48,10 +51,7 @@ def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
     """Only what the options themselves say, for commands that leave this machine out; raises ``UsageError``."""
     if not options["facts_files"] and not options["fact_pairs"]:
         return {}
-    from puller.errors import UsageError
     from puller.facts import documents
-    from puller.facts.errors import FactError
-    from puller.facts.values import merged
 
     facts: dict[str, Any] = {}
     try:
@@ -60,7 +60,5 @@ def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
         for pair in options["fact_pairs"]:
             facts = merged(facts, documents.assignment(pair, "--fact"))
     except (FactError, OSError) as error:
-        from foundation.problems import problems_of  # most runs have no error
-
         raise UsageError(problems=problems_of(error)) from error
     return facts

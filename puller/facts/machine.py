@@ -7,16 +7,19 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import socket
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from puller.facts import netlink
 from puller.facts.errors import FactError
 from puller.facts.limits import LIMIT, within
 
 if TYPE_CHECKING:
-    import pwd
-
     from puller.facts.netlink import Address, Link
 
 
@@ -110,8 +113,6 @@ class Machine:
 
     def zone(self) -> str:
         """The abbreviation of the time zone that is in force now."""
-        import time
-
         return time.localtime().tm_zone
 
     def user_id(self) -> int:
@@ -120,14 +121,10 @@ class Machine:
 
     def account(self, uid: int) -> pwd.struct_passwd:
         """Raises ``KeyError`` for a user without an account, as containers have them."""
-        import pwd
-
         return pwd.getpwuid(uid)
 
     def group_name(self, gid: int) -> str:
         """Raises ``KeyError`` for a group without a name."""
-        import grp
-
         return grp.getgrgid(gid).gr_name
 
     def sizes(self, path: str) -> os.statvfs_result:
@@ -136,9 +133,7 @@ class Machine:
 
     def canonical_name(self, name: str, seconds: float) -> str | None:
         """The full name that the resolver has for a host; raises ``OSError``, also as ``TimeoutError``."""
-        import _socket as socket  # see ``netlink``
-
-        # As bytes: for text Python loads its tables of letters of the world, which takes longer than the answer.
+        # As bytes, because Python's codec for names refuses a label of 64 characters, which the kernel permits.
         host = name.encode() if name.isascii() else name
         answers = within(
             seconds, socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM, 0, socket.AI_CANONNAME
@@ -147,12 +142,8 @@ class Machine:
 
     def links(self) -> list[Link]:
         """Network interfaces, in the kernel's order; raises ``OSError``."""
-        from puller.facts import netlink
-
         return netlink.links()
 
     def addresses(self) -> list[Address]:
         """Addresses of all interfaces, in the kernel's order; raises ``OSError``."""
-        from puller.facts import netlink
-
         return netlink.addresses()

@@ -5,7 +5,7 @@
 * ``parse_links`` and ``parse_addresses`` are rules over bytes; ``links`` and ``addresses`` ask the kernel.
 """
 
-import _socket as socket  # without the classes that Python puts over it, most of the import
+import socket
 import struct
 import sys
 from collections.abc import Iterator

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from foundation.differences import Difference
+from puller.resources.agreeing import agree
 from puller.resources.base import Properties, PropertyError, Resource
 
 
@@ -66,6 +67,4 @@ class Apply(Resource[ApplyProperties, None]):
     @classmethod
     def agree(cls, first: ApplyProperties, second: ApplyProperties) -> ApplyProperties:
         """They apply one child with the same data (``puller.manifest.children``), however that is written."""
-        from puller.resources.agreeing import agree  # few manifests apply a child twice
-
         return agree(first, second, rules={"data": lambda one, other: one})

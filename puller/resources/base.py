@@ -17,7 +17,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -27,14 +27,12 @@ from foundation.problems import Problem, ProblemCode
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
+from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.spellings import Spellings
 from puller.system.protocol import System
 from puller.values.reference import Reference
 from puller.values.removed import Removed
 from puller.values.suggestions import Meant
-
-if TYPE_CHECKING:
-    from puller.resources.claims import Claim, EditedPlace
 
 ANYTHING = "*"
 """The subject of a change that may alter any part of the machine."""
@@ -531,8 +529,6 @@ class Resource(ABC, Generic[P, S]):
         Claims of two resources that no state satisfies are an error of the manifest. A purge of a directory leaves all
         claimed paths. By default a resource only keeps its ``places``.
         """
-        from puller.resources.claims import Claim, Use
-
         return [Claim(path, Use.KEPT) for path in cls.places(properties)]
 
     @classmethod

@@ -21,6 +21,7 @@ from foundation.masking import VALUE_MASK
 from foundation.problems import ProblemCode
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError, reason
+from puller.resources.agreeing import agree
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
 from puller.resources.owners import group_name
 from puller.system.commands import Command, Completed
@@ -393,8 +394,6 @@ class Exec(Resource[ExecProperties, ExecState]):
     @classmethod
     def agree(cls, first: ExecProperties, second: ExecProperties) -> ExecProperties:
         """A guard or a code of success that only one of them has would keep what the other asks for from being done."""
-        from puller.resources.agreeing import agree  # few manifests declare a command twice
-
         own = cls.properties_type.__struct_fields__
         return agree(
             first, second, exact=own, rules={"command": lambda one, other: _same_command(first, second)}

@@ -16,8 +16,10 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context, Part
 from puller.resources.claims import Claim, Use
+from puller.resources.registry import find_remover
 from puller.resources.tree_paths import parents, printable
 from puller.state.directories import Directories
+from puller.system import mounts
 from puller.system.real_paths import RealPaths
 from puller.values.removed import ABSENT
 
@@ -113,8 +115,6 @@ def owned_below(root: str, context: Context, reference: str, *, spares_work: boo
 
 def _work_near(above: str, leftovers: Iterable[str], context: Context, real: RealPaths) -> Mapping[str, str]:
     """Return the paths of leftovers with work at, above or below a directory, each with the reason."""
-    from puller.resources.registry import find_remover  # only where something is left behind
-
     work: dict[str, str] = {}
     state = context.state_directory or Directories.of_user().state
     for type_name, _, name in (reference.partition("#") for reference in leftovers):
@@ -175,8 +175,6 @@ class _Known(msgspec.Struct):
 
     @classmethod
     def _collected(cls, context: Context, changes: int) -> "_Known":
-        from puller.system.mounts import mount_points
-
         resources = context.resources()
         links = {
             part.properties.name: part.properties.target
@@ -195,7 +193,7 @@ class _Known(msgspec.Struct):
         filled += [_OwnedPath(real.of(part.properties.name), part.reference) for part in declared]
         own = [] if context.state_directory is None else [str(context.state_directory)]
         filled += [_OwnedPath(real.of(path)) for path in (*context.elsewhere(), *own)]
-        return cls(changes, real, places, filled, mount_points())
+        return cls(changes, real, places, filled, mounts.mount_points())
 
 
 def _is_link(part: Part) -> bool:

@@ -9,7 +9,9 @@ from foundation.differences import Difference, changed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
+from puller.resources.claims import Use
 from puller.system.protocol import UNKNOWN_ID, Attributes
+from puller.system.trusted import judge
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
@@ -88,8 +90,6 @@ def mode_owned_by(uid: int, gid: int, found: os.stat_result, *, is_written: bool
 
 def require_trusted_source(path: str) -> None:
     """Raise ``ResourceError`` if another user can write the source of a set-id program, or replace it."""
-    from puller.system.trusted import judge  # for the few files with such a mode
-
     if reason := judge(path).reason:
         raise ResourceError(
             f"source {path} of a set-id file is not trusted: {reason}",
@@ -105,7 +105,6 @@ def distrust_of_new_way(path: str, context: Context, uid: int) -> str:
     """
     if not context.noop:
         return ""
-    from puller.resources.claims import Use
 
     for part in context.resources():
         for claim in part.type.claims(part.properties):

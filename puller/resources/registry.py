@@ -88,7 +88,7 @@ def find_type(name: str) -> ResourceType | None:
 
 def type_names() -> list[str]:
     """All names that ``find_type`` knows."""
-    from importlib.metadata import entry_points
+    from importlib.metadata import entry_points  # 19 % of an idle run
 
     return sorted({*_OWN, *(point.name for point in entry_points(group=TYPES))})
 
@@ -96,7 +96,7 @@ def type_names() -> list[str]:
 @cache
 def find_providers(type_name: str) -> dict[str, ResourceType]:
     """The providers of other distributions for a type, by name; raises ``ResourceError``."""
-    from importlib.metadata import entry_points
+    from importlib.metadata import entry_points  # 19 % of an idle run
 
     of = find_type(type_name) or Resource
     points = [(point.name.partition("."), point) for point in entry_points(group=PROVIDERS)]

@@ -6,11 +6,13 @@ Without the site's credentials: a manifest may name any server, and those belong
 import io
 from collections.abc import Callable
 
+from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.progress import transfer
 from foundation.masking import mask_urls
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
+from puller.resources.checksums import sha256
 from puller.system import signals
 
 LIMIT = 512 * 1024 * 1024
@@ -41,7 +43,6 @@ def fetch_url(url: str) -> bytes:
 
     Raises ``TransportError``, :class:`EndUnknownError`, and as ``signals.check_download``.
     """
-    from bundles.deadline import Deadline
     from bundles.transport.download import download_url  # and with it requests, which is slow to import
 
     buffer = io.BytesIO()
@@ -66,12 +67,9 @@ def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> by
         data = error.data
     if checksum is None and not data:
         raise ResourceError(f"source {mask_urls(url)} is empty", hint="give its checksum if it should be")
-    if checksum is not None:
-        from puller.resources.checksums import sha256  # a run without remote files needs no checksums
-
-        if (digest := sha256([data])) != checksum:
-            what = f"source {mask_urls(url)} has sha256 {digest}, wanted {checksum}"
-            raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
+    if checksum is not None and (digest := sha256([data])) != checksum:
+        what = f"source {mask_urls(url)} has sha256 {digest}, wanted {checksum}"
+        raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
     return data
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
+from bundles.filesystem.trees import kind_of
+
 
 def printable(path: str) -> str:
     """The path on one line, whatever somebody has named a file."""
@@ -22,6 +24,4 @@ def directories_of(paths: Iterable[str]) -> list[str]:
 
 def kind(mode: int) -> str:
     """The kind of thing that an ``st_mode`` is of, for messages: ``a directory``."""
-    from bundles.filesystem.trees import kind_of  # only for messages, since it brings OpenSSL
-
     return kind_of(mode)

@@ -8,12 +8,15 @@
 """
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 
 import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context, PropertyError
+from puller.system import commands
+from puller.system.commands import Command
 from puller.system.shell_words import split_words
 
 TIME_LIMIT = 60.0
@@ -84,20 +87,16 @@ class Validation(msgspec.Struct, frozen=True):
 
     def require_possible(self, context: Context) -> None:
         """Raise ``ResourceError`` for what is known to fail, so that noop predicts it."""
-        from puller.system.commands import SEARCH_PATH
-
         if self.in_place and os.geteuid() != 0:
             raise ResourceError(f"validate {self.command!r}: to mount the copy in place wants root")
         program = "" if self.shell else split_words(self.command)[0]
         if not program or _PLACE in program:
             return
-        places = [os.path.join(directory, program) for directory in SEARCH_PATH.split(":")]
+        places = [os.path.join(directory, program) for directory in commands.SEARCH_PATH.split(":")]
         if not any(context.system.exists(place) or context.uncertain(place) for place in places):
             raise ResourceError(f"validate {self.command!r}: there is no program {program!r}")
 
     def _ask(self, copy: str, path: str, context: Context, *, secret: bool) -> None:
-        from puller.system.commands import Command  # what starts programs, only when one is started
-
         command = Command(self._arguments(copy, path), _LOCALE, timeout=TIME_LIMIT)
         where = f"validate {self.command!r}"
         try:
@@ -116,8 +115,6 @@ class Validation(msgspec.Struct, frozen=True):
     def _arguments(self, copy: str, path: str) -> list[str]:
         asked = path if self.in_place else copy
         if self.shell:
-            import shlex
-
             words = ["/bin/sh", "-c", self.command.replace(_PLACE, shlex.quote(asked))]
         else:
             words = [word.replace(_PLACE, asked) for word in split_words(self.command)]

@@ -22,6 +22,7 @@ from bundles.filesystem.atomic import (
     replace_file,
     temporary_name,
 )
+from bundles.filesystem.free_space import needing
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system.file_content import (
     PIECE,
@@ -37,6 +38,7 @@ from puller.system.file_content import (
 )
 from puller.system.protocol import AccountKind, Attributes, require_one_name, requires_new_file
 from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, require_ours, resolve
+from puller.system.trusted import judge
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
@@ -354,10 +356,6 @@ class LocalSystem:
         if content is None:
             require_one_name(path, looked_at)
         if requires_new_file(looked_at, attributes) or (content is not None and looked_at.st_nlink > 1):
-            from bundles.filesystem.free_space import (
-                needing,
-            )  # for the few files that get a new owner or mode
-
             chunks = copied(path, looked_at) if content is None else content
             with needing(looked_at.st_size):
                 self._replace(path, chunks, attributes, looked_at, within=within, times=looked_at)
@@ -459,8 +457,6 @@ def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callabl
     Raises ``ResourceError`` where others could give it something else to verify: in the directory, or by another
     directory in the place of one above it.
     """
-    from puller.system.trusted import judge  # for the few files that are verified
-
     require_ours(path, parent)
     if reason := judge(os.path.dirname(path), private_group=True).way:
         raise ResourceError(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import ClassVar, Self
 
+from puller.errors import StoppedCommand, StoppedDownload
 from puller.exit_status import ExitStatus
 
 _STATUS = {signal.SIGTERM: ExitStatus.TERMINATED, signal.SIGINT: ExitStatus.INTERRUPTED}
@@ -77,16 +78,12 @@ class StopRequests:
         """``check`` for a download: raises ``StoppedDownload`` while something is being changed."""
         self.check()
         if self.received:
-            from puller.errors import StoppedDownload
-
             raise StoppedDownload(self.reason)
 
     def check_command(self) -> None:
         """``check`` for a command: raises ``StoppedCommand`` while something is being changed, at a second signal."""
         self.check()
         if self.received and self._insists:
-            from puller.errors import StoppedCommand
-
             raise StoppedCommand(f"{self.reason}, and by a second signal")
 
     def attend(self, resource: object) -> None:

@@ -7,7 +7,9 @@
   in directories in which nobody else can change anything: what is read or run by it is what was judged.
 """
 
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Collection
 from pathlib import Path
@@ -183,9 +185,6 @@ def _distrust_of_owner(path: str, found: os.stat_result, users: Collection[int] 
 
 def _private_group() -> int | None:
     """The primary group of the running user, if it has the user's name and nobody else is in it."""
-    import grp
-    import pwd
-
     try:
         user = pwd.getpwuid(os.geteuid())
         group = grp.getgrgid(user.pw_gid)

@@ -12,17 +12,21 @@ import pwd
 import re
 import socket
 import stat
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from bundles.deadline import Deadline
+from puller.checks import http, service
 from puller.checks.answers import NotCarriedOut
 from puller.checks.file import group_name, kind_of, owner_name
 from puller.checks.gossfile.matchers import Lines
 from puller.checks.gossfile.reading import Test
-from puller.checks.kinds import parse_address
+from puller.checks.kinds import Http, Service, parse_address
+from puller.checks.process import running
+from puller.checks.streams import NoConnectionError, closing, connect
 from puller.errors import reason
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System
@@ -56,8 +60,6 @@ class Machine:
         return completed
 
     def _addr(self, test: Test) -> Values:
-        from puller.checks.streams import NoConnectionError, closing, connect
-
         def reachable() -> bool:
             address = str(test.options.get("address", test.name)).removeprefix("tcp://")
             try:
@@ -165,9 +167,6 @@ class Machine:
         }
 
     def _http(self, test: Test) -> Values:
-        from puller.checks import http
-        from puller.checks.kinds import Http
-
         try:
             wanted = Http(
                 url=str(test.options.get("url", test.name)),
@@ -287,16 +286,11 @@ class Machine:
         return {"listening": lambda: bool(found), **({"ip": lambda: found} if found else {})}
 
     def _process(self, test: Test) -> Values:
-        from puller.checks.process import running
-
         name = str(test.options.get("comm", test.name))
         found = any(process.is_called(name) or process.name == name for process in running())
         return {"running": lambda: found}
 
     def _service(self, test: Test) -> Values:
-        from puller.checks import service
-        from puller.checks.kinds import Service
-
         try:
             wanted = Service(unit=str(test.options.get("name", test.name)))
         except ValueError as error:
@@ -324,8 +318,6 @@ def _listening(protocol: str, wanted: int) -> list[str]:
 
 def _address(text: str) -> str:
     """From the hexadecimal words of the kernel, each in the order of this machine."""
-    import sys
-
     words = [bytes.fromhex(text[start : start + 8]) for start in range(0, len(text), 8)]
     plain = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
     return str(ipaddress.ip_address(plain))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from puller.facts.groups.virtual import container
 from puller.facts.values import present
+from puller.version import __version__
 
 if TYPE_CHECKING:
     from puller.facts.machine import Machine
@@ -41,8 +43,6 @@ def fips(machine: Machine) -> dict[str, Any]:
 
 def uptime(machine: Machine) -> dict[str, Any]:
     """``system_uptime``; of an application container, the time since its first process started."""
-    from puller.facts.groups.virtual import container
-
     found = container(machine)
     seconds = int(float(machine.need("/proc/uptime").split()[0]))
     if found and found[0] in ("docker", "podman"):
@@ -96,6 +96,4 @@ def identity(machine: Machine) -> dict[str, Any]:
 
 def agent(_: Machine) -> dict[str, Any]:
     """``puller``: the version that is at work; the agent adds the bundle that it applies."""
-    from puller.version import __version__
-
     return {"puller": {"version": __version__}}

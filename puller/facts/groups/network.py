@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-import _socket as socket  # without the classes that Python puts over it, most of the import
+import socket
 from typing import TYPE_CHECKING, Any
 
 from puller.facts.groups.leases import dhcp_server

@@ -9,6 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from puller.errors import UsageError
+from puller.values.suggestions import meant
+from puller.version import __version__
+
 _DIRECTORY = Path(__file__).parent
 
 
@@ -20,11 +24,7 @@ def known_systems() -> list[str]:
 def facts_of(name: str) -> dict[str, Any]:
     """All facts of a system, as a new mapping; raises ``UsageError`` for a name that nobody knows."""
     if name not in known_systems():
-        from puller.errors import UsageError
-        from puller.values.suggestions import meant
-
         raise UsageError(f"no facts of a system {name!r}", **meant(name, known_systems()))
-    from puller.version import __version__
 
     facts: dict[str, Any] = json.loads((_DIRECTORY / f"{name}.json").read_text())
     return facts | {"puller": {"version": __version__}}

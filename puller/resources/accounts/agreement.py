@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from puller.resources.accounts.group_properties import GroupProperties
+from puller.resources.accounts.keys import find_key
 from puller.resources.accounts.user_properties import UserProperties
 from puller.resources.agreeing import agree
 
@@ -68,8 +69,6 @@ def _same_group(one: str | int | None, other: str | int | None) -> str | int | N
 
 def _one_line_a_key(lines: List) -> List:
     """Raise ``ValueError`` for a key with two lines that differ in what may be done with it."""
-    from puller.resources.accounts.keys import find_key
-
     keys = [find_key(line) for line in lines or ()]
     if len({key.identity for key in keys if key is not None}) < len(keys):
         raise ValueError("one key with different options")

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
+from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from puller.errors import ResourceError
 from puller.resources.accounts.keys import Key, find_key
 from puller.system.safe_paths import open_safely
@@ -107,15 +108,12 @@ def write(wanted: Wanted, act: Callable[[Callable[[], object]], None]) -> None:
     3. Read what is there now, merge, and put the new file in its place.
     """
     # 1. Home
-    from bundles.filesystem.atomic import naming
 
     with open_safely(wanted.home) as home, naming(wanted.path):
         act(lambda: _write_as_user(home, wanted))
 
 
 def _write_as_user(home: int, wanted: Wanted) -> None:
-    from bundles.filesystem.atomic import remove_leftovers, replace_file
-
     # 2. Directory
     if _stat(_DIRECTORY, home, wanted.directory) is None:
         os.mkdir(_DIRECTORY, _DIRECTORY_MODE, dir_fd=home)

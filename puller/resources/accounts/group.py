@@ -12,9 +12,12 @@ import msgspec
 
 from foundation.differences import Difference, changed, presence
 from puller.errors import ResourceError
+from puller.resources.accounts import tools
+from puller.resources.accounts.agreement import agree_on_group
 from puller.resources.accounts.databases import Known, database_paths, find_group
 from puller.resources.accounts.group_properties import GroupProperties, check_group
 from puller.resources.accounts.names import require_new_name
+from puller.resources.accounts.order import before_group, contradictions
 from puller.resources.base import Declared, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.reference import Reference
@@ -72,8 +75,6 @@ class Group(Resource[GroupProperties, GroupState]):
         4. Change its id.
         5. Write the complete list of members.
         """
-        from puller.resources.accounts import tools  # for the few groups that are changed: it starts programs
-
         # 1. Refuse
         self._refuse(actual, differences)
         name, properties = self.properties.name, self.properties
@@ -215,20 +216,14 @@ class Group(Resource[GroupProperties, GroupState]):
 
     @classmethod
     def agree(cls, first: GroupProperties, second: GroupProperties) -> GroupProperties:
-        from puller.resources.accounts.agreement import agree_on_group  # few manifests declare a group twice
-
         return agree_on_group(first, second)
 
     @classmethod
     def follows(cls, properties: GroupProperties, declared: Declared) -> Iterable[Reference]:
-        from puller.resources.accounts.order import before_group
-
         return before_group(properties, declared("user"), declared("group"))
 
     @classmethod
     def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
-        from puller.resources.accounts.order import contradictions
-
         return contradictions(declared("user"), declared("group"))
 
 

@@ -10,8 +10,10 @@ import stat
 from puller.errors import ResourceError
 from puller.resources.accounts.databases import Known, User, login_defs
 from puller.resources.base import Context
+from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import distrust_of_new_way, user_name
 from puller.resources.paths import require_parent
+from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
 from puller.system.trusted import distrust_of_way
 
@@ -40,7 +42,6 @@ def require_new(home: str, uid: int | None, context: Context) -> None:
             f"home {home} belongs to {user_name(found.st_uid)} {what}, so it is not given to a new user; declare it"
             " as a file with the owner that it should have, and the user with manage_home: false"
         )
-    from puller.system.mounts import refuse_mounted  # for the few users that are new where something is
 
     refuse_mounted(home, "given to a new user")
 
@@ -81,7 +82,6 @@ def require_removable(user: User, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` where the home is not the user's alone, or removing it would empty anything else."""
     if find_home(user.home, context) is not None:
         _require_own(user, "removed", known, context)
-        from puller.resources.owned_paths import refuse_owned_below  # for the few homes that go
 
         refuse_owned_below(user.home, context, f"user#{user.name}", "removed")
 
@@ -99,7 +99,6 @@ def _require_own_way(home: str, uid: int | None, context: Context) -> None:
 def _require_own(user: User, what: str, known: Known, context: Context) -> None:
     if why := _why_not_own(user, user.home, known, context):
         raise ResourceError(f"home {user.home} of {user.name} {why}, so it is not {what}")
-    from puller.system.mounts import refuse_mounted  # for the few homes that go
 
     refuse_mounted(user.home, what)
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from foundation.differences import Difference
+from puller.resources.accounts import busy
+from puller.resources.accounts.agreement import agree_on_user
 from puller.resources.accounts.databases import (
     Databases,
     Known,
@@ -19,8 +21,12 @@ from puller.resources.accounts.databases import (
     find_user,
     login_defs,
 )
+from puller.resources.accounts.keys import claim_of_keys
+from puller.resources.accounts.order import before_user
 from puller.resources.accounts.passwords import hash_of, is_locked
+from puller.resources.accounts.user_change import UserChange
 from puller.resources.accounts.user_properties import DAYS, UserProperties, check_user, day_of
+from puller.resources.accounts.user_refusals import refuse
 from puller.resources.accounts.user_state import (
     UserState,
     default_home,
@@ -62,8 +68,6 @@ class Account(Resource[UserProperties, UserState]):
 
     def change(self, differences: Sequence[Difference], actual: UserState) -> None:
         """Make it so, by the system's own tools (``puller.resources.accounts.user_change``)."""
-        from puller.resources.accounts.user_change import UserChange  # for the few users that are changed
-
         self._refuse(differences, actual)
         self._note(differences, actual)
         work = UserChange(self.properties, actual, self.context)
@@ -140,8 +144,6 @@ class Account(Resource[UserProperties, UserState]):
         }
 
     def _refuse(self, differences: Sequence[Difference], actual: UserState) -> None:
-        from puller.resources.accounts.user_refusals import refuse
-
         refuse(self.properties, actual, differences, self.context)
 
     def _note(self, differences: Sequence[Difference], actual: UserState) -> None:
@@ -201,10 +203,8 @@ class Account(Resource[UserProperties, UserState]):
 
     @classmethod
     def is_in_use(cls, properties: UserProperties) -> bool:
-        from puller.resources.accounts.busy import find_process  # for the few users that are left behind
-
         user = find_user(properties.name)
-        return user is not None and find_process(user.uid) is not None
+        return user is not None and busy.find_process(user.uid) is not None
 
     @classmethod
     def hinders(cls, properties: UserProperties, declared: Sequence[UserProperties]) -> bool:
@@ -219,8 +219,6 @@ class Account(Resource[UserProperties, UserState]):
 
     @classmethod
     def agree(cls, first: UserProperties, second: UserProperties) -> UserProperties:
-        from puller.resources.accounts.agreement import agree_on_user  # few manifests declare a user twice
-
         return agree_on_user(first, second)
 
     @classmethod
@@ -245,8 +243,6 @@ class Account(Resource[UserProperties, UserState]):
         if properties.manage_home or (properties.manage_home is None and not properties.system):
             yield Claim(home, Use.CONTENTS)
         if properties.authorized_keys:
-            from puller.resources.accounts.keys import claim_of_keys  # few users have keys
-
             yield claim_of_keys(
                 f"{home}/.ssh/authorized_keys",
                 properties.name,
@@ -266,6 +262,4 @@ class Account(Resource[UserProperties, UserState]):
 
     @classmethod
     def follows(cls, properties: UserProperties, declared: Declared) -> Iterable[Reference]:
-        from puller.resources.accounts.order import before_user
-
         return before_user(properties, declared("group"))

@@ -5,6 +5,7 @@ from itertools import chain
 
 from foundation.differences import Difference
 from puller.resources.accounts import homes, tools
+from puller.resources.accounts.authorized_keys import write
 from puller.resources.accounts.databases import Known
 from puller.resources.accounts.passwords import field_of
 from puller.resources.accounts.user_properties import DAYS, NEVER, UserProperties
@@ -18,6 +19,7 @@ from puller.resources.accounts.user_state import (
     wanted_keys,
 )
 from puller.resources.base import Context
+from puller.system.identity import Identity
 
 _OPTIONS = {"uid": "-u", "group": "-g", "shell": "-s", "comment": "-c"}
 _DAY_OPTIONS = {"password_min_days": "-m", "password_max_days": "-M", "password_warn_days": "-W"}
@@ -149,8 +151,6 @@ class UserChange:
         wanted = None if user is None else wanted_keys(user, self._properties)
         if user is None or wanted is None or keys is None or keys.is_right:
             return
-        from puller.resources.accounts.authorized_keys import write
-        from puller.system.identity import Identity
 
         identity = Identity(user.name, user.uid, user.gid, (user.gid,), user.home, user.shell)
         write(wanted, lambda act: self._context.system.act_as(identity, act))

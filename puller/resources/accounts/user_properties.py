@@ -1,8 +1,10 @@
 """The properties of a user, and what is wrong with them (``docs/resources/user.md``)."""
 
 from collections.abc import Iterator
+from datetime import date, timedelta
 
 from hiera.values.secrets import Secret
+from puller.resources.accounts.keys import parse_key
 from puller.resources.accounts.names import (
     check_ensure,
     check_id,
@@ -89,7 +91,6 @@ def days_of(expires: str) -> int | None:
     """The field of shadow(5): days since 1970-01-01, -1 for none; ``None`` for what is no such day."""
     if expires == NEVER:
         return -1
-    from datetime import date  # for the few users with such a day
 
     try:
         days = (date.fromisoformat(expires) - date(1970, 1, 1)).days
@@ -102,7 +103,6 @@ def day_of(days: int) -> str:
     """The text that gives such a field."""
     if days < 0:
         return NEVER
-    from datetime import date, timedelta
 
     try:
         return str(date(1970, 1, 1) + timedelta(days))
@@ -153,7 +153,6 @@ def _check_keys(properties: UserProperties) -> Iterator[PropertyError]:
         )
     if not properties.authorized_keys:
         return
-    from puller.resources.accounts.keys import parse_key
 
     seen: dict[tuple[str, str], int] = {}
     for index, line in enumerate(properties.authorized_keys):

@@ -10,6 +10,7 @@ from foundation.differences import Difference, DifferenceKind
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.accounts import homes
+from puller.resources.accounts.busy import require_idle
 from puller.resources.accounts.databases import Known, User
 from puller.resources.accounts.names import is_id, require_new_name
 from puller.resources.accounts.passwords import hash_of
@@ -141,6 +142,4 @@ def _require_shell(shell: str, context: Context) -> None:
 
 
 def _require_idle(user: User) -> None:
-    from puller.resources.accounts.busy import require_idle  # for the few users to whom this happens
-
     require_idle(user.name, user.uid)

@@ -13,7 +13,9 @@ import msgspec
 from foundation.differences import Difference, DifferenceKind, added, changed, presence, secret
 from foundation.quantities import counted
 from puller.errors import ResourceError
+from puller.resources.accounts.authorized_keys import Wanted, all_missing, look
 from puller.resources.accounts.databases import Ageing, Databases, Known, User
+from puller.resources.accounts.keys import parse_key
 from puller.resources.accounts.names import is_id
 from puller.resources.accounts.passwords import is_locked, is_met
 from puller.resources.accounts.user_properties import DAYS, UserProperties, day_of, days_of
@@ -21,7 +23,7 @@ from puller.resources.base import Context
 from puller.resources.owners import group_id
 
 if TYPE_CHECKING:  # for the users whose keys are managed
-    from puller.resources.accounts.authorized_keys import KeysState, Wanted
+    from puller.resources.accounts.authorized_keys import KeysState
 
 _AGEING = ("password", "locked", "expires", *DAYS)
 
@@ -105,8 +107,6 @@ def wanted_keys(user: User, properties: UserProperties) -> "Wanted | None":
     """The keys of a user; ``None`` where they are not managed."""
     if properties.authorized_keys is None:
         return None
-    from puller.resources.accounts.authorized_keys import Wanted
-    from puller.resources.accounts.keys import parse_key
 
     keys = tuple(map(parse_key, properties.authorized_keys))
     return Wanted(keys, properties.exclusive_keys, user.name, user.uid, user.gid, user.home)
@@ -116,7 +116,6 @@ def _look_at_keys(user: User, properties: UserProperties, context: Context) -> "
     wanted = wanted_keys(user, properties)
     if wanted is None:
         return None
-    from puller.resources.accounts.authorized_keys import all_missing, look
 
     if context.system.lstat(user.home) is None:
         return all_missing(wanted.keys)

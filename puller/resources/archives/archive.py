@@ -20,7 +20,15 @@ from bundles.errors import FormatError
 from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, file_problem
+from puller.resources.agreeing import agree
+from puller.resources.archives.download import download
+from puller.resources.archives.extract import unpacked
+from puller.resources.archives.fetching import Request
+from puller.resources.archives.filling import Plan, Surroundings, fill, finish
 from puller.resources.archives.kinds import Kind, find_kind
+from puller.resources.archives.limits import LIMITS
+from puller.resources.archives.listing import listed
+from puller.resources.archives.opened import Opened, measure, measure_when_settled, open_archive
 from puller.resources.archives.properties import ArchiveProperties, check_properties
 from puller.resources.archives.receipts import (
     Filling,
@@ -34,6 +42,7 @@ from puller.resources.archives.steps import ArchiveState, Steps, decide, find_co
 from puller.resources.base import PropertyError, Resource
 from puller.resources.checksums import short, verified
 from puller.resources.claims import Claim, Use
+from puller.resources.owned_paths import owned_below
 from puller.resources.owners import (
     attribute_differences,
     describe_attributes,
@@ -42,11 +51,11 @@ from puller.resources.owners import (
     user_id,
 )
 from puller.resources.paths import require_makeable, require_parent
+from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened
-    from puller.resources.archives.filling import Filled, Surroundings
-    from puller.resources.archives.opened import Opened
+    from puller.resources.archives.filling import Filled
     from puller.resources.owned_paths import OwnedPaths
 
 _NOT_REPLACED = ("directory", "character device", "block device")
@@ -235,8 +244,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return self._measure()
 
     def _measure(self) -> tuple[str, tuple[int, ...]]:
-        from puller.resources.archives.opened import measure
-
         return measure(self.properties.name)
 
     def _brought_by(self, place: Place) -> str:
@@ -273,9 +280,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return any(has_one_purpose(other, new) and new.is_another(other) for other in rivals)
 
     def _predict_leftovers(self, actual: ArchiveState) -> bool:
-        from puller.resources.archives.filling import Plan
-        from puller.resources.archives.listing import listed
-
         parent = self.properties.extract_parent or "/"
         try:
             with listed(self.properties.name, self._kind, parent) as new:
@@ -287,13 +291,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             ) from error
 
     def _surroundings(self, parent: str) -> "Surroundings":
-        from puller.resources.archives.filling import Surroundings
-
         return Surroundings(parent, self._beside, lambda: self._owned_below(parent))
 
     def _owned_below(self, directory: str) -> "OwnedPaths":
-        from puller.resources.owned_paths import owned_below  # only where an archive before is replaced
-
         reference = f"{self.type_name}#{self.properties.name}"
         return owned_below(directory, self.context, reference, spares_work=False)
 
@@ -318,8 +318,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
                 code=ProblemCode.CHANGE_REFUSED,
             )
         if actual.found is not None and (steps.remove or steps.download or steps.clean_up):
-            from puller.system.mounts import refuse_mounted
-
             refuse_mounted(name, "replaced" if steps.download else "removed")
         if steps.remove:
             return
@@ -338,10 +336,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return find_kind(self.properties.name) or Kind.TAR  # never neither: checked at load
 
     def _download(self, stack: ExitStack) -> "Opened":
-        from puller.resources.archives.download import download
-        from puller.resources.archives.fetching import Request
-        from puller.resources.archives.limits import LIMITS
-
         properties = self.properties
         request = Request(
             url=properties.url or "",
@@ -364,15 +358,10 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             self._receipts.begin(self.properties.extract_parent, self._filling(sha256))
 
     def _open(self, stack: ExitStack, actual: ArchiveState) -> "Opened":
-        from puller.resources.archives.opened import Opened, open_archive
-
         name = self.properties.name
         return Opened(name, stack.enter_context(open_archive(name)), actual.sha256)
 
     def _extract(self, archive: "Opened", steps: Steps) -> "Filled":
-        from puller.resources.archives.extract import unpacked
-        from puller.resources.archives.filling import fill
-
         properties, system = self.properties, self.context.system
         parent = properties.extract_parent or "/"
         if not system.is_directory(parent):
@@ -390,8 +379,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             ) from error
 
     def _finish(self, filled: "Filled") -> None:
-        from puller.resources.archives.filling import finish
-
         finish(self._receipts, filled)
         for path in filled.changed:
             place = os.path.join(self.properties.extract_parent or "/", path)
@@ -399,8 +386,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
 
     def _remember(self, fetched: "Opened | None", actual: ArchiveState, steps: Steps) -> None:
         """Keep the checksum of the archive's file, as far as it is certain that it is of this file."""
-        from puller.resources.archives.opened import measure_when_settled
-
         name, sha256, identity = self.properties.name, actual.sha256, actual.identity
         # Nothing asks for it then (see ``_checksum``).
         if self.properties.checksum is None and self.properties.extract_parent is None:
@@ -442,6 +427,4 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     @classmethod
     def agree(cls, first: ArchiveProperties, second: ArchiveProperties) -> ArchiveProperties:
         """Without ``creates`` and ``cleanup`` the archive itself is wanted, with them it need not be there."""
-        from puller.resources.agreeing import agree  # few manifests declare an archive twice
-
         return agree(first, second, exact=("creates", "cleanup", "headers"))

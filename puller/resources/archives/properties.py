@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from foundation.durations import Duration
+from foundation.masking import mask_location
 from hiera.values.secrets import Secret
 from puller.resources.archives.kinds import ENDINGS, find_kind
 from puller.resources.base import Properties, PropertyError, missing_property
@@ -105,6 +106,4 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
 
 def _shown(url: str) -> str:
     """Without what may be a secret: user information and query."""
-    from foundation.masking import mask_location
-
     return mask_location(url).partition("?")[0]

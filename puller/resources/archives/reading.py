@@ -7,6 +7,9 @@ from typing import BinaryIO
 from puller.resources.archives.kinds import Kind
 from puller.resources.archives.limits import LIMITS, Budget, Limits
 from puller.resources.archives.members import Member
+from puller.resources.archives.source import ArchiveSource, inflated, plain
+from puller.resources.archives.tar import TarReader
+from puller.resources.archives.zip import ZipReader
 
 Members = Iterator[tuple[Member, Iterator[bytes]]]
 
@@ -17,11 +20,7 @@ def read_members(stream: BinaryIO, kind: Kind, limits: Limits = LIMITS) -> Membe
     budget = Budget(limits, size)
     # A zip says at its end what it holds, and is read by seeking; a tar is read from front to back.
     if kind is Kind.ZIP:
-        from puller.resources.archives.zip import ZipReader
-
         return iter(ZipReader(stream, size, limits, budget))
-    from puller.resources.archives.source import ArchiveSource, inflated, plain
-    from puller.resources.archives.tar import TarReader
 
     pieces = inflated(stream) if kind is Kind.TAR_GZ else plain(stream)
     return iter(TarReader(ArchiveSource(pieces, budget), budget))

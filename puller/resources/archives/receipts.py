@@ -9,6 +9,7 @@
   written.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,6 +246,4 @@ def _file_name(path: str) -> str:
 
 
 def _digest(*texts: str) -> str:
-    import hashlib  # and OpenSSL: not for a run that finds nothing to do
-
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from puller.errors import ResourceError
+from puller.values.units import bytes_text
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -22,7 +23,6 @@ def needing_space(where: str, directory: int, what: str, need: Callable[[], int 
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        from puller.values.units import bytes_text
 
         size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
         space = "space" if size is None else bytes_text(size)

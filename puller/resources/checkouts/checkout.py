@@ -24,7 +24,9 @@ from puller.resources.checkouts.git import Git, is_installed
 from puller.resources.checkouts.goals import Goal, goal_here, latest
 from puller.resources.checkouts.remote import Remote
 from puller.resources.checkouts.repository import Repository
+from puller.resources.checkouts.work import find_work, unfinished_operation
 from puller.resources.claims import Claim, Use
+from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import (
     attribute_differences,
     distrust_of_new_way,
@@ -35,6 +37,7 @@ from puller.resources.owners import (
 )
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.identity import Identity
+from puller.system.mounts import refuse_mounted
 from puller.system.protocol import UNKNOWN_ID, Attributes
 
 _ENSURE = ("present", "latest", "absent")
@@ -313,15 +316,11 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             what = "a directory without a repository" if kind == "directory" else f"a {kind}"
             raise ResourceError(f"{path} is {what}", code=ProblemCode.CHANGE_REFUSED, hint="remove it first")
         if self.properties.ensure == "absent" or kind == "absent":
-            from puller.system.mounts import refuse_mounted  # for the few trees that come and go
-
             refuse_mounted(path, "removed" if self.properties.ensure == "absent" else "replaced")
         if kind == "absent" and self.properties.ensure != "absent":
             require_parent(path, self.context)
             self._refuse_to_share(self._attributes_of_new(actual.found))
         if self.properties.ensure == "absent" and kind == "present":
-            from puller.resources.owned_paths import refuse_owned_below
-
             refuse_owned_below(path, self.context, f"{self.type_name}#{path}", "removed")
         if self.properties.ensure != "absent" and not is_installed() and not self._git_comes():
             raise ResourceError(
@@ -377,10 +376,6 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             raise ResourceError(
                 f"{path} {what}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives them up"
             )
-        from puller.resources.checkouts.work import (
-            find_work,
-            unfinished_operation,
-        )  # for trees that go or move
 
         repository = Repository(path, found, self.context.system)
         git = self._git(path, found.st_uid, found.st_gid)

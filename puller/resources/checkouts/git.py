@@ -20,6 +20,7 @@ from puller.resources.owners import user_name
 from puller.system.commands import SEARCH_PATH, Command, Completed
 from puller.system.identity import Identity
 from puller.system.protocol import System
+from puller.system.trusted import distrust_of_way
 
 _LOCAL = 600.0  # seconds
 _NETWORK = 3600.0  # seconds; one that stands still is given up after a minute
@@ -102,8 +103,6 @@ class Git(msgspec.Struct, frozen=True):
         Git turns its working directory into an absolute path and opens files by it, whatever directory it was started
         in. Another repository at this path names programs, which would run as the user of git. Raises ``OSError``.
         """
-        from puller.system.trusted import distrust_of_way
-
         reason = distrust_of_way(f"{self.directory}/{'HEAD' if self.is_bare else '.git'}", self.identity)
         user = user_name(self.identity.uid if self.identity else os.geteuid())
         return reason and f"git is not run as {user} where others could exchange the tree: {reason}"

@@ -5,18 +5,17 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foundation.differences import ABSENT, changed, presence
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.checksums import sha256, short
+from puller.resources.edits.contradictions import of_blocks
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
+from puller.resources.edits.receipts import Made
 from puller.resources.edits.text import Edited, Text, printable
-
-if TYPE_CHECKING:  # imported when something is changed
-    from puller.resources.edits.receipts import Made
 
 _MARK = "{mark}"
 
@@ -98,8 +97,6 @@ class Block(Edit[BlockProperties]):
 
     @classmethod
     def made(cls, properties: BlockProperties) -> "Made":
-        from puller.resources.edits.receipts import Made
-
         return Made(properties.file, marker=properties.template)
 
     @classmethod
@@ -120,8 +117,6 @@ class Block(Edit[BlockProperties]):
 
     @classmethod
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        from puller.resources.edits.contradictions import of_blocks
-
         return of_blocks(declared(cls.type_name), declared.spellings)
 
 

@@ -13,20 +13,24 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from bundles.filesystem.free_space import needing
 from foundation.differences import ABSENT, Difference, presence, secret
 from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, EditedPlace, Use
+from puller.resources.diff import unified
 from puller.resources.edits.places import Place, Texts
 from puller.resources.edits.plan import Plan
+from puller.resources.edits.receipts import Receipts
 from puller.resources.edits.text import Edited, Text, printable
 from puller.resources.paths import check_path, require_parent
+from puller.resources.validation import Validation, check_validate
+from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
-    from puller.resources.validation import Validation
 
 _NEW_MODE = 0o644
 
@@ -53,7 +57,6 @@ class EditProperties(Properties, frozen=True):
         """How what is written is validated, if it is."""
         if self.validate is None:
             return None
-        from puller.resources.validation import Validation  # few files are validated
 
         return Validation(self.validate, self.validate_in_place, self.provider == "shell")
 
@@ -240,8 +243,6 @@ class Edit(Resource[P, EditState]):
 
     @classmethod
     def diff_together(cls, members: Sequence[tuple[Self, EditState]]) -> str | None:
-        from puller.resources.diff import unified  # only when something is shown
-
         (first, actual), *_ = members
         place = actual.place
         if _plan(place, first.context).is_secret:
@@ -262,8 +263,6 @@ class Edit(Resource[P, EditState]):
             yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
         yield from _check_file(properties)
         if properties.validate is not None or properties.validate_in_place or properties.provider == "shell":
-            from puller.resources.validation import check_validate
-
             yield from check_validate(
                 properties.validate, in_place=properties.validate_in_place, provider=properties.provider
             )
@@ -343,8 +342,6 @@ def _made(members: Sequence[tuple[Edit[Any], EditState]]) -> Text:
 
 def _note(members: Sequence[tuple[Edit[Any], EditState]]) -> None:
     """Note what is made, and what becomes of what was made before."""
-    from puller.resources.edits.receipts import Receipts
-
     (first, actual), *_ = members
     made: dict[str, Made] = {}
     changed: dict[str, Made] = {}
@@ -369,8 +366,6 @@ def _refuse(place: Place, context: Context, validations: "Sequence[Validation]")
     if place.found is None:
         require_parent(place.path, context)
     else:
-        from puller.system.mounts import refuse_mounted  # for the few files that are changed
-
         refuse_mounted(place.real, "replaced")
         if place.found.st_nlink > 1:
             names = f"has {place.found.st_nlink} names (hard links), so it may be somebody else's file"
@@ -380,8 +375,6 @@ def _refuse(place: Place, context: Context, validations: "Sequence[Validation]")
 
 
 def _write(data: bytes, place: Place, context: Context, validations: "Sequence[Validation]") -> None:
-    from bundles.filesystem.free_space import needing  # for the few files that are changed
-
     is_secret = _plan(place, context).is_secret
     verifiers = [one.verifier(place.real, context, secret=is_secret) for one in validations]
 

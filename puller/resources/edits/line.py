@@ -6,11 +6,12 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foundation.differences import ABSENT, changed, presence
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
+from puller.resources.edits.contradictions import of_lines
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.patterns import (
     check_one_line,
@@ -22,10 +23,8 @@ from puller.resources.edits.patterns import (
     matching,
     place_for,
 )
+from puller.resources.edits.receipts import Made, checksum_of
 from puller.resources.edits.text import Edited, Text, in_short, printable
-
-if TYPE_CHECKING:  # imported when something is changed
-    from puller.resources.edits.receipts import Made
 
 _MORE_LINES = re.compile(r"(?<!\\)(?:\\\\)*\\[nr0]")
 """An escape that Python fills in with the end of a line, or with NUL."""
@@ -91,8 +90,6 @@ class Line(Edit[LineProperties]):
 
     @classmethod
     def made(cls, properties: LineProperties) -> "Made":
-        from puller.resources.edits.receipts import Made, checksum_of
-
         return Made(properties.file, lines=(checksum_of(properties.line or ""),))
 
     @classmethod
@@ -106,8 +103,6 @@ class Line(Edit[LineProperties]):
 
     @classmethod
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        from puller.resources.edits.contradictions import of_lines
-
         return of_lines(declared(cls.type_name), declared.spellings)
 
 

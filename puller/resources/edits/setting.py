@@ -4,7 +4,7 @@ Values are compared as values, and a change touches nothing but this one: what t
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,15 +12,14 @@ from foundation.differences import ABSENT, Difference, changed, presence
 from hiera.values.plain import described
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
+from puller.resources.edits.contradictions import of_settings
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
 from puller.resources.edits.formats.wanted import CONTINUATIONS
+from puller.resources.edits.receipts import Made
 from puller.resources.edits.text import Edited, Text, in_short, printable
 from puller.values.convert import QUOTE
-
-if TYPE_CHECKING:  # imported when something is changed
-    from puller.resources.edits.receipts import Made
 
 _TREES = ("yaml", "toml", "json")
 
@@ -125,8 +124,6 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def made(cls, properties: SettingProperties) -> "Made":
-        from puller.resources.edits.receipts import Made
-
         return Made(
             properties.file,
             format=properties.format,
@@ -158,8 +155,6 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        from puller.resources.edits.contradictions import of_settings
-
         return of_settings(declared(cls.type_name), declared.spellings)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from puller.resources.agreeing import Rule, agree
 from puller.resources.files.properties import CONTENT_SOURCES, FileProperties
+from puller.templates.engine import choose_engine
 
 _HOW = ("engine", "encoding", "interpolate", "data")
 """How a content is made; without a content they say nothing."""
@@ -42,8 +43,6 @@ def _ensure(first: FileProperties, second: FileProperties) -> str:
 
 
 def _engine(template: str) -> Rule:
-    from puller.templates.engine import choose_engine
-
     def rule(one: str | None, other: str | None) -> str | None:
         if choose_engine(template, one) != choose_engine(template, other):
             raise ValueError(f"{one} is not {other}")

@@ -22,6 +22,7 @@ from puller.resources.files.properties import FileProperties
 from puller.resources.owners import require_trusted_source
 from puller.resources.remote import fetched, is_url
 from puller.system.protocol import System
+from puller.templates.functions import over_data
 
 if TYPE_CHECKING:
     from puller.templates.rendering import Rendered
@@ -169,8 +170,6 @@ def _scope(properties: FileProperties, context: Context) -> Scope:
     """
     scope = context.scope
     if properties.data is not None:
-        from puller.templates.functions import over_data
-
         scope = over_data(scope, properties.data, context.files)
     return scope.with_names(scope.data) if properties.interpolate else scope
 

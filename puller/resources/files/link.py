@@ -17,6 +17,7 @@ from puller.resources.base import Properties, PropertyError, Resource, missing_p
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
 from puller.resources.paths import PathState, check_managed, require_parent
+from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
 
 _ENSURE = ("present", "absent")
@@ -158,8 +159,6 @@ class Link(Resource[LinkProperties, LinkState]):
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         kind, name, found = actual.kind, self.properties.name, actual.found
         if found is not None:
-            from puller.system.mounts import refuse_mounted  # for the few links that are changed
-
             refuse_mounted(name, "removed" if self.properties.ensure == "absent" else "replaced")
         if self.properties.ensure == "absent":
             if kind != "present":

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from bundles.filesystem.free_space import needing
 from foundation.differences import Difference, changed, presence, secret, unknown
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
@@ -19,7 +20,7 @@ from puller.resources import base
 from puller.resources.base import PropertyError, Resource
 from puller.resources.checksums import sha256, short, verified
 from puller.resources.claims import Claim, Use
-from puller.resources.files.content import Content, Pending, find_content
+from puller.resources.files.content import Content, Pending, SourceFile, bundled_content, find_content
 from puller.resources.files.properties import (
     CONTENT_SOURCES,
     UNUSED,
@@ -103,8 +104,6 @@ class OneFile(Resource[FileProperties, FileState]):
         3. Do one of three: make the directory, set the attributes of what stays, or write the file, with its final
            attributes and the labels of the one before (``puller.system.local``).
         """
-        from bundles.filesystem.free_space import needing  # for the few files that are changed
-
         # 1. Refuse
         self._refuse_what_cannot_be(actual, differences)
         # 2. Remove
@@ -183,11 +182,6 @@ class OneFile(Resource[FileProperties, FileState]):
     def contents(self) -> Mapping[str, base.Content]:
         properties = self.properties
         if properties.ensure == "present":
-            from puller.resources.files.content import (
-                SourceFile,
-                bundled_content,
-            )  # asked for by authors only
-
             content = bundled_content(properties, self.context)
             if isinstance(content, SourceFile) and not (properties.mode or FileMode.ANY).leaves_programs:
                 content = msgspec.structs.replace(content, executable=False)

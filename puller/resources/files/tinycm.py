@@ -6,14 +6,12 @@ Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``perm
 
 import string
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
-
-if TYPE_CHECKING:
-    from puller.templates.rendering import Rendered
+from puller.templates.rendering import Rendered
 
 _KEYS = ("contents", "type", "permission-mask")
 _ENSURE = {"contents": "present", "removed": "absent"}
@@ -67,8 +65,6 @@ def _put(result: dict[str, Any], key: str, value: object, given_as: str) -> None
 
 def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
     """Replace ``{name}``, ``{list[0]}`` and ``{mapping[key]}`` as Python's format fields; raises ``ResourceError``."""
-    from puller.templates.rendering import Rendered
-
     formatter = _ConstantsFormatter(constants)
     try:
         return Rendered(formatter.vformat(text, (), {}), formatter.used_secret)

@@ -11,17 +11,20 @@ import stat
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from bundles.filesystem.free_space import needing
 from foundation.differences import Difference, changed, unknown
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.errors import ResourceError
 from puller.resources.checksums import sha256
+from puller.resources.diff import LIMIT, unified
 from puller.resources.files.content import resolved
 from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.files.tree_plan import Plan, Walk, Wanted, is_text
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.receipts import TREES, Receipts, own_file
 from puller.resources.tree_paths import printable
+from puller.system.mounts import refuse_mounted, refuse_mounted_among
 from puller.system.protocol import require_one_name, requires_new_file
 from puller.values.removed import ABSENT
 
@@ -202,8 +205,6 @@ class Tree(OneFile):
             self._refuse_below(plan)
 
     def _refuse_below(self, plan: Plan) -> None:
-        from puller.system.mounts import refuse_mounted, refuse_mounted_among
-
         if plan.in_the_way and not self.properties.force:
             first, *more = plan.in_the_way.values()
             rest = f", and {len(more)} more" if more else ""
@@ -281,8 +282,6 @@ class Tree(OneFile):
                     self._remove_below(path, found)
 
     def _write(self, path: str, entry: os.stat_result, found: os.stat_result | None, wanted: Wanted) -> None:
-        from bundles.filesystem.free_space import needing
-
         is_kept = found is not None and stat.S_ISREG(found.st_mode)
         attributes = wanted.of(found, entry, is_written=True) if found and is_kept else wanted.of_new(entry)
         chunks = self.context.system.read_chunks(f"{self._source}/{path}")
@@ -323,8 +322,6 @@ class Tree(OneFile):
 
     def _diffs(self, plan: Plan) -> Iterator[str]:
         """A unified diff of each file that is written, as long as they are not too many."""
-        from puller.resources.diff import LIMIT, unified
-
         size = 0
         for path, found in plan.written.items():
             is_file = found is not None and stat.S_ISREG(found.st_mode)

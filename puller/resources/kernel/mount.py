@@ -16,12 +16,16 @@ from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
+from puller.resources.diff import unified
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
+from puller.resources.kernel.mount_changes import change_mounts, foretell
 from puller.resources.kernel.mount_options import is_bind, not_in_force
+from puller.resources.kernel.mount_paths import paths_of
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountState, fstab_file, plan
 from puller.resources.kernel.mount_sources import is_wanted
 from puller.resources.kernel.mount_table import Mounts, MountTable
+from puller.resources.kernel.processes import Processes
 from puller.resources.paths import check_path
 from puller.resources.spellings import Spellings
 from puller.values.reference import Reference
@@ -107,20 +111,14 @@ class Mount(Resource[MountProperties, MountState]):
 
     @classmethod
     def is_in_use(cls, properties: MountProperties) -> bool:
-        from puller.resources.kernel.processes import Processes  # for the few mounts that are left behind
-
         return bool(Processes().in_use(properties.name))
 
     @classmethod
     def change_together(cls, members: "Sequence[tuple[Mount, MountState]]") -> Mapping[int, Exception]:
-        from puller.resources.kernel.mount_changes import change_mounts  # and with it what starts programs
-
         changes = [resource._change(actual) for resource, actual in members]
         return change_mounts(members[0][0].context, changes)
 
     def noop_message(self, differences: Sequence[Difference], actual: MountState) -> str:
-        from puller.resources.kernel.mount_changes import foretell
-
         del differences
         change = self._change(actual)
         foretell(self.context, change)
@@ -178,8 +176,6 @@ class Mount(Resource[MountProperties, MountState]):
 
     @classmethod
     def diff_together(cls, members: "Sequence[tuple[Mount, MountState]]") -> str | None:
-        from puller.resources.diff import unified  # only when something is shown
-
         edits = [edit for resource, actual in members if (edit := resource._change(actual).edit)]
         context = members[0][0].context
         _, before, after = fstab_file(context).plan(context.system, lambda text: fstab.edited(text, edits))
@@ -288,8 +284,6 @@ class Mount(Resource[MountProperties, MountState]):
 
     @classmethod
     def needs(cls, properties: MountProperties) -> Iterator[str]:
-        from puller.resources.kernel.mount_paths import paths_of
-
         if properties.ensure == "mounted":
             yield from (path for name, path in paths_of(_fields(properties)) if name != "mount point")
 

@@ -11,6 +11,7 @@ from puller.resources.kernel import fstab
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.fstab import Edit, Entry, Fields
 from puller.resources.kernel.mount_options import of_kernel
+from puller.resources.kernel.mount_remount import plan_remount
 from puller.resources.kernel.mount_table import Mounted, MountTable
 
 if TYPE_CHECKING:
@@ -77,10 +78,6 @@ class Change(msgspec.Struct, frozen=True):
 
     def remount(self, table: MountTable) -> "Remount":
         """Return how to change the options of this mount alone; raises ``ResourceError`` if that cannot be."""
-        from puller.resources.kernel.mount_remount import (
-            plan_remount,
-        )  # for the few mounts whose options change
-
         mounted = self.actual.mounted
         if mounted is None:
             raise ResourceError(f"{self.actual.point} is not mounted")

@@ -5,6 +5,8 @@ import stat
 from collections.abc import Collection, Iterator
 from functools import cached_property
 
+from bundles.first_few import first_few
+
 PROC = "/proc"
 _MOST_NAMED = 8
 
@@ -42,8 +44,6 @@ class Processes:
 
 def some(names: list[str]) -> str:
     """Some of many, for a message."""
-    from bundles.first_few import first_few  # only for messages
-
     return first_few(names, _MOST_NAMED)
 
 

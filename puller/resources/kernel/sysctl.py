@@ -14,8 +14,10 @@ import msgspec
 from foundation.differences import ABSENT, Difference, added, changed, presence, secret
 from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError, reason
+from puller.resources.agreeing import agree
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, EditedPlace, Use
+from puller.resources.diff import unified
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import (
     module_of,
@@ -28,6 +30,7 @@ from puller.resources.kernel.parameters import (
     why_missing,
     why_not_writable,
 )
+from puller.resources.kernel.places import remember
 from puller.resources.kernel.sysctl_files import BootFiles, Edit, edited, parse
 from puller.resources.paths import check_path
 from puller.resources.spellings import Spellings
@@ -193,8 +196,6 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     @classmethod
     def diff_together(cls, members: "Sequence[tuple[Sysctl, SysctlState]]") -> str | None:
-        from puller.resources.diff import unified  # only when something is shown
-
         file, system = members[0][0]._file, members[0][0].context.system
         edits = [resource._edit for resource, actual in members if not resource._why_not(actual)]
         _, before, after = file.plan(system, partial(edited, edits=edits))
@@ -289,8 +290,6 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         kept = {each._key: each.properties.path for each in resources if each.properties.ensure == "present"}
         others = {key: path for key, path in kept.items() if path != DEFAULT_PATH}
         if others and self.context.state_directory is not None:
-            from puller.resources.kernel.places import remember  # few have a file of their own
-
             remember(others, self.context)
 
     # At load
@@ -316,8 +315,6 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     @classmethod
     def agree(cls, first: SysctlProperties, second: SysctlProperties) -> SysctlProperties:
         """Values are equal if their words are: the kernel reads blanks and tabs alike."""
-        from puller.resources.agreeing import agree  # few manifests declare a parameter twice
-
         return agree(first, second, rules={"value": _one_value})
 
     @classmethod

@@ -6,12 +6,16 @@
 """
 
 import os
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from configparser import ConfigParser, Error
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
 
 from puller.errors import ResourceError
+from puller.resources.packages.apt_sources import ACCEPTS_CHANGES, options_for_one, parse_entries
 from puller.resources.packages.job import Job, failure
 from puller.resources.packages.openpgp import Key
 from puller.resources.packages.private import private_directory
@@ -124,13 +128,10 @@ class AptLayout(Layout):
         )
 
     def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
-        from puller.resources.packages.apt_sources import parse_entries
-
         return ((plain(url), suite) for url, suite in parse_entries(path, text))
 
     def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
         # apt reads all sources, and prints what it would fetch: it takes no lock, fetches nothing and writes nothing.
-        import tempfile  # and what it imports: only for sources that apt has not read yet
 
         del name
         with tempfile.TemporaryDirectory(prefix="puller-") as directory:
@@ -150,8 +151,6 @@ class AptLayout(Layout):
         return str(failure("apt-get update", completed)).replace(directory, self.root)
 
     def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
-        from puller.resources.packages.apt_sources import options_for_one
-
         # Readable for the user that apt becomes before it asks a server or reads a key.
         with private_directory(job.system, 0o755) as directory:
             keyring, source = f"{directory}/key.gpg", f"{directory}/trial.sources"
@@ -223,8 +222,6 @@ def plain(url: str) -> str:
 
     apt files what it fetches under a name without the scheme, so ``http`` and ``https`` conflict.
     """
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(url)
     except ValueError:  # apt reports it
@@ -234,8 +231,6 @@ def plain(url: str) -> str:
 
 def _sections(path: str, text: str) -> "list[SectionProxy]":
     """Return the sections of a file of dnf. Empty for a file that dnf rejects in each run."""
-    from configparser import ConfigParser, Error
-
     parser = ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(text, path)
@@ -246,8 +241,6 @@ def _sections(path: str, text: str) -> "list[SectionProxy]":
 
 def _source(properties: RepositoryProperties, key: Key | None, keyring: str) -> bytes:
     """The stanza; a field without a value is left out."""
-    from puller.resources.packages.apt_sources import ACCEPTS_CHANGES
-
     signed = (
         f" {keyring}"
         if key and key.data
@@ -275,7 +268,6 @@ def _listed(words: Sequence[str]) -> str:
 def _pin(properties: RepositoryProperties) -> bytes | None:
     if properties.priority is None:
         return None
-    from urllib.parse import urlsplit
 
     host = urlsplit(properties.url).hostname or ""
     return f'Package: *\nPin: origin "{host}"\nPin-Priority: {properties.priority}\n'.encode()

@@ -14,6 +14,7 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure
+from puller.resources.packages.kept_files import named_files
 from puller.resources.packages.properties import DEFAULTS, Options
 from puller.resources.packages.versions import Order
 from puller.system.commands import Completed
@@ -196,7 +197,6 @@ class Manager(ABC):
         """
         if not job.noop:
             return self._run_simulation(job, request)
-        from puller.resources.packages.kept_files import named_files  # for dry runs only
 
         with named_files([wanted.file for wanted in request.install], self.suffix) as files:
             pairs = zip(request.install, files, strict=True)

@@ -1,5 +1,6 @@
 """Canonical names of packages: ``hello`` and ``hello:amd64`` are one package on an amd64 machine."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +39,5 @@ def _suffix(facts: Mapping[str, Any]) -> str:
 
 
 def _native() -> str:
-    import os
-
     machine = os.uname().machine
     return {"x86_64": "amd64"}.get(machine, machine)

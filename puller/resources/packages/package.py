@@ -16,18 +16,23 @@ import msgspec
 
 from foundation.differences import Difference, changed, presence
 from foundation.problems import ProblemCode
-from puller.errors import ResourceError
+from puller.errors import NeededByAnother, ResourceError
+from puller.resources.agreeing import agree
 from puller.resources.base import ANYTHING, Content, PropertyError, Resource
+from puller.resources.bundled_contents import bundled_contents
+from puller.resources.packages.conflicts import Claims, DryRun, culprit
+from puller.resources.packages.debconf import find_other_answers, give_answers
+from puller.resources.packages.job import Job
+from puller.resources.packages.manager import Request, Wanted
+from puller.resources.packages.names import canonical_name
+from puller.resources.packages.package_file import PackageFile
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, load_class, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
 from puller.resources.spellings import Spellings
 
 if TYPE_CHECKING:  # the package managers are imported when one is asked
-    from puller.resources.packages.conflicts import Claims, DryRun
-    from puller.resources.packages.job import Job
-    from puller.resources.packages.manager import Installed, Manager, Plan, Request, Wanted
-    from puller.resources.packages.package_file import PackageFile
+    from puller.resources.packages.manager import Installed, Manager, Plan
 
 _OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo
 
@@ -80,8 +85,6 @@ class Package(Resource[PackageProperties, PackageState]):
         return [*self._notes, *removed]
 
     def _find_other_answers(self) -> Sequence[str]:
-        from puller.resources.packages.debconf import find_other_answers  # for the few packages that ask
-
         return [
             f"debconf has another answer to {question}, and what is installed is not asked again (dpkg-reconfigure)"
             for question in find_other_answers(self.properties.debconf, self.context)
@@ -166,8 +169,6 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @property
     def _claims(self) -> "Claims":
-        from puller.resources.packages.conflicts import Claims
-
         return Claims(self._manager, self._job, self.context, self.type_name)
 
     @staticmethod
@@ -180,8 +181,6 @@ class Package(Resource[PackageProperties, PackageState]):
             for answer in resource.properties.debconf
         ]
         if answers:
-            from puller.resources.packages.debconf import give_answers  # for the few packages that ask
-
             give_answers(job, answers)
 
     def transaction(self, actual: PackageState) -> Hashable | None:
@@ -249,8 +248,6 @@ class Package(Resource[PackageProperties, PackageState]):
         return msgspec.structs.replace(properties, ensure="present") if is_latest else properties
 
     def contents(self) -> Mapping[str, Content]:
-        from puller.resources.bundled_contents import bundled_contents  # asked for by authors only
-
         source = self.properties.source
         return bundled_contents(
             [source] if source and self.properties.ensure != "absent" else [], self.context
@@ -308,8 +305,6 @@ class Package(Resource[PackageProperties, PackageState]):
         return record.version
 
     def _wanted(self, actual: PackageState, files: contextlib.ExitStack) -> "Wanted":
-        from puller.resources.packages.manager import Wanted
-
         name = self.properties.name
         if self._file is not None:
             path = files.enter_context(self._file.at_hand(self._manager.suffix))
@@ -322,7 +317,6 @@ class Package(Resource[PackageProperties, PackageState]):
     def _file(self) -> "PackageFile | None":
         if self.properties.source is None or self._is_to_go:
             return None
-        from puller.resources.packages.package_file import PackageFile  # for the few that come as one
 
         return PackageFile(self.properties, self.properties.source, self.context)
 
@@ -346,8 +340,6 @@ class Package(Resource[PackageProperties, PackageState]):
 
         All changes that the dry run has predicted are simulated together, as each one is made on top of the others.
         """
-        from puller.resources.packages.conflicts import DryRun
-
         if action in REMOVALS and not actual.installed:  # only configuration files go
             return ()
         dry_run: DryRun = self.context.shared.setdefault(DryRun, DryRun())
@@ -371,8 +363,6 @@ class Package(Resource[PackageProperties, PackageState]):
 
     def _explained(self, error: ResourceError, dry_run: "DryRun", request: "Request") -> ResourceError:
         """The error with the name of the other package of this run, if the change succeeds without that one."""
-        from puller.errors import NeededByAnother
-        from puller.resources.packages.conflicts import culprit
 
         def is_possible(first: int) -> bool:
             with contextlib.suppress(ResourceError):
@@ -387,8 +377,6 @@ class Package(Resource[PackageProperties, PackageState]):
 
     def _request(self, action: Action, actual: PackageState, dry_run: "DryRun") -> "Request | None":
         """Return the change for a simulation. ``None`` if an earlier resource brings the file or the repository."""
-        from puller.resources.packages.manager import Request, Wanted
-
         properties, manager, job = self.properties, self._manager, self._job
         if action in REMOVALS:
             purge = properties.ensure == "purged"
@@ -477,8 +465,6 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @property
     def _job(self) -> "Job":
-        from puller.resources.packages.job import Job
-
         context, properties = self.context, self.properties
         return Job(
             context.system,
@@ -495,15 +481,11 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @classmethod
     def identity(cls, properties: PackageProperties, spellings: Spellings) -> Hashable:
-        from puller.resources.packages.names import canonical_name
-
         return canonical_name(properties.name, spellings.facts)
 
     @classmethod
     def agree(cls, first: PackageProperties, second: PackageProperties) -> PackageProperties:
         """A package that is only to be there may be so in any version that the other asks for."""
-        from puller.resources.agreeing import agree  # few manifests declare a package twice
-
         return agree(first, second, rules={"ensure": _one_ensure})
 
 

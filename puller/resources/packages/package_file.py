@@ -16,13 +16,17 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
+from puller.resources.packages.manager import Record
+from puller.resources.packages.private import private_directory
 from puller.resources.packages.properties import PackageProperties
 from puller.resources.remote import fetched, is_url
+from puller.state.state_file import StateFile
+from puller.system.protocol import Attributes
+from puller.system.trusted import judge
 
 if TYPE_CHECKING:
     from puller.resources.packages.job import Job
-    from puller.resources.packages.manager import Manager, Record
-    from puller.state.state_file import StateFile
+    from puller.resources.packages.manager import Manager
 
 _REMEMBERED = "package-files.json"
 """By checksum: the name, version and architecture of a package."""
@@ -58,8 +62,6 @@ class PackageFile:
         if self._wanted is None:
             yield self._path()
             return
-        from puller.resources.packages.private import private_directory  # for the few that are installed
-        from puller.system.protocol import Attributes
 
         system, data = self._context.system, self._content()
         with private_directory(system, 0o700) as directory:
@@ -92,8 +94,6 @@ class PackageFile:
 
     def _require_ours(self, path: str) -> None:
         """Raise ``ResourceError`` for a file that others can exchange: what is in a package runs as root."""
-        from puller.system.trusted import judge  # for the few files of this machine
-
         if os.geteuid() == 0 and (why := judge(path).reason):
             raise ResourceError(
                 f"source {self._source} may be somebody else's: {why}",
@@ -121,8 +121,6 @@ class PackageFile:
     # user who may write the file must not give root's parser anything else.
 
     def _remembered(self, manager: "Manager", job: "Job") -> "Record":
-        from puller.resources.packages.manager import Record
-
         file, noop, wanted = self._file(), self._context.noop, self._wanted or ""
         known = (file.load(self._context.log, noop=noop) or {}) if file else {}
         if wanted in known:
@@ -142,8 +140,6 @@ class PackageFile:
             return manager.read_package(job, f"/proc/{os.getpid()}/fd/{stream.fileno()}")
 
     def _file(self) -> "StateFile[dict[str, tuple[str, str, str]]] | None":
-        from puller.state.state_file import StateFile
-
         directory = self._context.state_directory
         if directory is None:  # one command on its own remembers nothing
             return None

@@ -7,7 +7,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,9 +15,12 @@ from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.base import Content, Declared, PropertyError, Resource
+from puller.resources.bundled_contents import bundled_contents
 from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
+from puller.resources.diff import unified
 from puller.resources.owners import attribute_differences
+from puller.resources.packages.job import Job
 from puller.resources.packages.layouts import Files, Layout, all_layouts, layout_of
 from puller.resources.packages.openpgp import Key, is_armoured, parse_key
 from puller.resources.packages.providers import PROVIDERS, provider_of
@@ -25,11 +28,9 @@ from puller.resources.packages.repository_properties import RepositoryProperties
 from puller.resources.packages.sources import Sources, read_source
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
+from puller.system.trusted import judge
 from puller.values.file_mode import FileMode
 from puller.values.reference import Reference
-
-if TYPE_CHECKING:
-    from puller.resources.packages.job import Job
 
 _ATTRIBUTES = Attributes(0, 0, 0o644)
 _TIMEOUT = 600.0  # seconds, for fetching what one repository offers
@@ -142,8 +143,6 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         return self._others
 
     def contents(self) -> Mapping[str, Content]:
-        from puller.resources.bundled_contents import bundled_contents  # asked for by authors only
-
         key = self.properties.key
         is_file = key is not None and not is_armoured(key) and self.properties.ensure != "absent"
         return bundled_contents([key] if key and is_file else [], self.context)
@@ -176,8 +175,6 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         return {"ensure": self.final_ensure(actual), "files": texts}
 
     def diff(self, actual: RepositoryState) -> str | None:
-        from puller.resources.diff import unified  # only when something is shown
-
         path = self._layout.paths(self.properties.name)[-1]
         content = self._wanted()[path]
         return unified(actual.files[path].content or b"", content, path) if content is not None else None
@@ -294,8 +291,6 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     @property
     def _job(self) -> "Job":
-        from puller.resources.packages.job import Job
-
         context = self.context
         return Job(context.system, lambda: (), context.log, context.noop, _TIMEOUT, 0)
 
@@ -341,8 +336,6 @@ def _require_ours(key: str, path: str) -> str:
 
     Whoever owns the key decides what the package manager installs as root.
     """
-    from puller.system.trusted import judge  # for the few keys of this machine
-
     if os.geteuid() != 0:
         return path
     judged = judge(path)

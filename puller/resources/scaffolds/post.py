@@ -8,6 +8,7 @@
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -16,6 +17,7 @@ from puller.errors import ResourceError, reason
 from puller.resources.checksums import sha256
 from puller.resources.scaffolds.patterns import compiled
 from puller.resources.tree_paths import printable
+from puller.system.commands import Command
 from puller.system.protocol import System
 from puller.system.shell_words import split_words
 
@@ -91,7 +93,6 @@ class PostCommands(msgspec.Struct, frozen=True):
         """
         if not any(map(self.of, drafts)):
             return dict(drafts)
-        import tempfile
 
         with tempfile.TemporaryDirectory(prefix="puller-scaffold-") as directory:
             return {path: self._finished(path, draft, directory) for path, draft in drafts.items()}
@@ -115,8 +116,6 @@ class PostCommands(msgspec.Struct, frozen=True):
         return Draft(self.system.read(copy), stat.S_IMODE(found.st_mode) & 0o777)
 
     def _run(self, command: PostCommand, path: str, copy: str) -> None:
-        from puller.system.commands import Command  # what starts programs, only when one is started
-
         where = f"post command {command.text!r} on {printable(path)}"
         try:
             completed = self.system.execute(Command(command.arguments(copy), timeout=self.timeout))

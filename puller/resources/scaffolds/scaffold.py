@@ -14,7 +14,9 @@ from typing import Any
 from foundation.differences import Difference, presence
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
+from puller.resources.agreeing import agree
 from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.bundled_contents import plain_files
 from puller.resources.checksums import sha256
 from puller.resources.claims import Claim, Use
 from puller.resources.owned_paths import OwnedPaths, owned_below
@@ -27,8 +29,10 @@ from puller.resources.scaffolds.state import ScaffoldState, compare, diff, remai
 from puller.resources.scaffolds.target import Target, look_at, require_possible, with_own_leftovers
 from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, render_source, require_same
 from puller.resources.tree_paths import kind
+from puller.system.mounts import refuse_mounted_among
 from puller.system.protocol import Attributes, requires_new_file
 from puller.templates.engine import ENGINES, choose_engine
+from puller.templates.functions import over_data
 from puller.values.file_mode import FileMode
 from puller.values.removed import ABSENT
 
@@ -193,7 +197,6 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         properties = self.properties
         if properties.ensure == "absent" or os.path.isabs(properties.source):
             return {}
-        from puller.resources.bundled_contents import plain_files  # asked for by authors only
 
         tree = self._wanted()
         require_same(tree, self._render())
@@ -241,7 +244,6 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         scope, data = self.context.scope, self.properties.data
         if data is None:
             return scope
-        from puller.templates.functions import over_data
 
         return over_data(scope, data, self.context.files)
 
@@ -271,8 +273,6 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         require_possible(self.context.system, self.properties.name, target)
         replaced = [path for path in self._written(target, actual) if target.files[path] is not None]
         if replaced or actual.purged:
-            from puller.system.mounts import refuse_mounted_among  # only when something is in the way
-
             refuse_mounted_among(target.root, replaced, actual.purged)
         self._refuse_other_writers(target, actual)
         # Rendered a second time only where something is written: looking at a stable tree costs one rendering.
@@ -402,8 +402,6 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     @classmethod
     def agree(cls, first: ScaffoldProperties, second: ScaffoldProperties) -> ScaffoldProperties:
         """All that the templates come to is said by each of them."""
-        from puller.resources.agreeing import agree  # few manifests declare a scaffold twice
-
         rendering = ("engine", "left_delimiter", "right_delimiter", "skip_empty", "post", "data")
         return agree(first, second, exact=rendering)
 

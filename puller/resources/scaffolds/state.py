@@ -8,6 +8,7 @@ import msgspec
 
 from foundation.differences import ABSENT, Difference, DifferenceKind, changed, presence, secret
 from puller.resources.checksums import sha256, short
+from puller.resources.diff import LIMIT, unified
 from puller.resources.scaffolds.ownership import IsProgram, Ownership
 from puller.resources.scaffolds.target import Target
 from puller.resources.scaffolds.tree import Tree
@@ -109,8 +110,6 @@ def diff(state: ScaffoldState, tree: Tree, system: System) -> Iterator[str]:
 
 
 def _diff_of_file(place: str, found: os.stat_result | None, wanted: bytes, system: System) -> str:
-    from puller.resources.diff import LIMIT, unified  # only when something is shown
-
     name = printable(place)
     if found is None or not stat.S_ISREG(found.st_mode):
         return unified(b"", wanted, name) or ""

@@ -17,9 +17,11 @@ import msgspec
 from foundation.differences import Difference, changed, presence, secret
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
+from puller.resources.agreeing import agree
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
+from puller.resources.diff import unified
 from puller.resources.owners import attribute_differences, describe_attributes
 from puller.resources.paths import PathState, require_makeable
 from puller.resources.services.cron_schedule import Schedule
@@ -137,8 +139,6 @@ class Cron(Resource[CronProperties, CronState]):
         )
 
     def diff(self, actual: CronState) -> str | None:
-        from puller.resources.diff import unified  # only when something is shown
-
         if self.properties.sensitive or (actual.found is not None and actual.kind != "present"):
             return None
         old = b"" if actual.found is None else self.context.system.read(self._path)
@@ -198,8 +198,6 @@ class Cron(Resource[CronProperties, CronState]):
     @classmethod
     def agree(cls, first: CronProperties, second: CronProperties) -> CronProperties:
         """As others do; but who does not say whom it runs as means root."""
-        from puller.resources.agreeing import agree  # few manifests declare a job twice
-
         return agree(first, second, exact=("user",))
 
     @classmethod

@@ -18,12 +18,14 @@ from typing import Any, Literal
 from foundation.differences import Action, Difference, acting, changed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
+from puller.resources.agreeing import agree
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.services.managers import SYSTEM, Manager, manager_of
 from puller.resources.services.systemd import Systemd
 from puller.resources.services.unit import Unit
 from puller.resources.services.unit_files import UNIT_DIRECTORIES
+from puller.resources.services.unit_links import aliased_unit, contradictory_links, links_of
 from puller.resources.services.unit_names import unit_of
 from puller.resources.spellings import Spellings
 from puller.system import stability
@@ -102,8 +104,6 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @classmethod
     def tool_paths(cls, properties: ServiceProperties) -> Iterator[str]:
-        from puller.resources.services.unit_links import links_of  # few directories are purged
-
         if properties.scope == "system":
             yield from links_of(properties.name)
 
@@ -111,7 +111,6 @@ class Service(Resource[ServiceProperties, Unit]):
     def identity(cls, properties: ServiceProperties, spellings: Spellings) -> Hashable:
         if properties.scope != "system":
             return properties.scope, properties.user, unit_of(properties.name)
-        from puller.resources.services.unit_links import aliased_unit  # services are few
 
         return aliased_unit(unit_of(properties.name), spellings)
 
@@ -123,8 +122,6 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @classmethod
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        from puller.resources.services.unit_links import contradictory_links
-
         services = [one for one in declared(cls.type_name) if isinstance(one, ServiceProperties)]
         return contradictory_links(services, declared)
 
@@ -400,8 +397,6 @@ class Service(Resource[ServiceProperties, Unit]):
     @classmethod
     def agree(cls, first: ServiceProperties, second: ServiceProperties) -> ServiceProperties:
         """As others do; it reloads for what either says, and of whom it is both have to say."""
-        from puller.resources.agreeing import agree  # few manifests declare a service twice
-
         rules = {"reload": lambda one, other: tuple(dict.fromkeys((*one, *other)))}
         return agree(first, second, exact=("scope", "user"), rules=rules)
 

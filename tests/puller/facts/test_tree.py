@@ -1,8 +1,6 @@
 """The tree: lazy by group, custom facts over built-in ones, given facts over both; failures stay where they happen."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,21 +32,6 @@ def custom(tmp_path: Path) -> Path:
 def write(path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o644)
-
-
-def test_asking_for_one_group_imports_and_gathers_no_other() -> None:
-    program = (
-        "import sys\n"
-        "from puller.facts.tree import gather\n"
-        "assert gather(custom_directories=())['os']['hardware']\n"
-        "print(*sorted(name for name in sys.modules if name.startswith('puller.facts.')))\n"
-        "print(*sorted({'json', 'yaml', 'socket', 'subprocess', 'dataclasses', 'click'} & set(sys.modules)))\n"
-    )
-    modules, heavy = subprocess.check_output([sys.executable, "-I", "-c", program], text=True).split("\n")[:2]
-
-    loaded = {name.removeprefix("puller.facts.") for name in modules.split()}
-    assert loaded == {"errors", "groups", "groups.operating_system", "limits", "machine", "tree", "values"}
-    assert heavy == ""
 
 
 def test_custom_facts_are_not_even_looked_for_before_the_first_question(custom: Path) -> None:

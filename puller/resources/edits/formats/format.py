@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from puller.resources.base import PropertyError
+from puller.resources.edits.formats import ini, json_tree, keyvalue, shell, toml_tree, yaml_tree
 from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 
 __all__ = ["FORMATS", "Format", "FormatError", "Found", "Setting", "format_named"]
@@ -53,27 +54,15 @@ def format_named(name: str) -> Format:
     """The format of that name, one of ``FORMATS``; only its module is imported. Raises ``ValueError``."""
     # One import each, so that the types of all modules are checked.
     if name == "ini":
-        from puller.resources.edits.formats import ini
-
         return ini
     if name == "shell":
-        from puller.resources.edits.formats import shell
-
         return shell
     if name == "keyvalue":
-        from puller.resources.edits.formats import keyvalue
-
         return keyvalue
     if name == "yaml":
-        from puller.resources.edits.formats import yaml_tree
-
         return yaml_tree
     if name == "toml":
-        from puller.resources.edits.formats import toml_tree
-
         return toml_tree
     if name == "json":
-        from puller.resources.edits.formats import json_tree
-
         return json_tree
     raise ValueError(f"{name!r} is no format, wanted one of {', '.join(FORMATS)}")
