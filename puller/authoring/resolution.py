@@ -21,6 +21,7 @@ from puller.engine.conditions import why_unmanaged
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import load_together
+from puller.manifest.late import evaluate_again
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.masking import Masks
 from puller.manifest.source import ManifestSource
@@ -196,7 +197,6 @@ class _Resolving:
         """Whether another resource may mend a failure."""
         if declaration.late is None:
             return False
-        from puller.manifest.late import evaluate_again  # few resources fail
 
         # A key that is missing stays missing, and so does a file of the bundle that nobody makes.
         asked = evaluate_again(msgspec.structs.replace(declaration))

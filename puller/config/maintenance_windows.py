@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from foundation.timestamps import minute_text
+from puller.values.suggestions import did_you_mean
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MIDNIGHT = 24 * 60
@@ -101,8 +102,6 @@ class Zone(str):
 
 def _meant(name: str) -> str:
     from zoneinfo import available_timezones
-
-    from puller.values.suggestions import did_you_mean
 
     return did_you_mean(name, available_timezones()) or " (names are such as 'Europe/Berlin')"
 

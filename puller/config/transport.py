@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from bundles.transport.location import origin_of
 from bundles.transport.settings import TransportSettings, require_files
 from hiera.values.secrets import Secret
 from puller.config.configuration import Configuration, HttpOptions
@@ -73,8 +74,6 @@ _CREDENTIALS: dict[str, Any] = {
 
 
 def _is_of_site(configuration: Configuration, url: str) -> bool:
-    from bundles.transport.location import origin_of
-
     site = configuration.mirrors[0]
     return not site.startswith("/") and origin_of(site) == origin_of(url)
 

@@ -22,6 +22,7 @@ from hiera.values.paths import MISSING
 from hiera.values.secrets import hidden_at
 from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource, Origin, Surroundings, merged
+from puller.values.identical import identical
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
@@ -136,8 +137,6 @@ class BundleData:
 
     def is_as(self, other: "BundleData") -> bool:
         """Whether the same comes of both: of the same data from each source, and the same of it sensitive."""
-        from puller.values.identical import identical  # few manifests say anything twice
-
         return (
             self.tree is other.tree
             and identical(_data_of(self.below), _data_of(other.below))
@@ -147,8 +146,6 @@ class BundleData:
 
     def differing(self, other: "BundleData") -> list[str]:
         """The top-level keys of documents that are not the same in both."""
-        from puller.values.identical import identical
-
         ours, theirs = merged(self.documents), merged(other.documents)
         keys = dict.fromkeys([*ours, *theirs])
         return [str(key) for key in keys if not identical(ours.get(key, MISSING), theirs.get(key, MISSING))]

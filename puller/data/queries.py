@@ -12,13 +12,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from hiera.document.document import Resolved
 from hiera.errors import HieraError, KeyNotFound
+from hiera.tree.context import keys
+from hiera.tree.context.explain import SILENT, recorder
+from hiera.tree.context.keys import literal
+from hiera.values import paths
+from hiera.values.merge import merge_sources
 from hiera.values.paths import MISSING
+from hiera.values.secrets import hidden, hidden_at
 from puller.data.bundle_data import BundleData
 from puller.data.sources import Origin, Surroundings
 
 if TYPE_CHECKING:
-    from hiera.document.document import Document, Resolved
+    from hiera.document.document import Document
     from hiera.document.explain import Explanation
     from hiera.tree.lookup import Tree
 
@@ -95,9 +102,6 @@ class TreeAnswers:
         self._outer = outer
 
     def ask(self, key: str, question: Question) -> Answer:
-        from hiera.tree.context.explain import SILENT, recorder
-        from hiera.values.secrets import hidden
-
         step = recorder() if question.explained else SILENT
         answer = Answer(key)
         # Not always: null is a default like any other.
@@ -125,16 +129,12 @@ class TreeAnswers:
         return answer
 
     def _is_sensitive(self, key: str) -> bool:
-        from hiera.tree.context import keys
-
         try:
             return keys.parse(key).root in self._sensitive
         except HieraError:  # the answer says that it is no key
             return False
 
     def ask_all(self, question: Question) -> dict[str, Answer]:
-        from hiera.tree.context.keys import literal
-
         # All are keys as they stand in files: dots in them lead nowhere.
         return {key: self.ask(literal(key), question) for key in self._tree.holders()}
 
@@ -169,8 +169,6 @@ class DocumentAnswers:
         return self.document.resolve(facts=self.facts, environ=dict(os.environ))
 
     def ask(self, key: str, question: Question) -> Answer:
-        from hiera.values import paths
-
         try:
             steps = paths.parse_path(key)
             value = paths.find(self._resolved().data, steps)
@@ -214,9 +212,6 @@ class BundleTogether:
 
     def resolve(self) -> Resolved:
         """The data of the document; raises ``HieraError``."""
-        from hiera.document.document import Resolved
-        from hiera.values.secrets import hidden_at
-
         own = self._data.own
         data: dict[str, Any] = dict(own.data)
         for path in self._data.sensitive():
@@ -260,8 +255,6 @@ class BundleAnswers:
 
 
 def _combined(answers: list[Answer]) -> Answer:
-    from hiera.values.merge import merge_sources
-
     # An error stands in its place: what that source would have had is not known, so no other stands in for it.
     first, *others = [answer for answer in answers if answer.found or answer.error] or answers
     for other in others:

@@ -8,6 +8,7 @@
 
 import io
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.site_data import SIGNED, SiteDocument
+from bundles.transport.download import download_if_changed
 from bundles.transport.settings import TransportSettings, Validators
 from foundation.masking import mask_urls
 from foundation.problems import ProblemCode
@@ -110,7 +112,6 @@ class SiteData(msgspec.Struct, frozen=True):
             return self._signed(location, copy)
         if location.startswith("/"):
             return Copy(location, read_trusted(Path(location)))
-        from bundles.transport.download import download_if_changed
 
         into = io.BytesIO()
         known = copy.validators if copy else Validators()
@@ -152,8 +153,6 @@ class SiteData(msgspec.Struct, frozen=True):
     # The copies
 
     def _path(self, location: str) -> Path:
-        from hashlib import sha256  # only where there is site data
-
         return self.directory / f"{sha256(location.encode()).hexdigest()}.json"
 
     def _copy(self, location: str) -> Copy | None:

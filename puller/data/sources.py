@@ -18,8 +18,10 @@ from foundation.problems import DependsOn
 from hiera.document.document import Chosen, Document
 from hiera.document.explain import Explanation
 from hiera.errors import HieraError, UndefinedError
+from hiera.text import yaml_text
 from hiera.values.merge import merge_deep, merge_sources
-from puller.errors import ConfigurationError, file_problem
+from hiera.values.paths import parse_path
+from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.system.trusted import trusted
 
 if TYPE_CHECKING:
@@ -173,10 +175,6 @@ def assigned(pairs: Iterable[str]) -> Iterator[DataSource]:
 
 
 def _assigned(pair: str) -> DataSource:
-    from hiera.text import yaml_text  # few command lines have any
-    from hiera.values.paths import parse_path
-    from puller.errors import UsageError
-
     key, equals, text = pair.partition("=")
     if not equals:
         # Without quoting it: it may be the second half of a password with a blank in it.

@@ -31,6 +31,7 @@ from puller.manifest.declaration import Declaration, Home
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Resource
+from puller.resources.claims import MADE_FILES
 from puller.resources.registry import choose_provider
 from puller.system.protocol import System
 from puller.values.refresh import Refresh
@@ -425,7 +426,6 @@ class Engine:
             return
         if reach := resource.reach():
             self._progress.note_reach(reach, resource.type_name)
-        from puller.resources.claims import MADE_FILES  # in noop only
 
         system = resource.context.system
         for claim in resource.claims(resource.properties):

@@ -24,6 +24,7 @@ from puller.data.hiera_function import look_up
 from puller.data.hiera_tree import TREE
 from puller.data.sources import DataSource
 from puller.manifest.manifest import Manifest
+from puller.manifest.recording import Recording, Uses
 
 ORIGIN_OF_TREE = "bundle tree"
 
@@ -99,7 +100,6 @@ def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any
     """The expressions of a source for a key, and the facts and data that they have used, with their sources."""
     if source.chosen is None:
         return {}
-    from puller.manifest.recording import Recording, Uses
 
     uses, texts = Uses(), list[str]()
     names = ({"facts": data.here.facts, "data": data.all, "environ": data.here.environ}).items()

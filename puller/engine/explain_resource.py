@@ -11,13 +11,18 @@ from typing import Any
 
 from foundation.formatting import lines
 from hiera.errors import HieraError
+from hiera.expressions.expressions import evaluate
 from puller.engine.explain_data import use_of
+from puller.errors import ResourceError
 from puller.manifest.applied import applied_as
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.entries import FOR
 from puller.manifest.recording import Recorder, Uses
 from puller.reporting.report import Event
+from puller.templates.engine import choose_engine
+from puller.templates.functions import over_data
+from puller.templates.rendering import render_file
 from puller.values.refresh import Refresh, subscriber_of
 
 
@@ -102,12 +107,6 @@ def _name(parent: Declaration) -> str:
 
 def _use_templates(declaration: Declaration, uses: Uses) -> None:
     """Note what conditions and templates ask for, too, which are looked at when the resource is applied."""
-    from hiera.expressions.expressions import evaluate
-    from puller.errors import ResourceError
-    from puller.templates.engine import choose_engine
-    from puller.templates.functions import over_data
-    from puller.templates.rendering import render_file
-
     home, properties = declaration.home, declaration.properties
     scope = uses.scope(declaration.scope, home.files)
     control = properties.control

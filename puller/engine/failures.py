@@ -7,6 +7,7 @@ import contextlib
 import errno
 from pathlib import Path
 
+from bundles.filesystem.free_space import free_space
 from foundation.problems import HasProblems, Problem, ProblemCode
 from puller.errors import reason
 from puller.manifest.declaration import Declaration
@@ -28,8 +29,6 @@ def _system_failure(error: OSError, declaration: Declaration) -> str:
     path = error.filename or (name if name.startswith("/") else "")
     what = reason(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, str) and path.startswith("/"):
-        from bundles.filesystem.free_space import free_space
-
         known = [*getattr(error, "__notes__", [])]
         with contextlib.suppress(OSError):
             known.append(free_space(Path(path)))

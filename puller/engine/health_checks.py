@@ -14,7 +14,9 @@ from puller.checks.kinds import HealthCheck
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.reporting.report import Health, HealthResult
 from puller.system import signals
+from puller.system.commands import Command
 from puller.system.protocol import System
+from puller.system.shell_words import split_words
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
@@ -76,9 +78,6 @@ def _answer(check: HealthCheck, system: System) -> Answer:
 
 
 def _try_command(name: str, tries: int, command: str, timeout: float, system: System) -> HealthResult:
-    from puller.system.commands import Command  # what starts programs
-    from puller.system.shell_words import split_words
-
     try:
         if not (words := split_words(command)):
             raise ValueError("its command has no words")

@@ -7,6 +7,7 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,8 +54,6 @@ class Session:
     def create(cls, directory: Path | None = None) -> "Session":
         """A new session in ``directory``, which is made; or in a temporary one. Raises ``UsageError``, ``OSError``."""
         if directory is None:
-            import tempfile
-
             directory = Path(tempfile.mkdtemp(prefix="puller-session-"))
         else:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)

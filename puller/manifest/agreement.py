@@ -6,6 +6,7 @@
 * A property that is open on this machine is not compared: its resource fails in any case.
 """
 
+import filecmp
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -179,8 +180,6 @@ def _called(declaration: Declaration, written: str) -> str:
 
 
 def _same_bytes(one: str, other: str) -> bool:
-    import filecmp  # few declarations copy one file from two places
-
     try:
         return os.path.isfile(one) and os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
     except OSError:  # told when it is copied

@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from bundles.archive.pack import is_left_out
 from bundles.filesystem.atomic import read_limited
+from bundles.filesystem.trees import walk
 from bundles.format.identity import DESCRIPTION
 from foundation.problems import Location, Problem, ProblemCode
 from hiera.errors import HieraError
@@ -219,9 +221,6 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
 
 def _may_name(tree: FileTree, library: str) -> bool:
     """Whether a file of the tree may name a path of the library; so does what is too large, or cannot be read."""
-    from bundles.archive.pack import is_left_out  # a run does not ask
-    from bundles.filesystem.trees import walk
-
     used = re.compile(rb"(?<![\w-])" + library.encode() + rb":[^\s\"']")
     try:
         for count, (path, status) in enumerate(walk(Path(tree.root), is_left_out)):

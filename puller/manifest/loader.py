@@ -29,6 +29,7 @@ from puller.manifest.entries import Entry, read_entries
 from puller.manifest.identities import Key, objects_of, spellings_of
 from puller.manifest.links import link, order
 from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.masking import Masks
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
 from puller.resources.spellings import Spellings
@@ -235,8 +236,6 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
         problems = Problems.of_text(f"{join(dirname(text.name), path)} (rendered)", rendered.text)
         problems.is_rendered = True
         if rendered.is_secret:
-            from puller.manifest.masking import Masks  # few lists of resources are made with secrets
-
             problems.mask = mask = Masks().of(home.data.all)
         family.texts.append(problems)
         value = yaml_text.load(rendered.text, problems.source)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import reduce
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -203,8 +204,6 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _as_in_url(text: str) -> str:
-    from urllib.parse import quote  # few runs have secrets, and anything to say of them
-
     return quote(text, safe="")
 
 

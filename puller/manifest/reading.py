@@ -28,6 +28,7 @@ from puller.manifest.children import Family
 from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
+from puller.templates.functions import bundle_functions
 from puller.values.removed import Removed
 from puller.values.suggestions import Path as KeyPath
 from puller.values.suggestions import meant
@@ -324,8 +325,6 @@ def _own_data(text: ManifestText, here: Surroundings) -> DataSource:
 
 
 def _scope(files: BundleFiles, inputs: Inputs, data: BundleData) -> Scope:
-    from puller.templates.functions import bundle_functions
-
     def hiera(key: str, default: Any = MISSING, merge: Any = None) -> Any:
         from puller.data.hiera_function import look_up  # few manifests call it
 

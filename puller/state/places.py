@@ -5,6 +5,7 @@ The machine's own agent has them in /etc/puller, /var/lib/puller and /run/puller
 """
 
 import os
+import pwd
 from typing import Final
 
 DEFAULT_CONFIGURATION: Final = "/etc/puller/config.yaml"
@@ -74,7 +75,6 @@ def _home() -> str:
     home = os.environ.get("HOME", "")
     if os.path.isabs(home):
         return home
-    import pwd  # hardly ever is HOME not set
 
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir

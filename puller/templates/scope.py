@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from hiera.values.plain import plain
+from puller.templates.govalue.types import LazyMap, UnlistedMap
 from puller.templates.limits import Budget
 
 Function = Callable[..., Any]
@@ -57,8 +59,6 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     on_demand: frozenset[str] = getattr(facts, "on_demand", frozenset())
     if not on_demand:
         return dict(facts)
-    from hiera.values.plain import plain
-    from puller.templates.govalue.types import LazyMap
 
     def copied(name: str) -> Any:
         value = facts[name]
@@ -70,8 +70,6 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unlisted(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts, or a mapping in them, for whoever wants to know what a template asks for: names and values one by one."""
-    from hiera.values.plain import plain
-    from puller.templates.govalue.types import UnlistedMap
 
     def made(name: str) -> Any:
         value = facts[name]

@@ -6,6 +6,7 @@
 * No text has what would be an expression in the data of the host that reads it.
 """
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -140,8 +141,6 @@ def _boolean(value: object) -> str:
 
 def _address(what: str, versions: tuple[int, ...]) -> Callable[[object], str]:
     def problem(value: object) -> str:
-        import ipaddress
-
         try:
             if (
                 isinstance(value, str)

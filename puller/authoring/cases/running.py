@@ -28,6 +28,8 @@ from puller.authoring.cases.snapshots import (
     snapshot_path,
 )
 from puller.authoring.resolution import Resolution, resolve
+from puller.authoring.trials.asked import Trial
+from puller.authoring.trials.trial import run_trial
 from puller.data.sources import DataSource, Origin
 from puller.errors import ConfigurationError, ManifestError, PullerError, UsageError, file_problem
 from puller.facts.tree import described
@@ -132,9 +134,6 @@ def _resolved(bundle: BundleWithCases, loaded: LoadedCase, settings: Settings) -
 
 def _tried(bundle: BundleWithCases, file: CaseFile, loaded: LoadedCase, settings: Settings) -> list[Failure]:
     """All that goes wrong when the bundle is applied twice; raises ``UsageError`` where there is no tree for it."""
-    from puller.authoring.trials.asked import Trial
-    from puller.authoring.trials.trial import run_trial
-
     tree = os.path.join(bundle.directory, loaded.case.tree) if loaded.case.tree else settings.tree
     if not tree:
         raise UsageError("names no tree to be applied to, and there is no --tree")

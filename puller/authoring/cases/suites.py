@@ -1,9 +1,11 @@
 """All cases of a bundle, spread over processors; results come in the order of the cases."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -70,9 +72,6 @@ def run_suite(suite: Suite, settings: Settings, jobs: int) -> Iterator[Result]:
 
 
 def _spread(run: "partial[Result]", cases: Sequence[CaseFile], workers: int) -> Iterator[Result]:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
     # Forked: all that is imported and found out by now is there, and a few milliseconds are all that it costs.
     context = multiprocessing.get_context("fork")
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_the_user)

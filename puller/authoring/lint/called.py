@@ -16,6 +16,8 @@ from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.named_files import TemplateUse
 from puller.authoring.lint.names.called_files import RENDER, Called, of_go, of_jet, of_jinja, undefined_in_go
 from puller.authoring.lint.names.expressions import Parsed
+from puller.authoring.lint.names.go_names import parse_go
+from puller.authoring.lint.names.jet_names import parse_jet
 from puller.authoring.lint.names.known import UNKNOWN_NAME
 from puller.authoring.lint.names.places import TextPart, template_part
 from puller.authoring.lint.names.templates import parse_jinja
@@ -49,16 +51,12 @@ def in_expressions(parsed: Parsed, files: BundleFiles, part: TextPart) -> Iterat
 
 
 def _in_jet(use: TemplateUse, text: str, part: TextPart) -> Iterator[Finding]:
-    from puller.authoring.lint.names.jet_names import parse_jet  # with the engine, for who uses it
-
     if (tree := parse_jet(use.path, text, use.delimiters)) is not None:
         for called in of_jet(tree):
             yield from _missing(called, use.files, use.tree, part)
 
 
 def _in_go(use: TemplateUse, text: str, part: TextPart) -> Iterator[Finding]:
-    from puller.authoring.lint.names.go_names import parse_go
-
     bodies = parse_go(os.path.basename(use.path), text, use.delimiters)
     if bodies is None:
         return

@@ -14,9 +14,11 @@ from hiera.expressions.expressions import parse
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile
 from puller.authoring.lint.names.expressions import constants_of, parse_text
 from puller.bundle_paths import BundleFiles
-from puller.errors import PullerError
+from puller.errors import PullerError, ResourceError
 from puller.manifest.entries import Entry
 from puller.resources.registry import find_type
+from puller.resources.scaffolds.source import read_source
+from puller.system.local import LocalSystem
 from puller.templates.engine import ENGINES, choose_engine, named_engine
 
 ELSEWHERE: Final = ("/", "http://", "https://")
@@ -123,10 +125,6 @@ def template_uses(named: NamedFile) -> Iterator[TemplateUse]:
 
 
 def _of_scaffold(directory: str, properties: dict[str, Any], files: BundleFiles) -> Iterator[TemplateUse]:
-    from puller.errors import ResourceError
-    from puller.resources.scaffolds.source import read_source
-    from puller.system.local import LocalSystem
-
     delimiters = str(properties.get("left_delimiter") or ""), str(properties.get("right_delimiter") or "")
     engine = properties.get("engine")
     if isinstance(engine, str) and "{{" in engine:

@@ -16,6 +16,7 @@ from puller.authoring.resolution import resolve
 from puller.data.sources import DataSource, Origin, Surroundings, read
 from puller.errors import ConfigurationError, ManifestError, PullerError
 from puller.manifest.bundle_facts import FACTS
+from puller.manifest.libraries import files_in
 from puller.manifest.manifest import Inputs
 from puller.manifest.source import ManifestSource
 
@@ -88,8 +89,6 @@ def _places(source: ManifestSource) -> Iterator[Path]:
     """The directories of a bundle and its libraries, as far as they can be told: a broken manifest tells none."""
     yield source.path.parent
     with contextlib.suppress(PullerError):
-        from puller.manifest.libraries import files_in  # few bundles have any
-
         yield from (Path(library.root) for library in files_in(source.path.parent).libraries.values())
 
 

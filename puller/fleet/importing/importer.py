@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 
 from puller.fleet.document import Document, plain, read_document
 from puller.fleet.importing.source import Found, Gone, Refused, Source, Unreadable
@@ -228,8 +228,6 @@ class _Import:
 
 def refused_files(store: Store, most: int = _TOLD) -> tuple[int, Mapping[str, str]]:
     """How many files are no documents, and the newest of them with the reason."""
-    from sqlalchemy import func
-
     table = schema.documents.c
     with store.reading() as connection:
         count = connection.execute(select(func.count()).where(table.refused != "")).scalar() or 0

@@ -2,15 +2,21 @@
 
 import contextlib
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy
+from sqlalchemy import event, inspect, select, text
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+
 from bundles.filesystem.output import open_parent
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from puller.errors import SourceError, UsageError, file_problem
+from puller.fleet.store.schema import FORMAT, metadata, settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -36,13 +42,6 @@ class Store:
         ``make``: one that is empty becomes a store. Raises ``SourceError`` when it is none, or of another format, and
         ``UsageError`` for a location that nothing can be made of.
         """
-        try:
-            import sqlalchemy
-        except ImportError:
-            what = "the fleet's store needs SQLAlchemy, which is not installed"
-            raise UsageError(
-                f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
-            ) from None
         is_url = "://" in location
         if not is_url and not make and not Path(location).exists():
             raise SourceError(
@@ -86,8 +85,6 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> "Iterator[Connection]":
         """One look: all that is read within is of the same moment, as far as the database can."""
-        from sqlalchemy import text
-
         with _explained(self.name), self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.execute(text("BEGIN"))
@@ -98,10 +95,6 @@ class Store:
     @contextlib.contextmanager
     def writing(self) -> "Iterator[Connection]":
         """One step: all of it or nothing, and by one process at a time."""
-        from sqlalchemy import select, text
-
-        from puller.fleet.store.schema import settings
-
         with _explained(self.name), self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.execute(text("BEGIN IMMEDIATE"))
@@ -113,26 +106,15 @@ class Store:
 
     def setting(self, connection: "Connection", name: str) -> str:
         """A setting of the store, of ``DEFAULTS``."""
-        from sqlalchemy import select
-
-        from puller.fleet.store.schema import settings
-
         found = connection.execute(select(settings.c.value).where(settings.c.name == name)).scalar()
         return DEFAULTS[name] if found is None else str(found)
 
     def set(self, connection: "Connection", name: str, value: str) -> None:
         """Keep a setting."""
-        from puller.fleet.store.schema import settings
-
         connection.execute(settings.delete().where(settings.c.name == name))
         connection.execute(settings.insert().values(name=name, value=value))
 
     def _prepare(self, *, make: bool) -> None:
-        from sqlalchemy import inspect, select
-        from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
-
-        from puller.fleet.store.schema import FORMAT, settings
-
         with _explained(self.name), self.engine.connect() as connection:
             there = inspect(connection).has_table("settings")
         if not there:
@@ -161,10 +143,6 @@ class Store:
 
     def _make(self) -> None:
         """All tables and the format in one step: another process finds a whole store, or none."""
-        from sqlalchemy import inspect, text
-
-        from puller.fleet.store.schema import FORMAT, metadata, settings
-
         with self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.execute(text("BEGIN IMMEDIATE"))
@@ -201,9 +179,6 @@ def _options(backend: str) -> dict[str, Any]:
 
 def _prepare_sqlite(engine: "Engine") -> None:
     """Readers do not wait for a writer; transactions begin when they are told to."""
-    import sqlite3
-
-    from sqlalchemy import event
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: Any) -> None:
@@ -224,8 +199,6 @@ def _prepare_sqlite(engine: "Engine") -> None:
 
 @contextlib.contextmanager
 def _explained(name: str, *passed: type[Exception]) -> Iterator[None]:
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
     except passed:

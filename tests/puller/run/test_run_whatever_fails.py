@@ -164,7 +164,7 @@ def test_a_bug_while_site_data_is_fetched_keeps_nothing_from_being_enforced(
 
     settled.configure(data=["https://www.example.org/data.yaml"])
     (settled.machine / "motd").unlink()
-    monkeypatch.setattr("bundles.transport.download.download_if_changed", broken)
+    monkeypatch.setattr("puller.data.site_data.download_if_changed", broken)
     outcome: Outcome = settled.run()
     assert outcome.status == 1
     assert re.search("ZeroDivisionError.*there is no good copy: going on without it", outcome.output)

@@ -2,8 +2,6 @@
 
 import base64
 import importlib
-import subprocess
-import sys
 from datetime import timedelta
 from typing import Any
 
@@ -52,19 +50,6 @@ def test_every_function_has_a_signature_of_go() -> None:
     assert len(GROUP_OF) == 211
     for name in (*GROUP_OF, *BUILTINS):
         assert find_function(name).signature.fixed is not None
-
-
-def test_a_template_imports_only_the_groups_it_uses() -> None:
-    program = (
-        "import sys; from puller.templates.engine import load_engine;"
-        "load_engine('go').compile('t', '{{ upper (print 1) }}').render(None);"
-        "print(sorted(m.rpartition('.')[2] for m in sys.modules if '.sprig.' in m));"
-        "print([m for m in ('cryptography', 'jinja2', 'fractions', 'ctypes', 'zoneinfo', 'json') if m in sys.modules])"
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout
-    assert output.splitlines() == ["['text']", "[]"]
 
 
 # Hostile arguments ---------------------------------------------------------------------------------------------------

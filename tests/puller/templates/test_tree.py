@@ -1,13 +1,11 @@
 """A tree of templates becomes a tree of texts: order, partials, render and write."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from puller.templates.engine import ENGINES, load_engine
+from puller.templates.engine import load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.limits import Limits
 from puller.templates.scope import TemplateScope
@@ -236,13 +234,3 @@ def test_keys_of_a_scope_are_strings_and_its_integers_fit() -> None:
 def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are() -> None:
     with pytest.raises(ValueError, match="engine is 'mako', wanted one of go, jet, jinja"):
         load_engine("mako")
-
-
-def test_no_engine_is_imported_before_it_is_asked_for() -> None:
-    code = (
-        "import sys, puller.templates.tree\n"
-        "print(*(name for name in sys.modules if name.startswith('puller.templates.') or name == 'jinja2'))"
-    )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    engines = {"jinja2", "puller.templates.gotemplate", *(f"puller.templates.{name}" for name in ENGINES)}
-    assert not engines & set(printed.split())

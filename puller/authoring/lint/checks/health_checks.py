@@ -21,6 +21,7 @@ from puller.authoring.lint.names.places import YamlText
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.texts import read_text
 from puller.bundle_paths import BundlePathError
+from puller.checks.gossfile.reading import read
 from puller.manifest.entries import Entry
 from puller.system.shell_words import split_words
 
@@ -61,8 +62,6 @@ def _of_goss(
     bundle: Bundle, manifest: ManifestFile, entry: Entry, index: int, path: str
 ) -> Iterator[Finding]:
     """What is wrong with the file that a check names."""
-    from puller.checks.gossfile.reading import read  # few bundles have any
-
     if without_expressions(path) != path:
         return
     place = place_of(manifest, entry, ("health_checks", index, "goss"))

@@ -11,6 +11,7 @@ from foundation.problems import DependsOn, Location, ProblemCode
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.refusals import failure
 from puller.authoring.lint.subject import Subject
+from puller.authoring.resolution import Failing
 
 _MOST: Final = 20  # files that are rendered: a few tenths of a second
 
@@ -19,7 +20,6 @@ def check(subject: Subject) -> Iterator[Finding]:
     """One finding for each such resource."""
     if subject.manifest is None:
         return
-    from puller.authoring.resolution import Failing
 
     failing = Failing(_MOST)
     for declaration, problems in failing.of(subject.manifest):

@@ -32,6 +32,7 @@ from puller.data.library_data import DATA
 from puller.errors import PullerError
 from puller.manifest.bundle_facts import FACTS
 from puller.manifest.entries import Entry, read_entries
+from puller.manifest.libraries import files_in
 from puller.manifest.loops import Loop
 from puller.manifest.problems import Problems
 from puller.manifest.source import MANIFEST
@@ -327,8 +328,6 @@ def mappings(shapes: Iterable[Shape | None]) -> Shape | None:
 
 def _files_of(directory: Path) -> BundleFiles:
     try:
-        from puller.manifest.libraries import files_in
-
         return files_in(directory)
     except (HieraError, PullerError):
         return BundleFiles.of(directory)

@@ -18,6 +18,7 @@ from foundation.problems import ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.refused import refused
 from hiera.expressions.sandbox import MAPPING_METHODS, TEXT_METHODS
+from hiera.tree.context import keys
 from hiera.values.paths import parse_path
 from puller.authoring.lint.names.jinja_guards import DEFAULTS, DEFINED, called, path_of
 from puller.authoring.lint.names.known import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known
@@ -291,8 +292,6 @@ def looked_up(judge: Judge, names: dict[str, Shape], steps: Path, in_branch: boo
 
 def hiera_value(judge: Judge, data: Shape, written: str, in_branch: bool, line: int) -> Shape:
     """The value of a key as Puppet writes it: dots dig, quotes keep them."""
-    from hiera.tree.context import keys
-
     try:
         key = keys.parse(written)
     except HieraError:

@@ -18,6 +18,8 @@ from jinja2 import nodes
 from hiera.errors import HieraError
 from hiera.expressions.sandbox import Sandbox
 from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.names.go_names import GoNames, parse_go
+from puller.authoring.lint.names.jet_names import JetNames, parse_jet
 from puller.authoring.lint.names.jinja_guards import Noted, note
 from puller.authoring.lint.names.jinja_names import JinjaNames
 from puller.authoring.lint.names.known import Guards, Judge, Known
@@ -26,6 +28,8 @@ from puller.authoring.lint.shapes import Shape
 from puller.authoring.lint.texts import read_text
 from puller.bundle_paths import BundleFiles
 from puller.templates.engine import named_engine
+from puller.templates.jinja import JinjaEngine
+from puller.templates.jinja_header import read_header
 
 _DEEPEST = 20  # templates within one another
 _SIZE_LIMIT = 1024 * 1024  # bytes of a template that is read here
@@ -143,8 +147,6 @@ class ParsedJinja(NamedTuple):
 @functools.lru_cache(maxsize=5000)
 def parse_jinja(text: str, delimiters: Delimiters = ("", "")) -> ParsedJinja | None:
     """The tree of a template; ``None`` for one that does not parse."""
-    from puller.templates.jinja_header import read_header
-
     try:
         sandbox, header = _sandbox(delimiters), read_header(text)
         if header is not None:
@@ -157,14 +159,10 @@ def parse_jinja(text: str, delimiters: Delimiters = ("", "")) -> ParsedJinja | N
 
 @functools.lru_cache(maxsize=20)
 def _sandbox(delimiters: Delimiters) -> Sandbox:
-    from puller.templates.jinja import JinjaEngine
-
     return JinjaEngine(*delimiters).sandbox
 
 
 def _go(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Finding]:
-    from puller.authoring.lint.names.go_names import GoNames, parse_go  # with the engine, for who uses it
-
     bodies = parse_go(os.path.basename(use.path), text, use.delimiters)
     if bodies is None:
         return []
@@ -175,8 +173,6 @@ def _go(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Finding]
 
 
 def _jet(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Finding]:
-    from puller.authoring.lint.names.jet_names import JetNames, parse_jet
-
     tree = parse_jet(use.path, text, use.delimiters)
     if tree is None:
         return []

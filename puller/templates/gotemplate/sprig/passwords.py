@@ -14,6 +14,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
 from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.values import Uint32
 from puller.templates.govalue.types import from_bytes, to_bytes
@@ -79,8 +81,6 @@ def _key(password: str) -> bytes:
 
 def _encrypt_aes(password: str, text: str) -> str:
     """``encryptAES``: AES-256 in CBC mode: the initial vector and the padded text, in base64."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
     if not text:
         return ""
     data = to_bytes(text)
@@ -93,8 +93,6 @@ def _encrypt_aes(password: str, text: str) -> str:
 
 def _decrypt_aes(password: str, text: str) -> str:
     """``decryptAES``: the text that ``encryptAES`` has encrypted. Raises FunctionError for anything else."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
     if not text:
         return ""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable
+from ipaddress import AddressValueError, IPv6Address
 from typing import Any, Final, NamedTuple
 
 from puller.templates.errors import FunctionError
@@ -110,8 +111,6 @@ def _parse_literal(host: str) -> str:
 
 
 def _is_ipv6(address: str) -> bool:
-    from ipaddress import AddressValueError, IPv6Address
-
     try:
         return bool(IPv6Address(address))
     except AddressValueError:

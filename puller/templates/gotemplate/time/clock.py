@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
+from zoneinfo import ZoneInfo
 
 DAY_SECONDS: Final = 86_400
 YEAR_1: Final = -62_135_596_800
@@ -85,7 +86,6 @@ def find_zone(name: str) -> Zone | None:
         return UTC_ZONE
     if name == "Local":
         return LocalZone()
-    from zoneinfo import ZoneInfo
 
     try:
         return _NamedZone(ZoneInfo(name))
