@@ -27,7 +27,7 @@ from puller.manifest.bundle_facts import need_bundle_facts
 from puller.manifest.source import open_source
 from puller.run.host import own_facts
 from puller.state.places import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
-from puller.values.suggestions import meant
+from puller.values.suggestions import did_you_mean, meant
 from puller.values.visible import visible_json
 
 _PRIVATE = 0o600
