@@ -88,6 +88,7 @@ def test_what_leads_nowhere_fails_the_build_by_name(checkout: Path, tmp_path: Pa
         assert said.replace("no anchor", "not contain an anchor") in done.stderr, said
 
 
+@pytest.mark.everything
 def test_links_to_code_lead_to_where_the_code_is_shown(checkout: Path, tmp_path: Path) -> None:
     for page in (checkout / "docs").rglob("*.md"):
         if page.name == "security.md":

@@ -17,6 +17,11 @@ from hypothesis import given, settings, strategies
 def test_matrix(number):
     pass
 
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.crash), 5])
+def test_sweep(step):
+    pass
+
 @pytest.mark.everything
 def test_slow():
     pass
@@ -41,10 +46,17 @@ def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     plain, left_out, everything = (collect(tmp_path, *o) for o in ((), ("--left-out",), ("--everything",)))
     matrix = [f"test_it.py::test_matrix[{number}]" for number in range(7)]
-    assert plain == {matrix[0], matrix[3], matrix[6], GENERATED, "test_it.py::test_plain"}
+    assert plain == {
+        matrix[0],
+        matrix[3],
+        matrix[6],
+        "test_it.py::test_sweep[5]",
+        GENERATED,
+        "test_it.py::test_plain",
+    }
     assert plain & left_out == {GENERATED}
     assert plain | left_out == everything
-    assert len(everything) == 11
+    assert len(everything) == 13
 
 
 def collect(directory: Path, *options: str) -> set[str]:

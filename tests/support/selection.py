@@ -99,10 +99,10 @@ def find_mark(item: pytest.Item) -> str | None:
 
 
 def find_others(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the variants that do not represent their test."""
+    """Return the variants that do not represent their test. Variants with another mark do not count."""
     variants: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("representatives"):
+        if item.get_closest_marker("representatives") and not find_mark(item):
             variants[item.nodeid.partition("[")[0]].append(item)
     return {item for group in variants.values() for item in group} - {
         item for group in variants.values() for item in spread(group)

@@ -131,7 +131,7 @@ def test_commands_need_no_text_of_a_bundle(
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
-@pytest.mark.representatives(1)
+@pytest.mark.everything
 def test_commands_need_no_text_of_an_example(
     tmp_path: Path, bundle: Path, decide: Decide, monkeypatch: pytest.MonkeyPatch
 ) -> None:

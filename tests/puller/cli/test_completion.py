@@ -141,7 +141,7 @@ def test_commands_options_types_and_files_are_offered() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "bundles: [", "site: 7"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_nothing_is_offered_and_nothing_said_where_the_records_cannot_be_read(
     tmp_path: Path, text: str | None
 ) -> None:

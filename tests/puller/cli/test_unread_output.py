@@ -80,6 +80,7 @@ def test_apply_makes_all_files_and_tells_how_it_went(
 
 
 @every_way
+@pytest.mark.representatives(1)
 def test_run_enforces_and_keeps_its_report(unread: Unread, host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0")
     assert unread(*PULLER, "run", "--verbose", "--config", str(host.configuration)) == 0

@@ -35,6 +35,7 @@ def run(host: Host) -> tuple[int, str]:
 
 @pytest.mark.attack("overlap.child")
 @pytest.mark.parametrize("how", LEAVES)
+@pytest.mark.representatives(1)
 def test_what_a_command_leaves_behind_does_not_keep_the_lock(
     how: str, settled: Host, publisher: Publisher, tmp_path: Path
 ) -> None:

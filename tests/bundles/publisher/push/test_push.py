@@ -132,6 +132,7 @@ def _survivors(publisher: Publisher, open_www: Open) -> Iterable[bool]:
     raise AssertionError("the push never ends")
 
 
+@pytest.mark.representatives(1)
 def test_hosts_see_all_of_before_or_all_of_after_wherever_a_push_is_killed(
     publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host]
 ) -> None:
@@ -345,6 +346,7 @@ def test_one_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Ope
     push.run(Nested())
 
 
+@pytest.mark.representatives(1)
 def test_a_large_file_is_watched_while_it_is_on_its_way(
     publisher: Publisher, open_www: Open, ssh: Path
 ) -> None:
@@ -468,6 +470,7 @@ class Unlisted(Dying):
         return super().sizes(paths)
 
 
+@pytest.mark.representatives(1)
 def test_what_a_killed_push_has_brought_is_not_sent_again_where_nothing_is_listed(
     publisher: Publisher, open_www: Open
 ) -> None:
@@ -485,6 +488,7 @@ def test_what_a_killed_push_has_brought_is_not_sent_again_where_nothing_is_liste
     assert not ended.asked
 
 
+@pytest.mark.representatives(1)
 def test_what_is_gone_goes_where_nothing_is_listed_wherever_a_push_is_killed(
     publisher: Publisher, open_www: Open, www: Path
 ) -> None:
@@ -501,6 +505,7 @@ def test_what_is_gone_goes_where_nothing_is_listed_wherever_a_push_is_killed(
     assert files_of(www) == files_of(publisher.site.public)
 
 
+@pytest.mark.representatives(1)
 def test_what_somebody_else_did_there_is_seen_when_every_file_is_to_be_looked_at(
     publisher: Publisher, open_www: Open, www: Path
 ) -> None:
