@@ -16,6 +16,13 @@ PIP = "-m pip install"
 FLEET = "'matplotlib>=3.8' 'sqlalchemy>=2'"
 
 
+@pytest.fixture(autouse=True)
+def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata that the build makes of pyproject.toml, whatever is installed here."""
+    lines = [f"{library}; extra == '{extra}'" for extra, libraries in EXTRAS.items() for library in libraries]
+    monkeypatch.setattr("importlib.metadata.requires", {DISTRIBUTION: lines}.__getitem__)
+
+
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that stands in for the modules of this interpreter."""
