@@ -44,7 +44,7 @@ JUSTIFIED = {
     "bundles/client/tuf_errors.py": "python-tuf gives key counts and digests in its messages only",
     "bundles/format/description.py": "msgspec gives the path of a value in its message only",
     "bundles/transport/location.py": "a message of urllib, without the part that may be a password",
-    "hiera/text/json_text.py": "json gives no code for a byte order mark",
+    "foundation/strict_json.py": "json gives no code for a byte order mark",
     "hiera/tree/ruby/psych.py": "a message of libyaml, in the words of Psych",
     "puller/resources/archives/properties.py": "a message of urllib, without the part that may be a password",
     "puller/fleet/store/database.py": "sqlite3 in Python 3.11 gives no code for a locked database",
