@@ -22,7 +22,7 @@ from puller.resources.descriptions import describe_fields, describe_properties
 from puller.resources.registry import find_type, type_names
 from puller.values import exports
 from puller.values.file_mode import FileMode
-from puller.values.reference import Reference
+from puller.values.reference import LABEL, Reference
 from puller.values.removed import Removed
 
 Schema = dict[str, Any]
@@ -139,6 +139,11 @@ _LOOP: Final[Schema] = {
     "description": "One resource for each item: NAME in EXPRESSION, KEY, VALUE in EXPRESSION, or a list of those.",
     "anyOf": [_CLAUSE, {"type": "array", "minItems": 1, "items": _CLAUSE}],
 }
+_LABEL: Final[Schema] = {
+    "description": "A name for all resources of a loop or list: references write label#NAME.",
+    "type": "string",
+    "pattern": "^[^#{*]+$",
+}
 _HIERARCHY: Final[Schema] = {
     "type": ["object", "null"],
     "properties": {"order": {"type": "array", "items": _TEXT}, "merge": {"enum": ["first", "deep"]}},
@@ -248,17 +253,23 @@ def _or_expression(schema: Schema) -> Schema:
 
 def _looped_body(own: str, schema: Schema) -> Schema:
     """Both shapes as manifests have them, where each resource may be a loop."""
+    schema["properties"] = {**schema["properties"], LABEL: _LABEL}
     loop = {FOR: {"$ref": f"#/$defs/{FOR}"}}
     item = {
         "type": "object",
-        "properties": loop,
+        "properties": {**loop, LABEL: {"anyOf": [_LABEL, {"$ref": f"#/$defs/{own}"}, {"type": "null"}]}},
         "additionalProperties": {"anyOf": [{"$ref": f"#/$defs/{own}"}, {"type": "null"}]},
         "minProperties": 1,
-        "maxProperties": 2,
-        # Two names are none; a loop has one beside it.
+        "maxProperties": 3,
+        # Two names are none; a loop has one beside it, and a label may stand beside both.
         "if": {"required": [FOR]},
-        "then": {"minProperties": 2, "not": {"required": ["defaults"]}},
-        "else": {"maxProperties": 1},
+        "then": {
+            "minProperties": 2,
+            "not": {"required": ["defaults"]},
+            "if": {"not": {"required": [LABEL]}},
+            "then": {"maxProperties": 2},
+        },
+        "else": {"if": {"required": [LABEL]}, "then": {"maxProperties": 2}, "else": {"maxProperties": 1}},
     }
     properties = {name: {"$ref": f"#/$defs/{own}/properties/{name}"} for name in schema["properties"]}
     named = {

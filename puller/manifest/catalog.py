@@ -1,6 +1,5 @@
 """A catalog: declared resources, the order in which they are applied, and the links between them."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Self
 
@@ -87,7 +86,7 @@ class Catalog(msgspec.Struct):
         return msgspec.structs.replace(self, order=[index for index in self.order if index in found])
 
     def _named(self, pattern: str) -> list[int]:
-        matches = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+        matches = Reference(pattern).matcher()
         found = [index for index, names in self._names() if any(map(matches, names))]
         if not found:
             known = [name for _, names in self._names() for name in names]
@@ -96,4 +95,4 @@ class Catalog(msgspec.Struct):
 
     def _names(self) -> Iterator[tuple[int, list[str]]]:
         for index, declaration in enumerate(self.declarations):
-            yield index, [str(name) for name in declaration.names()]
+            yield index, [str(name) for name in (*declaration.names(), *declaration.labels())]

@@ -15,7 +15,7 @@ from puller.data.bundle_data import BundleData
 from puller.manifest.entries import Entry
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
-from puller.values.reference import Reference
+from puller.values.reference import LABEL, Reference
 from puller.values.removed import Removed
 from puller.values.suggestions import Path as KeyPath
 
@@ -108,6 +108,8 @@ class Declaration(msgspec.Struct):
     """The item that it is declared for, when it comes from a loop."""
     loop: "Loop | None" = None
     """Given when it stands for all that a loop would have made that cannot be evaluated on this machine."""
+    own_label: str = ""
+    """Its name together with others (``label#maps``)."""
     late: Late | None = None
     """Given when its expressions are to be evaluated again when its turn comes."""
 
@@ -148,10 +150,20 @@ class Declaration(msgspec.Struct):
             return self.reference, Reference.to(self.type.type_name, self.properties.alias)
         return (self.reference,)
 
+    def labels(self) -> tuple[Reference, ...]:
+        """The references that mean this resource together with others."""
+        found = dict.fromkeys(place.own_label for place in self.places() if place.own_label)
+        return tuple(Reference.to(LABEL, label) for label in found)
+
     def _further_names(self) -> Iterator[Reference]:
         # A child that is a link is applied by another name than its target.
         names = (name for place in self.united for name in place.names())
         yield from (name for name in dict.fromkeys(names) if name != self.reference)
+
+    @property
+    def loop_reference(self) -> str:
+        """The resource of a loop as it is written, for patterns."""
+        return "" if self.loop is None else self.loop.reference
 
     def stands_for(self, reference: str) -> bool:
         """Whether a loop that cannot be evaluated on this machine may have made the resource that is meant."""

@@ -282,6 +282,7 @@ class Draft(msgspec.Struct):
             frozenset(self.unknown) if self.unknown else _NOTHING,
             looped=self.entry.item,
             loop=self.entry.loop,
+            own_label=self.entry.label,
             late=self._late() if self.open else None,
         )
 

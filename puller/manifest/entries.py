@@ -3,6 +3,7 @@
 ``docs/resources/common.md``: an entry has one type; its body is a list of ``{name: properties}``, with an optional
 ``defaults`` for that list, or one mapping with ``name``. A property that is given replaces the default whole; ``null``
 keeps it. A name alone, as plain text, has the defaults and nothing else. Beside the one name, ``for`` makes a loop.
+``label`` beside a name, among its properties or among the defaults is a name for all resources of the loop or list.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import msgspec
 from foundation.problems import ProblemCode
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
+from puller.values.reference import LABEL
 from puller.values.suggestions import Path, meant
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ class Entry(msgspec.Struct, frozen=True):
     """Given when it is one resource for each item of a loop."""
     item: "Item | None" = None
     """Given when it is one of those resources."""
+    label: str = ""
+    """Its name together with others: ``label#maps`` is all resources with this label."""
 
     @property
     def key(self) -> Path:
@@ -88,7 +92,8 @@ def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> 
         if FOR in properties:
             reference = f"{type_name}#{body['name']}"
             loop = _read_loop(properties.pop(FOR), reference, path, problems)
-        yield Entry(type_name, properties, path, loop)
+        label = _read_label(properties, path, problems)
+        yield Entry(type_name, properties, path, loop, label=label)
     elif isinstance(body, dict):
         problems.add(path, "has no name", type_name, _SHAPE)
     else:
@@ -104,12 +109,15 @@ def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> 
 def _read_list(type_name: str, body: list[Any], path: Path, problems: Problems) -> Iterator[Entry]:
     # Wherever defaults stand in a list, they are for the whole of it.
     defaults = _read_defaults(body, path, problems)
+    of_list = _read_label(defaults, path, problems) if LABEL in defaults else ""
     for index, item in enumerate(body):
         place, has_loop = (*path, index), isinstance(item, dict) and FOR in item
         if isinstance(item, str) and item not in _NO_NAMES:
-            yield Entry(type_name, {**defaults, "name": item}, place)
+            yield Entry(type_name, {**defaults, "name": item}, place, label=of_list)
             continue
-        named = {key: value for key, value in item.items() if key != FOR} if has_loop else item
+        has_label = isinstance(item, dict) and len(item) > 1 and isinstance(item.get(LABEL), str)
+        beside = ((FOR,) if has_loop else ()) + ((LABEL,) if has_label else ())
+        named = {key: value for key, value in item.items() if key not in beside} if beside else item
         if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
             what = f"{_described_item(item)}, wanted one name with its properties"
             problems.add(place, what, type_name, _SHAPE)
@@ -126,7 +134,10 @@ def _read_list(type_name: str, body: list[Any], path: Path, problems: Problems) 
             given = {key: value for key, value in given.items() if value is not None or key not in defaults}
         properties = {**defaults, **given, "name": name}
         loop = _read_loop(item[FOR], f"{type_name}#{name}", place, problems) if has_loop else None
-        yield Entry(type_name, properties, (*place, name), loop)
+        label = _read_label(properties, (*place, name), problems) if LABEL in properties else of_list
+        if has_label:
+            label = _read_label(dict(item), place, problems)
+        yield Entry(type_name, properties, (*place, name), loop, label=label)
 
 
 def _read_loop(value: object, reference: str, path: Path, problems: Problems) -> "Loop":
@@ -138,6 +149,18 @@ def _read_loop(value: object, reference: str, path: Path, problems: Problems) ->
     except ValueError as error:
         problems.add((*path, FOR), f"for {error}", reference, ProblemCode.INVALID_LOOP, property=FOR)
         return Loop.of((), reference)
+
+
+def _read_label(properties: dict[str, Any], path: Path, problems: Problems) -> str:
+    """Take the label out of properties; what is wrong with it is noted."""
+    if LABEL not in properties:
+        return ""
+    label = properties.pop(LABEL)
+    if isinstance(label, str) and label and not {"#", "{", "*"} & set(label):
+        return label
+    what = f"label is {label!r}, wanted text without #, * and expressions"
+    problems.add((*path, LABEL), what, code=ProblemCode.INVALID_VALUE, property=LABEL)
+    return ""
 
 
 def _read_defaults(body: list[Any], path: Path, problems: Problems) -> dict[str, Any]:
@@ -153,7 +176,7 @@ def _read_defaults(body: list[Any], path: Path, problems: Problems) -> dict[str,
             problems.add((*path, index, DEFAULTS), what, code=_SHAPE)
         else:
             found = defaults
-    return found or {}
+    return dict(found or {})
 
 
 def _described_item(item: object) -> str:

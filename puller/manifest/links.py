@@ -1,6 +1,8 @@
 """References between the declared resources of a run, and the order that follows from them.
 
 * What names nothing, what is named twice and what waits for itself are problems of the manifest.
+* A pattern (``file#/etc/nginx/*``) and a label (``label#maps``) mean all resources that match, the one that has the
+  reference excepted. That there are none is a problem, unless a loop without items would have made them.
 * A child manifest that is applied with several data has one name for all of them: whoever names it means all.
 * What an ``apply`` resource requires, each resource of its child manifest requires; subscribing to one subscribes to
   every resource below it. A resource that is in several manifests waits for what all of them wait for, so that none
@@ -19,12 +21,13 @@ from puller.manifest.implied_order import with_implied
 from puller.manifest.order import CycleError, ordered
 from puller.manifest.ways import has_conditions
 from puller.resources.registry import type_names
-from puller.values.reference import Reference
+from puller.values.reference import LABEL, Reference
 from puller.values.refresh import reload_of
 from puller.values.suggestions import meant_reference
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"
+_LABEL = f"{LABEL}#"
 Found = list[tuple[Reference, int]]
 Outside = list[tuple[str, Reference]]
 """References to resources of other manifests, each with the property that holds it."""
@@ -91,10 +94,12 @@ def _link(position: int, declaration: Declaration, names: "Names", links: Links)
     # Each place has its own relative names, and says for itself what is wrong.
     for place in declaration.places():
         properties = place.properties
-        required += _find_all(place, "require", properties.require, names, outside)
-        after += _find_all(place, "after", properties.after, names, outside)
-        subscribed += _find_all(place, "subscribe", place.type.subscriptions(properties), names, outside)
-        reloaded += _find_all(place, "reload", place.type.reloads(properties), names, outside)
+        required += _find_all(position, place, "require", properties.require, names, outside)
+        after += _find_all(position, place, "after", properties.after, names, outside)
+        subscribed += _find_all(
+            position, place, "subscribe", place.type.subscriptions(properties), names, outside
+        )
+        reloaded += _find_all(position, place, "reload", place.type.reloads(properties), names, outside)
     if outside:
         links.outside[position] = _once(outside)
     links.requirements[position] = _once(required)
@@ -133,6 +138,7 @@ def cycle_problem(declarations: Sequence[Declaration], cycle: CycleError) -> Pro
 class Names(msgspec.Struct):
     """The meaning of references."""
 
+    declared: Sequence[Declaration]
     index: dict[Reference, int] = {}
     """The resource, by its names; of child manifests that are named alike the first."""
     alike: dict[Reference, list[int]] = {}
@@ -143,11 +149,40 @@ class Names(msgspec.Struct):
     """Names of resources of other manifests."""
     of_no_item: Collection[Reference] = ()
     """Names of entries whose loops have no item on this machine."""
+    labels: dict[Reference, list[int]] = {}
+    by_pattern: dict[Reference, list[int]] = {}
+    """What patterns mean, each of which several resources may have."""
 
     def find(self, reference: Reference) -> list[int]:
         """All that a reference means; nothing when there is none."""
         first = self.index.get(reference)
         return [] if first is None else [first, *self.alike.get(reference, ())]
+
+    def matching(self, reference: Reference, of: int) -> list[int]:
+        """The resources that a pattern or a label means, without the one that refers to them."""
+        if reference.startswith(_LABEL):
+            return [position for position in self.labels.get(reference, ()) if position != of]
+        if not reference.is_pattern:
+            return []
+        if reference not in self.by_pattern:
+            matches = reference.matcher()
+            found = [self.find(name) for name in self.index if matches(name)]
+            found.append([position for position, loop in self.loops if matches(loop.loop_reference)])
+            self.by_pattern[reference] = _once(position for positions in found for position in positions)
+        return [position for position in self.by_pattern[reference] if position != of]
+
+    def outside_matching(self, reference: Reference) -> list[Reference]:
+        """The resources of other manifests that a pattern means."""
+        if not reference.is_pattern or reference.startswith(_LABEL):
+            return []
+        matches = reference.matcher()
+        return [name for name in self.outside if matches(name)]
+
+    def means_nothing(self, reference: Reference) -> bool:
+        """Whether a loop without items would have made what a reference means."""
+        if reference in self.of_no_item:
+            return True
+        return reference.is_pattern and any(map(reference.matcher(), self.of_no_item))
 
     def of_loop(self, reference: Reference) -> list[int]:
         """The loop that may have made what a reference means."""
@@ -158,8 +193,10 @@ def _names(
     declarations: Sequence[Declaration], outside: Collection[Reference], of_no_item: Collection[Reference]
 ) -> Names:
     loops = [(position, found) for position, found in enumerate(declarations) if found.loop is not None]
-    names = Names(loops=loops, outside=outside, of_no_item=of_no_item)
+    names = Names(declarations, loops=loops, outside=outside, of_no_item=of_no_item)
     for position, declaration in enumerate(declarations):
+        for label in declaration.labels():
+            names.labels.setdefault(label, []).append(position)
         for name in declaration.names():
             if (other := names.index.setdefault(name, position)) == position:
                 continue
@@ -184,6 +221,7 @@ def _is_instance(declaration: Declaration, other: Declaration, name: Reference) 
 
 
 def _find_all(
+    position: int,
     declaration: Declaration,
     name: str,
     references: Iterable[Reference],
@@ -195,13 +233,20 @@ def _find_all(
         # Relative to its own manifest first, then as the top manifest writes it, then of another manifest.
         own = _from_top(reference, declaration.home.files)
         meant = names.find(own) or names.find(reference)
+        if not meant and (several := names.matching(own, position) or names.matching(reference, position)):
+            found += [(names.declared[other].reference, other) for other in several]
+            outside += [(name, other) for other in names.outside_matching(reference)]
+            continue
         if not meant and reference in names.outside:
             outside.append((name, reference))
+            continue
+        if not meant and (others := names.outside_matching(reference)):
+            outside += [(name, other) for other in others]
             continue
         if not meant:  # a loop that cannot be evaluated here may have made it
             meant = names.of_loop(own) or names.of_loop(reference)
         found += [(reference, other) for other in meant]
-        if not meant and own not in names.of_no_item and reference not in names.of_no_item:
+        if not (meant or names.means_nothing(own) or names.means_nothing(reference)):
             declared = [one for one in (*names.index, *names.outside) if one != declaration.reference]
             declaration.refuse(name, _undeclared(name, reference, declared))
     return found
@@ -210,7 +255,7 @@ def _find_all(
 def _undeclared(name: str, reference: Reference, declared: Sequence[Reference]) -> Problem:
     """Return the problem of a reference without a resource. Another bundle may declare one of a type that exists."""
     of, separator, _ = reference.partition("#")
-    is_type_unknown = bool(separator) and of not in type_names()
+    is_type_unknown = bool(separator) and of not in (*type_names(), LABEL)
     what = f"and there is no type {of!r}" if is_type_unknown else "which is not declared"
     return Problem(
         code=ProblemCode.UNKNOWN_TYPE if is_type_unknown else ProblemCode.UNDECLARED_REFERENCE,

@@ -34,7 +34,7 @@ from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
 from puller.resources.spellings import Spellings
 from puller.system import signals
-from puller.values.reference import Reference
+from puller.values.reference import LABEL, Reference
 from puller.values.suggestions import Path as KeyPath
 
 if TYPE_CHECKING:
@@ -184,8 +184,11 @@ def _declared(
 
 def _names_of_none(entry: Entry, home: Home) -> Iterator[Reference]:
     """The names that an entry without a resource on this machine has: whoever refers to them means nothing."""
-    if entry.loop is not None and (name := entry.loop.written_out(home.files)):
-        yield name
+    if entry.loop is not None:
+        # A name with expressions is of no resource, but patterns may mean it.
+        yield entry.loop.written_out(home.files) or Reference(entry.loop.reference)
+    if entry.label:
+        yield Reference.to(LABEL, entry.label)
     alias = entry.properties.get("alias")
     if entry.loop is None and isinstance(alias, str) and not has_expression(alias):
         yield Reference.to(entry.type_name, alias)

@@ -61,7 +61,7 @@ def unrolled(
         signals.check()
         item = Item(loop, values, number, home.scope, home.files)
         # 4. One item.
-        one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item)
+        one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item, label=entry.label)
         declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
         if declaration is not None:
             yield declaration

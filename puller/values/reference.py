@@ -1,4 +1,10 @@
-"""References between resources: ``type#name``."""
+"""References between resources: ``type#name``, ``type#pattern*`` for several of a type, ``label#name``."""
+
+import re
+from collections.abc import Callable
+
+LABEL = "label"
+"""What stands in the place of a type for all resources with a label."""
 
 
 class Reference(str):
@@ -10,6 +16,15 @@ class Reference(str):
     def to(cls, type_name: str, name: str) -> "Reference":
         """The reference to a resource."""
         return cls(f"{type_name}#{name}")
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it may mean several resources by a ``*``, which stands for any text."""
+        return "*" in self
+
+    def matcher(self) -> Callable[[str], object]:
+        """Return what matches the references that a pattern means."""
+        return re.compile(".*".join(map(re.escape, self.split("*"))), re.DOTALL).fullmatch
 
     @classmethod
     def parse(cls, text: object) -> "Reference":

@@ -53,7 +53,7 @@ def test_every_property_is_in_the_schema_and_described(name: str) -> None:
     assert found is not None
     definition = manifest_schema()["$defs"][found.properties_type.__name__]
     names = {field.encode_name for field in msgspec.structs.fields(found.properties_type)}
-    assert set(definition["properties"]) == names | set(found.spellings)
+    assert set(definition["properties"]) == names | set(found.spellings) | {"label"}
     assert [name for name in names if not definition["properties"][name]["description"]] == []
 
 
