@@ -36,7 +36,7 @@ from hiera.expressions.expressions import Scope, has_expression, parse, resolve
 from hiera.limits import total
 from hiera.text import yaml_text
 from hiera.values.merge import merge_deep
-from hiera.values.paths import path_text
+from hiera.values.paths import MISSING, find, parse_path, path_text
 from hiera.values.plain import described
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ Path = tuple[str | int, ...]
 Locate = Callable[[Sequence[str | int]], tuple[int, int]]
 MadeOf = Mapping[str, tuple[str, ...]]
 
-KEYS: Final = ("data", "hierarchy", "overrides")
+KEYS: Final = ("data", "hierarchy", "overrides", "replace")
 _DEFAULT_ORDER: Final = ("default",)
 _MERGES: Final = ("first", "deep")
 
@@ -103,7 +103,7 @@ class Chosen:
 class Document:
     """A document whose shape is right."""
 
-    __slots__ = ("annotations", "data", "locate", "merge", "order", "overrides", "source")
+    __slots__ = ("annotations", "data", "locate", "merge", "order", "overrides", "replaced", "source")
 
     def __init__(
         self,
@@ -126,6 +126,8 @@ class Document:
         self.overrides = overrides
         self.locate = locate
         self.annotations = annotations
+        self.replaced: frozenset[tuple[str, ...]] = frozenset()
+        """The paths of values that replace those of lower sources, instead of merging with them."""
 
     @property
     def is_empty(self) -> bool:
@@ -182,7 +184,12 @@ class Document:
         shape = _Shape(source, locate)
         order, merge = shape.hierarchy(value)  # 3.
         data = shape.mapping(("data",), value.get("data"))
-        return cls(source, data, order, merge, shape.overrides(value.get("overrides")), locate, annotations)
+        document = cls(
+            source, data, order, merge, shape.overrides(value.get("overrides")), locate, annotations
+        )
+        if "replace" in value:
+            document.replaced = shape.replaced(value["replace"], (data, *document.overrides.values()))
+        return document
 
     def choose(
         self,
@@ -230,7 +237,7 @@ class Document:
 
     def _choose(self, scope: Scope) -> Chosen:
         """The sections that make up the data for this host, lowest first, and what was decided on the way."""
-        source = LayerSource(self._where)
+        source = LayerSource(self._where, replaced=self.replaced)
         sections = [Layer(self.data, ("data",), source)]
         entries = []
         for index, text in enumerate(self.order):
@@ -387,6 +394,21 @@ class _Shape:
                     ("hierarchy", "order", index), f"is {described(entry)}, wanted text: quote it"
                 )
         return tuple(order)
+
+    def replaced(self, value: Any, sections: Sequence[Mapping[Any, Any]]) -> frozenset[tuple[str, ...]]:
+        """The paths of values that replace those of lower sources."""
+        if not isinstance(value, list):
+            raise self.error(("replace",), f"is {described(value)}, wanted a list of keys such as web.ports")
+        paths = set()
+        for index, key in enumerate(value):
+            try:
+                path = parse_path(key) if isinstance(key, str) else ()
+            except HieraError as error:
+                raise error.at(_location(self.source, self.locate, ("replace", index))) from None
+            if not path or all(find(section, path) is MISSING for section in sections):
+                raise self.error(("replace", index), f"is {key!r}, and this document has no value for it")
+            paths.add(tuple(map(str, path)))
+        return frozenset(paths)
 
     def overrides(self, value: Any) -> dict[str, Mapping[Any, Any]]:
         sections = self.mapping(("overrides",), value)

@@ -27,15 +27,23 @@ IsReplaced = Callable[[Path, HieraError], bool]
 class LayerSource:
     """The document that layers are from. Layers of one document share one object."""
 
-    __slots__ = ("joins_lists", "locate")  # no NamedTuple: Python compiles code for each of those
+    __slots__ = ("joins_lists", "locate", "replaced")  # no NamedTuple: Python compiles code for each of those
 
-    def __init__(self, locate: Callable[[Path], Location], *, joins_lists: bool = False) -> None:
+    def __init__(
+        self,
+        locate: Callable[[Path], Location],
+        *,
+        joins_lists: bool = False,
+        replaced: Collection[tuple[str, ...]] = (),
+    ) -> None:
         """``locate`` gives the location of a path in the document.
 
-        ``joins_lists``: its lists are appended to those of the documents below it.
+        ``joins_lists``: its lists are appended to those of the documents below it. ``replaced`` are the paths below
+        ``data`` whose values replace those of the documents below, instead of merging with them.
         """
         self.locate = locate
         self.joins_lists = joins_lists
+        self.replaced = replaced
 
 
 class Layer:
@@ -194,7 +202,7 @@ class LayeredMapping(Mapping[Any, Any]):
         return list(dict.fromkeys(key for layer in self._layers for key in layer.values))
 
     def _combined(self, pieces: list[_Piece], path: Path) -> Any:
-        alike = self._alike(pieces)
+        alike = self._alike(pieces, path)
         self._resolver.made_of[path] = [piece.place for piece in alike]
         top = alike[-1].value
         if isinstance(top, Mapping):
@@ -211,7 +219,7 @@ class LayeredMapping(Mapping[Any, Any]):
             ]
         return top
 
-    def _alike(self, pieces: list[_Piece]) -> list[_Piece]:
+    def _alike(self, pieces: list[_Piece], path: Path) -> list[_Piece]:
         """The pieces that make the value, lowest first: the last, and those right below it that merge with it."""
         alike: list[_Piece] = []
         replaced: LayerSource | None = None
@@ -227,6 +235,8 @@ class LayeredMapping(Mapping[Any, Any]):
                 and not above.source.joins_lists
             ):
                 break
+            if above is not None and is_other and _is_replaced(above.source, path):
+                break
             # It is resolved to know its type. Pieces below a replaced one never are, so that a missing fact there is
             # no error for this host.
             resolved = self._resolver.resolved(piece)
@@ -240,6 +250,10 @@ class LayeredMapping(Mapping[Any, Any]):
             if not isinstance(resolved.value, (Mapping, list)):
                 break
         return alike[::-1]
+
+
+def _is_replaced(source: LayerSource, path: Path) -> bool:
+    return bool(source.replaced) and tuple(map(str, path[1:])) in source.replaced
 
 
 def mergeable(over: Any, base: Any) -> bool:

@@ -6,7 +6,7 @@ and overrides if it likes. Its expressions see the data of all sources (``puller
 must also be valid without bundles, over the documents below it: otherwise its last good copy is used.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,11 +76,20 @@ class DataSource(msgspec.Struct, frozen=True):
     def over(self, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """Its data merged over what is below it."""
         merge = merge_deep if self.joins_lists else merge_sources
+        for path in self.replaced:
+            data = _without(data, path, self.data)
         return merge(data, self.data) if data else self.data
+
+    @property
+    def replaced(self) -> Collection[tuple[str, ...]]:
+        """The paths of values that replace those below, instead of merging with them."""
+        return self.document.replaced if self.document is not None else ()
 
     def shows_below(self, key: Any) -> bool:
         """Whether what is below still counts for a key that it has."""
         value = self.data[key]
+        if self.replaced and (str(key),) in self.replaced:
+            return False
         return isinstance(value, Mapping) or (self.joins_lists and isinstance(value, list))
 
 
@@ -130,6 +139,20 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 _OF_HOST = (Origin.HOST, Origin.COMMAND_LINE)
+
+
+def _without(data: Mapping[Any, Any], path: tuple[str, ...], above: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return ``data`` without the value at a path that ``above`` has a value for."""
+    first, *rest = path
+    key = next((key for key in above if str(key) == first), None)
+    if key is None or key not in data:
+        return data
+    if not rest:
+        return {name: value for name, value in data.items() if name != key}
+    below, over = data[key], above[key]
+    if not isinstance(below, Mapping) or not isinstance(over, Mapping):
+        return data
+    return {**data, key: _without(below, tuple(rest), over)}
 
 
 def _must_be_known(path: object, error: HieraError) -> bool:

@@ -197,6 +197,27 @@ def test_a_value_derived_from_a_secret_is_secret(bundle: Bundle, place: str) -> 
     assert data == {"password": Secret(password), "dsn": Secret(f"db://{password}")}
 
 
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_host_replaces_a_mapping(bundle: Bundle, tree: bool) -> None:
+    own = "data: {web: {ports: {http: 80}, tls: {a: 1}}, all: {x: 1}, seen: '{{ data.web.ports }}'}\n"
+    manifest = f"{own}resources: []\n"
+    files = {"hiera.yaml": TREE, "data/all.yaml": "web: {ports: {of_tree: 1}}\n"} if tree else {}
+    host = "data: {web: {ports: {https: 443}, tls: {b: 2}}, all: {y: '{{ data.web.ports | length }}'}}\n"
+    data = data_of(bundle(manifest, f"{host}replace: [web.ports, all]\n", **files))
+    assert data["web"] == {"ports": {"https": 443}, "tls": {"a": 1, "b": 2}}
+    assert (data["all"], data["seen"]) == ({"y": 1}, {"https": 443})
+    above = "data: {web: {ports: {more: 1}}}\n"
+    data = data_of(bundle(manifest, f"{host}replace: [web.ports]\n", above, **files))
+    assert data["web"]["ports"] == {"https": 443, "more": 1}
+    assert data["all"] == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize("replace", ["web", "[web.prots]", "[1]", "['a..b']"])
+def test_a_replacement_without_a_value_is_refused(replace: str) -> None:
+    with pytest.raises(HieraError, match=r"^host\.yaml:2"):
+        HERE.resolve(f"data: {{web: {{ports: 1}}}}\nreplace: {replace}\n", "host.yaml", Origin.HOST)
+
+
 USERS = """\
 data:
   users:
