@@ -12,8 +12,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from jinja2 import Environment
 from jinja2.filters import FILTERS as JINJA_FILTERS
-from jinja2.runtime import Undefined
+from jinja2.nodes import EvalContext
+from jinja2.runtime import Context, Undefined
 from jinja2.tests import TESTS as JINJA_TESTS
 
 from hiera.expressions import filters
@@ -52,6 +54,8 @@ def _written(value: Any) -> Any:
     """A list or mapping as text; anything else as it is. Raises ExpressionError for what has no text."""
     if isinstance(value, _COLLECTIONS):
         return sizes.text_of(value)
+    if isinstance(value, _OF_JINJA):
+        return value
     sizes.verify_writable(value)
     return value
 
@@ -97,6 +101,8 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _COLLECTIONS: Final = (dict, list, tuple)
+_OF_JINJA: Final = (Environment, EvalContext, Context)
+"""What Jinja2 gives some filters as their first argument."""
 _OF_TEXT: Final = frozenset(
     {
         *(

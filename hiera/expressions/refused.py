@@ -16,12 +16,15 @@ _FACT: Final = f"{_DISK}: use a fact of your own (facts.d), or control of the re
 _VAULT: Final = "knows a password of the controller: secrets of data are encrypted by eyaml"
 
 REFUSED_FILTERS: Final = {
+    "append": "does not exist: a longer list is list + [item]",
     "expanduser": f"{_DISK}: write the home directory, or take it from data",
     "expandvars": "knows the environment of the controller: write environ.NAME",
     "fileglob": f"{_DISK}: list the files in data, or use a scaffold",
+    "ipsubnet": "does not exist: write the subnet into data, or take a fact of your own (facts.d)",
     "json_query": "is not part of Ansible's core: write an expression, or map and selectattr",
     "realpath": f"{_DISK}: use normpath, which only reads the text",
     "unvault": _VAULT,
+    "update": "does not exist: a larger mapping is a | combine(b)",
     "vault": _VAULT,
 }
 REFUSED_TESTS: Final = {
@@ -44,7 +47,7 @@ LOOKUPS: Final = {
 }
 """Lookups of Ansible by name, with what there is here."""
 
-_COLLECTIONS: Final = ("ansible.builtin.", "community.general.")
+_COLLECTIONS: Final = ("ansible.builtin.", "community.general.", "ansible.utils.", "ansible.netcommon.")
 
 
 def refused(name: str, *, is_filter: bool) -> str | None:
