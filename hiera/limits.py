@@ -10,15 +10,22 @@
 from __future__ import annotations
 
 import time
+from _thread import _local
 from collections.abc import Iterable
 from itertools import islice
 from types import NoneType
 from typing import Any, Final
 
 from hiera.errors import LimitError
-from hiera.threads import PerThread
 from hiera.values.secrets import Secret, revealed
 from hiera.values.sizes import BITS_OF_A_DIGIT, ITEM_LIMIT, TEXT_LIMIT, verify_length
+
+# Values of each thread.
+
+
+class PerThread(_local):
+    """Attributes with a value for each thread, as those of ``threading.local``, which is slow to import."""
+
 
 BUDGET: Final = 8 << 20
 """The most that one evaluation may make, intermediate results included: list items, steps, and characters by fours."""

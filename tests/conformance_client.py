@@ -3,7 +3,7 @@
 
 The suite is https://github.com/theupdateframework/tuf-conformance; this speaks the protocol that its file CLIENT-CLI.md
 describes, and adds nothing of its own: metadata is followed by `bundles.client.updater.Workflow`, kept by
-`bundles.client.trusted_metadata.TrustDirectory`, fetched by `bundles.transport.web.WebMirror`; targets go through
+`bundles.client.trust.TrustDirectory`, fetched by `bundles.transport.web.WebMirror`; targets go through
 `bundles.client.targets.fetch_target`.
 
     python tests/conformance_client.py --metadata-dir DIR init TRUSTED_ROOT
@@ -27,12 +27,10 @@ from tuf.api.exceptions import DownloadError, RepositoryError
 from tuf.api.metadata import TargetFile
 
 from bundles.client.targets import fetch_target
-from bundles.client.trust_anchor import Anchor
-from bundles.client.trusted_metadata import TrustDirectory
-from bundles.client.tuf_errors import verdict
-from bundles.client.updater import Workflow
+from bundles.client.trust import Anchor, TrustDirectory
+from bundles.client.updater import Workflow, verdict
 from bundles.errors import BundleError, FormatError
-from bundles.format.target_paths import hashed_path
+from bundles.format.metadata import hashed_path
 from bundles.transport.mirror import open_mirrors
 
 ANCHOR = "anchor"

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from puller.config.configuration import load_configuration
+from puller.manifest.as_user_rules import WANTS_ROOT
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
-from puller.manifest.of_user import WANTS_ROOT
 
 PAGE = (Path(__file__).parents[1] / "docs/as-user.md").read_text()
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from hiera.values.secrets import Secret
-from puller.cli.commands import cli
+from puller.cli.command_table import cli
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from puller.values.exports import LONGEST_TEXT, MOST, MOST_ITEMS, TYPES
+from puller.values.export_types import LONGEST_TEXT, MOST, MOST_ITEMS, TYPES
 from tests.support.stories import Host
 
 if TYPE_CHECKING:

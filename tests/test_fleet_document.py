@@ -11,8 +11,8 @@ import pytest
 
 from puller.config.configuration import ReportOptions, load_configuration
 from puller.config.destinations import DestinationOptions
-from puller.delivery.document import LARGEST, LARGEST_JSON, unpack
-from puller.fleet.receiving.server import LONGEST, MOST_CONNECTIONS
+from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
+from puller.fleet.receiving import LONGEST, MOST_CONNECTIONS
 from puller.reporting.sent_report import SentReport
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import pytest
 from foundation.durations import Duration
 from puller.checks import kinds
 from puller.checks.gossfile.matchers import _OF_NUMBERS, _OF_TEXT
-from puller.checks.gossfile.reading import ATTRIBUTES
+from puller.checks.gossfile.parsing import ATTRIBUTES
+from puller.engine.manifest_schema import describe_fields
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
-from puller.resources.descriptions import describe_fields
 from puller.values.file_mode import FileMode
 
 PAGE = Path(__file__).parents[1] / "docs/health-checks.md"

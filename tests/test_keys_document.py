@@ -15,7 +15,7 @@ from bundles.client.client import TrustClient
 from bundles.publisher.keys import load_public_key
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
-from bundles.transport.directory import DirectoryMirror
+from bundles.transport.mirror import DirectoryMirror
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 ELSEWHERE = ("Tokens and key services", "Signed anew every day")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from puller.authoring.lint.rules import RULES, may_be_switched_off
+from puller.authoring.lint.findings import RULES, may_be_switched_off
 
 if TYPE_CHECKING:
     import pytest

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from puller.cli.commands import cli
+from puller.cli.command_table import cli
 from puller.resources.registry import type_names
 
 ROOT = Path(__file__).parents[1]

@@ -41,15 +41,15 @@ _SHAPES = ("strip", "rstrip", "lstrip", "lower", "casefold", "format", "join")
 
 JUSTIFIED = {
     # Text of libraries and of the system, which has no other form. It becomes a value of ours there.
-    "bundles/client/tuf_errors.py": "python-tuf gives key counts and digests in its messages only",
+    "bundles/client/updater.py": "python-tuf gives key counts and digests in its messages only",
     "bundles/format/description.py": "msgspec gives the path of a value in its message only",
     "bundles/transport/location.py": "a message of urllib, without the part that may be a password",
     "foundation/strict_json.py": "json gives no code for a byte order mark",
     "hiera/tree/ruby/psych.py": "a message of libyaml, in the words of Psych",
-    "puller/resources/archives/properties.py": "a message of urllib, without the part that may be a password",
+    "puller/resources/archives/archive_properties.py": "a message of urllib, without the part that may be a password",
     "puller/fleet/store/database.py": "sqlite3 in Python 3.11 gives no code for a locked database",
     "puller/resources/checkouts/repository.py": "entries of the reflog of git",
-    "puller/state/stored_json.py": "msgspec gives the path of a value in its message only",
+    "puller/state/state_file.py": "msgspec gives the path of a value in its message only",
     "puller/resources/edits/formats/toml_tree.py": "tomllib gives line and column in its message only",
     "puller/values/convert.py": "msgspec gives the expected type in its message only",
     "foundation/object_store.py": "one line of a message of boto3",

@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from puller.reporting import metrics
-from puller.reporting.phases import Phase
-from puller.reporting.report import HeldBecause, State
+from puller.reporting.report import HeldBecause, Phase, State
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples/monitoring"

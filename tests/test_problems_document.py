@@ -14,8 +14,7 @@ import pytest
 from foundation.problem_pages import load_entries, page
 from foundation.problems import Problem, ProblemCode, problems_of
 from puller.authoring.lint.check import lint_bundle
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import MANIFEST, ManifestSource
+from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource
 from puller.reporting.report import Event, State
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from foundation.durations import Duration
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
-from puller.engine.schema import manifest_schema
+from puller.engine.manifest_schema import manifest_schema
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.base import Properties

@@ -62,14 +62,14 @@ def formats() -> dict[str, str]:
 
 def test_the_table_of_formats_has_the_numbers_of_a_state_and_of_the_code() -> None:
     from bundles.format import description, history, index
-    from puller.resources.archives import receipts
+    from puller.resources.archives import archive_receipts
     from tests.puller.states.make import CASES
 
     table = formats()
     assert table["index.json"] == str(index.FORMAT)
     assert table["history.json"] == str(history.FORMAT)
     assert table["bundle.json"] == str(description.FORMAT)
-    assert table["archives/"] == str(receipts.FORMAT)
+    assert table["archives/"] == str(archive_receipts.FORMAT)
     with tarfile.open(max(CASES.glob("*.tar.gz"))) as archive:
         for member in archive:
             top, _, name = member.name.partition("/")

@@ -139,7 +139,7 @@ def add_a_key(walk: Walk, tmp_path: Path) -> None:
 def add_a_command(walk: Walk, tmp_path: Path) -> None:
     walk.add("puller/cli/host/greet.py", GREET)
     entry = '_COMMANDS = {\n    "greet": ("puller.cli.host.greet:greet", "Say hello."),\n'
-    walk.edit("puller/cli/commands.py", "_COMMANDS = {\n", entry)
+    walk.edit("puller/cli/command_table.py", "_COMMANDS = {\n", entry)
     assert walk.puller("greet") == (0, "hello\n")
     assert "greet" in walk.puller("--help")[1]
 

@@ -8,14 +8,14 @@
 
 Same description and contents, same tar. Same tar, same ``tar.gz``, as long as zlib is the same: another
 version or another make of zlib may compress otherwise, and then the archive differs and its contents do not.
-What does not shrink is stored (`bundles.archive.deflate`), in the same bytes whatever zlib is.
+What does not shrink is stored (`bundles.archive.compression`), in the same bytes whatever zlib is.
 """
 
 import struct
 
 from bundles.format.description import FileEntry, FileMode
 from bundles.format.identity import DESCRIPTION
-from bundles.format.paths import MemberPath
+from bundles.format.member_paths import MemberPath
 
 BLOCK = 512
 END_OF_ARCHIVE = bytes(2 * BLOCK)

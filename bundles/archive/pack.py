@@ -23,14 +23,14 @@ from bundles.archive.canonical_tar import (
     file_header,
     padding,
 )
-from bundles.archive.deflate import gzipped
+from bundles.archive.compression import gzipped
 from bundles.errors import FormatError, PublishError
 from bundles.filesystem.atomic import replace_file
 from bundles.filesystem.output import open_parent, require_replaceable
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
 from bundles.format.description import BundleDescription, FileEntry, FileMode
-from bundles.format.limits import LIMITS, Limits
-from bundles.format.paths import MOST_ENTRIES, MemberPath, shown
+from bundles.format.member_paths import MOST_ENTRIES, MemberPath, shown
+from bundles.format.size_limits import LIMITS, Limits
 from foundation.problems import ProblemCode
 
 

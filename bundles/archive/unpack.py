@@ -9,21 +9,158 @@
 ``tarfile`` is not used: its filters have been escaped several times, and Python 3.11.2 has none.
 """
 
+import fcntl
+import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
-from bundles.archive.new_tree import FILE_MODE, NewTree, fill_and_place
+import msgspec
+
 from bundles.archive.reader import BundleReader
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
+from bundles.filesystem.atomic import sync_directory
 from bundles.filesystem.free_space import check_free_space
-from bundles.filesystem.trees import Counted, open_regular, pieces_of
+from bundles.filesystem.trees import Counted, open_regular, pieces_of, remove_tree, sync_filesystem
+from bundles.format.compressed_file import verified
 from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION
-from bundles.format.limits import LIMITS, Limits
-from bundles.format.paths import MemberPath
+from bundles.format.index import Artifact, Digest
+from bundles.format.member_paths import MemberPath
+from bundles.format.size_limits import LIMITS, Limits
 from foundation.problems import ProblemCode
+
+# A bundle's tree on the disk, made anew: what unpacks an archive, and what puts a bundle together, write through this.
+#
+# * Nothing is created, changed or touched outside the directory that is being filled.
+# * The destination exists once it is complete and on the disk; until then it does not.
+# * What is there is read-only, and is never written to again. No file of it is another name of a file elsewhere: a
+#   clone (reflink) shares blocks of the disk until one of the two is changed, and never a change.
+
+FILE_MODE = 0o444
+_DIRECTORY_MODE = 0o555
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FICLONE = 0x40049409
+"""Of linux/fs.h; the module ``fcntl`` has it from Python 3.12 on."""
+
+
+def fill_and_place(destination: Path, fill: Callable[["NewTree"], None]) -> None:
+    """Let ``fill`` write all files of ``destination``, which must not exist; its parent must.
+
+    Raises ``StoreError`` when it does, ``OSError``, and what ``fill`` raises; nothing is left then.
+
+    1. Make a directory beside the destination, under a hidden name and for its owner alone.
+    2. Let it be filled.
+    3. Close all directories to writing, and wait until everything is on the disk.
+    4. Rename the directory to the destination, and bring that to the disk, too.
+    """
+    if os.path.lexists(destination):
+        raise StoreError(str(destination), "exists already")
+    # 1. Beside the destination, so that the rename stays within a file system; private until it is complete.
+    staging = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.new")
+    os.mkdir(staging, 0o700)
+    try:
+        with NewTree(staging) as tree:
+            fill(tree)  # 2.
+            tree.finish()  # 3.
+        # 4.
+        os.rename(staging, destination)
+    except BaseException:
+        with suppress(OSError):  # the first error says more, and nobody takes what is left for a bundle
+            remove_tree(staging)
+        raise
+    sync_directory(destination.parent)
+
+
+class NewTree:
+    """A new directory and the files put into it, in the order of their names.
+
+    Every step is relative to the descriptor of a directory that was made here a moment ago, so there is no
+    path in which another process, or an earlier member, could put a link. In the order of names a directory's
+    files come one after the other, except those of directories below it: the descriptors open at one time are
+    those of one path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.open(root, _DIRECTORY)
+        self._open: list[tuple[str, int]] = []
+
+    def __enter__(self) -> "NewTree":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _name, descriptor in self._open:
+            os.close(descriptor)
+        os.close(self._root)
+
+    def write(self, path: MemberPath, pieces: Iterator[bytes], mode: int) -> None:
+        """The next file, of these contents."""
+        with self._created(path, mode) as stream:
+            stream.writelines(pieces)
+
+    def copy(self, path: MemberPath, source: BinaryIO, mode: int) -> Iterator[bytes]:
+        """The next file, of the contents of another: cloned where the file system can, else copied.
+
+        In pieces, which are what is in the new file now, for whoever calls to verify.
+        """
+        with self._created(path, mode) as stream:
+            if _is_cloned(source, stream):
+                yield from pieces_of(stream)
+                return
+            for piece in pieces_of(source):
+                stream.write(piece)
+                yield piece
+
+    def finish(self) -> None:
+        """Close all directories to writing, and wait until everything is on the disk."""
+        self._leave(0)
+        os.fchmod(self._root, _DIRECTORY_MODE)
+        sync_filesystem(self._root)
+
+    @contextmanager
+    def _created(self, path: MemberPath, mode: int) -> Iterator[BinaryIO]:
+        *directories, name = path.parts
+        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=self._enter(directories))
+        with open(descriptor, "w+b") as stream:
+            os.fchmod(descriptor, mode)
+            yield stream
+
+    def _enter(self, directories: list[str]) -> int:
+        """The descriptor of a directory, made now unless the file before was in it too."""
+        shared = 0
+        for (name, _), wanted in zip(self._open, directories, strict=False):
+            if name != wanted:
+                break
+            shared += 1
+        self._leave(shared)
+        for name in directories[shared:]:
+            os.mkdir(name, 0o700, dir_fd=self._current())
+            self._open.append((name, os.open(name, _DIRECTORY, dir_fd=self._current())))
+        return self._current()
+
+    def _leave(self, depth: int) -> None:
+        while len(self._open) > depth:
+            _, descriptor = self._open.pop()
+            try:
+                os.fchmod(descriptor, _DIRECTORY_MODE)
+            finally:
+                os.close(descriptor)
+
+    def _current(self) -> int:
+        return self._open[-1][1] if self._open else self._root
+
+
+def _is_cloned(source: BinaryIO, target: BinaryIO) -> bool:
+    """Whether ``target`` is a clone of ``source`` now: not on every file system, and not from one to another."""
+    try:
+        fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+    except OSError:
+        return False
+    return True
+
 
 Members = Iterator[tuple[FileEntry, Iterator[bytes]]]
 """Files of a bundle, and the contents of each in pieces, to be read before the next file."""
@@ -149,3 +286,109 @@ def _fill(tree: NewTree, reader: BundleReader, check: Callable[[], None]) -> Non
         tree.write(path, asking(check, reader.contents(path)), entry.mode.unpacked)
     # 6.
     reader.finish()
+
+
+# From files that are here to a directory: the tree that ``unpack`` makes of the archive, made without it.
+#
+# * What is written is what the description lists, and every file is compared with its SHA-256 while it is written.
+# * Where a file comes from is no matter of trust: a version that is here, another bundle, a download.
+
+
+class Source(Protocol):
+    """A file on this machine that may be the one that is wanted."""
+
+    def put(self, tree: NewTree, path: MemberPath, entry: FileEntry, check: Callable[[], None]) -> None:
+        """Write the next file of ``tree``; raises ``FormatError`` when it is another one, and ``OSError``."""
+        ...
+
+
+class Unpacked(msgspec.Struct, frozen=True):
+    """A file of a bundle that is unpacked."""
+
+    path: Path
+
+    def put(self, tree: NewTree, path: MemberPath, entry: FileEntry, check: Callable[[], None]) -> None:
+        """See ``Source``; raises as it says."""
+        with open_regular(self.path) as stream:
+            contents = Counted(asking(check, tree.copy(path, stream, entry.mode.unpacked)))
+            for _ in contents:
+                if contents.size > entry.size:  # it may grow as fast as it is read
+                    break
+        if (contents.size, contents.sha256) != (entry.size, entry.sha256):
+            raise FormatError(
+                str(self.path), f"was changed: wanted {entry.size} bytes, sha256 {entry.sha256}"
+            )
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """A compressed file as it came from a site."""
+
+    path: Path
+
+    def put(self, tree: NewTree, path: MemberPath, entry: FileEntry, check: Callable[[], None]) -> None:
+        """See ``Source``; raises as it says."""
+        with open_regular(self.path) as stream:
+            pieces = verified(stream, Digest(entry.size, entry.sha256))
+            tree.write(path, asking(check, pieces), entry.mode.unpacked)
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """All that a bundle is made of: its description, which was verified, and a source for each SHA-256."""
+
+    artifact: Artifact
+    description: bytes
+    sources: Mapping[str, Source]
+
+
+def assemble(
+    parts: Parts,
+    destination: Path,
+    *,
+    name: str,
+    version: str,
+    limits: Limits = LIMITS,
+    check: Callable[[], None] = lambda: None,
+) -> BundleDescription:
+    """Make the tree of a bundle at ``destination``, which must not exist; its parent must.
+
+    Raises ``UnpackError`` when the description, or a source, is not what it should be; ``StoreError`` when this
+    machine cannot read or write; what ``check`` raises, which is asked all the time. Nothing is left then.
+
+    1. The description is the signed one, within the limits of an archive, and of the name and version.
+    2. Is there space for all that it lists?
+    3. Write each file, in the order of the description; and make it a bundle as ``unpack`` does.
+    """
+    try:
+        # 1.
+        description = _checked(parts, limits)
+        check_identity(description, name, version)
+        # 2.
+        check_space(description, destination)
+        # 3.
+        fill_and_place(destination, lambda tree: _fill_assemble(tree, parts, description, check))
+    except FormatError as error:
+        raise error.under(f"{destination}: {error.where}".removesuffix(": "), UnpackError) from None
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        raise StoreError(str(destination), f"cannot be put together: {reason}") from error
+    return description
+
+
+def _checked(parts: Parts, limits: Limits) -> BundleDescription:
+    limits.check_archive(parts.artifact.archive.length)
+    limits.check_description(len(parts.description))
+    if hashlib.sha256(parts.description).hexdigest() != parts.artifact.description.sha256:
+        raise FormatError(DESCRIPTION, "is not the one that the signed index names")
+    description = BundleDescription.parse(parts.description)
+    limits.check_files(description)
+    limits.check_ratio(description, parts.artifact.archive.length)
+    return description
+
+
+def _fill_assemble(
+    tree: NewTree, parts: Parts, description: BundleDescription, check: Callable[[], None]
+) -> None:
+    tree.write(MemberPath(DESCRIPTION), iter([parts.description]), FILE_MODE)
+    for path, entry in description.files.items():
+        check()
+        parts.sources[entry.sha256].put(tree, path, entry, check)

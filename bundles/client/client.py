@@ -6,37 +6,151 @@
   behind is noted; one that is down or hostile is noted and left alone for a while.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tuf.api.exceptions import DownloadError, RepositoryError
 
-from bundles.client.files import fetch_file
-from bundles.client.mirror_answers import View, find_behind, within, worst
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.notes import RoutineNote
 from bundles.client.partial_downloads import discard_left
-from bundles.client.published_indexes import SiteWorkflow, fetch_indexes
-from bundles.client.stored_indexes import load_stored
-from bundles.client.targets import explained, fetch_target
-from bundles.client.trust_anchor import Anchor
-from bundles.client.trusted_metadata import TrustDirectory
-from bundles.client.tuf_errors import verdict
+from bundles.client.targets import SiteWorkflow, explained, fetch_file, fetch_indexes, fetch_target, is_target
+from bundles.client.trust import Anchor, TrustDirectory, document_file, index_file
+from bundles.client.updater import verdict
 from bundles.deadline import Deadline
 from bundles.errors import (
     BundleError,
     FormatError,
+    NotFoundError,
+    RollbackError,
+    StoreError,
     TransportError,
     TrustError,
 )
-from bundles.format.artifact import Artifact, Digest
-from bundles.format.index import Indexes
+from bundles.filesystem.atomic import read_limited
+from bundles.format.index import Artifact, Digest, Index, Indexes, index_path
 from bundles.format.release import Release
-from bundles.format.tuf import TargetFile
+from bundles.format.site_data import SiteDocument, data_path, read_custom
+from bundles.format.size_limits import LARGEST_STORED
+from bundles.format.tuf import Metadata, Root, SuccinctRoles, TargetFile, Targets
 from bundles.transport.mirror import Mirror
+
+# The answers of several mirrors, weighed against each other: which is behind, and which failure is told.
+#
+# Nothing here touches disk, network or clock.
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The verified metadata of one mirror; ``version`` is that of its timestamp."""
+
+    mirror: Mirror
+    indexes: Indexes
+    version: int
+
+
+def find_behind(
+    views: Sequence[View], failures: Mapping[Mirror, BundleError]
+) -> Iterator[tuple[Mirror, str]]:
+    """Mirrors that have what was published before, and how it can be told; the last of ``views`` is the newest."""
+    newest = views[-1]
+    for view in views:
+        if view.version < newest.version:
+            what = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
+            yield view.mirror, what
+    for mirror, error in failures.items():
+        if isinstance(error, RollbackError):
+            yield mirror, within(mirror, error)
+
+
+def within(mirror: Mirror, error: BundleError) -> str:
+    """An error as a sentence, its place relative to the mirror."""
+    where = error.where.removeprefix(f"{mirror}/").removeprefix(str(mirror))
+    return f"{where}: {error.what}" if where else error.what
+
+
+def worst(failures: Sequence[BundleError]) -> BundleError:
+    """The one to raise when no mirror helped: an attack before a format, and that before the network."""
+    return max(failures, key=lambda error: (_severity(error, failures), _is_incomplete(error)))
+
+
+def _severity(error: BundleError, among: Sequence[BundleError]) -> int:
+    if isinstance(error, RollbackError) and any(map(_is_incomplete, among)):
+        return 0  # a mirror that is behind one that is incomplete, as while both are uploaded to
+    return 2 if isinstance(error, TrustError) else 1 if isinstance(error, FormatError) else 0
+
+
+def _is_incomplete(error: BundleError) -> bool:
+    """Whether a mirror lacks a file that its own verified metadata names: its timestamp is as new as any."""
+    return isinstance(error, NotFoundError) and not error.where.endswith("/timestamp.json")
+
+
+# The indexes and site data that were trusted last, from this machine alone: no mirror is asked, no expiry matters.
+#
+# Signatures do: the stored targets and bins count only if the stored root stands behind them, and an index or document
+# only if its bin names it.
+
+_BACK = "the next refresh brings it back"
+
+
+def load_stored(store: TrustDirectory, bundles: Iterable[str], documents: Iterable[str]) -> Indexes:
+    """The stored indexes of ``bundles``, and the stored ``documents``; raises `StoreError`."""
+    indexes, data = {}, {}
+    with explained(store.path):
+        root: Root = _load(store, Root.type).signed
+        bins = _bins(store, root)
+        for bundle in bundles:
+            if info := _find(store, bins, index_path(bundle), root):
+                indexes[bundle] = Index.parse(_contents(store, index_file(bundle), info), bundle)
+        for name in documents:
+            if info := _find(store, bins, data_path(name), root):
+                published = read_custom(info.custom, data_path(name))
+                data[name] = SiteDocument(name, _contents(store, document_file(name), info), published)
+    return Indexes(indexes, data)
+
+
+def _find(store: TrustDirectory, bins: SuccinctRoles, path: str, root: Root) -> TargetFile | None:
+    return _verified(store, bins.get_role_for_target(path), root).targets.get(path)
+
+
+def _bins(store: TrustDirectory, root: Root) -> SuccinctRoles:
+    targets = _verified(store, Targets.type, root)
+    roles = targets.delegations.succinct_roles if targets.delegations else None
+    if roles is None:
+        raise StoreError(str(store.path / "targets.json"), f"damaged; {_BACK}")
+    return roles
+
+
+def _contents(store: TrustDirectory, name: str, info: TargetFile) -> bytes:
+    data = store.read(name)
+    if data is None or not is_target(info, data):
+        raise StoreError(str(store.path / name), f"is missing or damaged; {_BACK}")
+    return data
+
+
+def _verified(store: TrustDirectory, role: str, root: Root) -> Targets:
+    metadata = _load(store, role)
+    try:
+        root.verify_delegate(Targets.type, metadata.signed_bytes, metadata.signatures)
+    except RepositoryError as error:
+        raise StoreError(str(store.path), f"damaged; {_BACK} ({error})") from None
+    signed: Targets = metadata.signed
+    return signed
+
+
+def _load(store: TrustDirectory, role: str) -> Metadata[Any]:
+    path = store.path / f"{role}.json"
+    try:
+        return Metadata.from_bytes(read_limited(path, LARGEST_STORED))
+    except FileNotFoundError:
+        what = "nothing was trusted yet on this host" if role == Root.type else f"is missing; {_BACK}"
+        raise StoreError(str(path), what) from None
+    except (RepositoryError, ValueError) as error:
+        raise StoreError(str(path), f"damaged; {_BACK} ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import msgspec
 from bundles.filesystem.atomic import read_limited
 from bundles.format import bins
 from bundles.format.index import index_path
-from bundles.format.limits import LARGEST_STORED
 from bundles.format.site_data import data_path
+from bundles.format.size_limits import LARGEST_STORED
 
 
 class _SuccinctRoles(msgspec.Struct):

@@ -29,12 +29,11 @@ from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
 from bundles.format import bins
 from bundles.format.index import Index, Indexes, index_path
-from bundles.format.limits import LARGEST_STORED
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_path, read_custom
-from bundles.transport.credentials import request_headers
+from bundles.format.size_limits import LARGEST_STORED
 from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, goes_through_proxy, locate
+from bundles.transport.settings import TransportSettings, goes_through_proxy, locate, request_headers
 
 _NOT_FOUND = 404  # of HTTP; the module that names it is slow to import
 _Mirrors = list[tuple[Location, TransportSettings]]

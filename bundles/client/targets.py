@@ -6,20 +6,27 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tuf.api.exceptions import LengthOrHashMismatchError
 
 from bundles.client.partial_downloads import is_kept, partial_download
-from bundles.client.tuf_errors import mismatch
+from bundles.client.trust import TrustDirectory, document_file, index_file
+from bundles.client.updater import Workflow, mismatch
 from bundles.deadline import Deadline, aside
-from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
+from bundles.errors import FormatError, OversizeError, SignatureError, StoreError, TransportError
 from bundles.filesystem.free_space import check_free_space
 from bundles.filesystem.trees import open_regular
-from bundles.format.target_paths import digest_of
-from bundles.format.tuf import TargetFile
+from bundles.format import bins
+from bundles.format.compressed_file import file_path, longest_compressed, verify
+from bundles.format.index import Digest, Index, Indexes, index_path
+from bundles.format.metadata import digest_of, target_path
+from bundles.format.site_data import SiteDocument, data_path, read_custom
+from bundles.format.size_limits import LARGEST_INDEX, LARGEST_SITE_DATA
+from bundles.format.tuf import Metadata, Root, TargetFile, Targets
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text
@@ -155,3 +162,114 @@ def explained(path: Path) -> Iterator[None]:
     except OSError as error:
         where = str(error.filename or path)
         raise StoreError(where, error.strerror or str(error)) from error
+
+
+# Files of bundles, fetched one by one, for what this host has the rest of.
+#
+# * A file is known by its length and SHA-256, which a description says; how long it is compressed nobody signs, so that
+#   is bounded, and what comes out of it is bounded by the length.
+# * What is in place was verified, and stays there for the next attempt; whoever makes use of it compares it again.
+
+
+class CompressedFile(TargetFile):
+    """A file as the target that it would be: its length is the most that it may have."""
+
+    def __init__(self, digest: Digest) -> None:
+        path = file_path(digest.sha256)
+        super().__init__(longest_compressed(digest.length), {"sha256": digest.sha256}, path)
+        self._digest = digest
+
+    def verify_length_and_hashes(self, data: Any) -> None:
+        """Raises ``LengthOrHashMismatchError`` for a file that does not hold what was signed for."""
+        try:
+            verify(data, self._digest)
+        except FormatError as error:
+            raise LengthOrHashMismatchError(error.what) from None
+
+
+def fetch_file(digest: Digest, destination: Path, check: Callable[[], None], mirror: Mirror) -> None:
+    """Place a file, compressed, at ``destination``, whose directory is made; raises as ``fetch_target``."""
+    with explained(destination):
+        destination.parent.mkdir(mode=0o700, exist_ok=True)
+    path = f"targets/{file_path(digest.sha256)}"
+    fetch_target(mirror, CompressedFile(digest), path, destination, check, is_exact=False)
+
+
+# The indexes of some bundles, and site data, as one mirror publishes them: each by way of the bin that has it.
+#
+# * A bin, an index, and a document, that is stored here and still is the one that is signed is not fetched again.
+# * A bundle that its bin does not name is not published: it has no index here. So it is with documents.
+
+
+class SiteWorkflow(Workflow):
+    """The client workflow on a site of Puller, whose bins are held to more than TUF asks for.
+
+    Each must say which bin it is, and be signed as the root demands of the targets themselves.
+    """
+
+    def _persist_metadata(self, rolename: str, data: bytes) -> None:
+        """Before a bin is kept: what is kept was verified, and is not asked for again."""
+        if self.is_delegated:
+            signed = Metadata[Targets].from_bytes(data)
+            check_bin(signed, rolename, self.trusted.root, self.fetcher.where)
+        super()._persist_metadata(rolename, data)
+
+
+def check_bin(metadata: Metadata[Targets], name: str, root: Root, where: str) -> None:
+    """Raises `SignatureError` for a bin that is another one, or is not signed as ``root`` demands of targets."""
+    if (found := metadata.signed.unrecognized_fields.get(bins.NAME)) != name:
+        raise SignatureError(where, f"is signed as {str(found)[:40]!r}", expected=name)
+    signatures = root.get_verification_result(Targets.type, metadata.signed_bytes, metadata.signatures)
+    if not signatures:
+        what = f"is signed by {len(signatures.signed)} of the {signatures.threshold} keys that root {root.version}"
+        raise SignatureError(where, f"{what} demands of targets")
+
+
+def fetch_indexes(
+    workflow: Workflow,
+    mirror: Mirror,
+    store: TrustDirectory,
+    bundles: Iterable[str],
+    documents: Iterable[str],
+) -> Indexes:
+    """The indexes of ``bundles``, and the ``documents`` of site data, after the refresh of ``workflow``.
+
+    Raises `FormatError`, `SignatureError`, ``TransportError``, ``OSError``, and what python-tuf raises for a bin.
+    """
+    check_layout(workflow.targets, str(mirror))
+    indexes, data = {}, {}
+    for bundle in bundles:
+        if (info := _find(workflow, index_path(bundle))) is not None:
+            contents = _contents(mirror, store, index_file(bundle), info, LARGEST_INDEX)
+            indexes[bundle] = Index.parse(contents, bundle, f"{mirror}/{target_path(info)}")
+    for name in documents:
+        if (info := _find(workflow, data_path(name))) is not None:
+            published = read_custom(info.custom, f"{mirror}/{target_path(info)}")
+            contents = _contents(mirror, store, document_file(name), info, LARGEST_SITE_DATA)
+            data[name] = SiteDocument(name, contents, published)
+    return Indexes(indexes, data)
+
+
+def check_layout(targets: Targets, where: str) -> None:
+    """Raises `FormatError` for targets that do not delegate to bins, as those of a site do."""
+    roles = targets.delegations.succinct_roles if targets.delegations else None
+    if roles is None or roles.name_prefix != bins.PREFIX:
+        raise FormatError(where, "has no index of each bundle: is it a site of this version of Puller?")
+
+
+def _find(workflow: Workflow, path: str) -> TargetFile | None:
+    """The target at ``path`` as its bin names it."""
+    info = workflow.get_targetinfo(path)
+    if info is not None and "sha256" not in info.hashes:
+        raise FormatError(f"{workflow.fetcher.mirror}", f"names {path} without its sha256")
+    return info
+
+
+def _contents(mirror: Mirror, store: TrustDirectory, name: str, info: TargetFile, largest: int) -> bytes:
+    """The target, from where it is stored as ``name`` when it has not changed; ``largest`` is bytes."""
+    if (stored := store.read(name)) is not None and is_target(info, stored):
+        return stored
+    buffer = BytesIO()
+    download_target(mirror, info, target_path(info), min(info.length, largest), buffer)
+    store.write(name, buffer.getvalue())
+    return buffer.getvalue()

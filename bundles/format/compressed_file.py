@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from bundles.errors import FormatError
 from bundles.filesystem.trees import open_regular
-from bundles.format.artifact import Digest
+from bundles.format.index import Digest
 
 _COMPRESSED = 64 * 1024
 _PIECE = 256 * 1024

@@ -19,7 +19,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.format.identity import DESCRIPTION, SHA256, parse_name, parse_version
-from bundles.format.paths import MemberPath, directories_of, folded, shown
+from bundles.format.member_paths import MemberPath, directories_of, folded, shown
 from foundation import strict_json
 from foundation.problems import ProblemCode
 

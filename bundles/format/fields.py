@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from bundles.errors import BundleError, FormatError
 from bundles.format.identity import SHA256
-from bundles.format.paths import shown
+from bundles.format.member_paths import shown
 from foundation import strict_json
 from foundation.strict_json import LARGEST_NUMBER, excerpt
 

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from bundles.errors import FormatError
 from bundles.format import fields
-from bundles.format.artifact import Artifact
 from bundles.format.identity import parse_version
-from bundles.format.index import check_bundle, parse_channel, parse_named
+from bundles.format.index import Artifact, check_bundle, parse_channel, parse_named
 from bundles.format.release import Release, parse_time
 from foundation.timestamps import zulu_text
 

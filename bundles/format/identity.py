@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.paths import shown
+from bundles.format.member_paths import shown
 from foundation.problems import ProblemCode
 
 DESCRIPTION = "bundle.json"

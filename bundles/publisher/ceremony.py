@@ -29,9 +29,8 @@ from bundles.errors import BundleError, FormatError, PublishError, SignatureErro
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.format.metadata import check_metadata
 from bundles.format.tuf import Key, Metadata, Root, VerificationResult
-from bundles.publisher.keys import Signer, shown_id
+from bundles.publisher.keys import Signer, shown_id, sign_with
 from bundles.publisher.published import ROLES
-from bundles.publisher.signing import sign_with
 from foundation import strict_json
 from foundation.problems import ProblemCode
 from foundation.quantities import counted

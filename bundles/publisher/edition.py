@@ -22,7 +22,7 @@ from typing import Any
 from bundles.errors import KeyFileError, PublishError, SignatureError
 from bundles.filesystem.atomic import write_file
 from bundles.format.bins import BITS, PREFIX, bin_of
-from bundles.format.limits import LARGEST_METADATA
+from bundles.format.size_limits import LARGEST_METADATA
 from bundles.format.tuf import (
     Delegations,
     Metadata,
@@ -34,9 +34,8 @@ from bundles.format.tuf import (
     Targets,
 )
 from bundles.publisher.expiry import Lifetimes
-from bundles.publisher.keys import Signer
+from bundles.publisher.keys import Keyring, Signer, is_verified
 from bundles.publisher.published import ROLES, Published
-from bundles.publisher.signing import Keyring, is_verified
 
 _HASH = "sha256"
 _VERSIONED = re.compile(r"([0-9]+)\.([A-Za-z0-9_-]+)\.json")

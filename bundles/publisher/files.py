@@ -14,15 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.archive.deflate import gzipped
-from bundles.archive.side_by_side import side_by_side
+from bundles.archive.compression import gzipped, side_by_side
 from bundles.archive.unpack import Members, read_members
 from bundles.errors import FormatError, SignatureError
 from bundles.filesystem.atomic import open_directory, write_all
 from bundles.filesystem.trees import open_regular, remove_tree, sync_filesystem
-from bundles.format.artifact import Digest
 from bundles.format.compressed_file import file_path, longest_compressed, verified
 from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
+from bundles.format.index import Digest
 from foundation.problems import ProblemCode
 
 _DIRECTORY_MODE = 0o755

@@ -17,20 +17,17 @@ from bundles.archive.unpack import inspect, read_description
 from bundles.errors import FormatError, PublishError, StoreError
 from bundles.filesystem.trees import measure, remove_tree
 from bundles.first_few import first_few
-from bundles.format.artifact import Archive, Artifact, Digest
 from bundles.format.description import BundleDescription
 from bundles.format.identity import parse_name
-from bundles.format.index import parse_channel
+from bundles.format.index import Archive, Artifact, Digest, parse_channel
 from bundles.format.release import Release
-from bundles.publisher import statements
-from bundles.publisher.changes import Changes
+from bundles.publisher import channels
+from bundles.publisher.channels import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.prune import announce, outdated_by_rule
-from bundles.publisher.published import Published
-from bundles.publisher.records import Record
+from bundles.publisher.published import Published, Record
 from bundles.publisher.site import NewArchive, Site
-from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
-from bundles.publisher.versions import AUTO, next_version
+from bundles.publisher.versions import AUTO, Changes, next_version
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 
@@ -210,7 +207,7 @@ class _Round:
         # 3.
         artifact, new = self._packed(record, release, bundle, output)
         # 4.
-        following = statements.published(before, release, self._wish.request, self._now)
+        following = channels.published(before, release, self._wish.request, self._now)
         return self._drafted(record, following, artifact, changes, new)
 
     def _drafted(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited, sync_directory, write_file
-from bundles.format.limits import LARGEST_METADATA
+from bundles.format.size_limits import LARGEST_METADATA
 from bundles.format.tuf import Metadata, Root
 from bundles.publisher.ceremony import Proposal, check_thresholds, needed
 from bundles.publisher.edition import Edition

@@ -23,10 +23,12 @@ Hosts need every root for ever. Other versions of metadata are asked for by host
 asks for and which hold all that those before them held, the last two are kept.
 """
 
+import base64
 import contextlib
 import fcntl
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,35 +37,79 @@ from typing import BinaryIO
 from tuf.api.exceptions import LengthOrHashMismatchError
 
 from bundles.errors import (
+    FormatError,
     PublishError,
     SignatureError,
 )
 from bundles.filesystem.atomic import (
     open_directory,
+    read_limited,
     remove_leftovers,
     replace_file,
+    sync_directory,
     write_file,
 )
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from bundles.format.artifact import Archive, Artifact
 from bundles.format.bins import bin_of
 from bundles.format.description import BundleDescription
 from bundles.format.history import History, history_path
-from bundles.format.index import Index, Indexes, index_path
-from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX
+from bundles.format.index import Archive, Artifact, Index, Indexes, index_path
+from bundles.format.metadata import target_path
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_name, data_path, read_custom
-from bundles.format.target_paths import target_path
+from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.tuf import Root, TargetFile, Targets
-from bundles.publisher import transaction
 from bundles.publisher.edition import Edition, check_readable
 from bundles.publisher.files import Files, make_directory
-from bundles.publisher.keys import Passphrase
-from bundles.publisher.published import ROLES, Published, read_stored
-from bundles.publisher.records import Record
+from bundles.publisher.keys import Keyring, Passphrase
+from bundles.publisher.published import ROLES, Published, Record, read_stored
 from bundles.publisher.settings import SiteSettings
-from bundles.publisher.signing import Keyring
 from foundation.problems import ProblemCode
+
+# Files that only mean something together, written so that a crash cannot part them.
+#
+# 1. `record` all of them in one file, which appears at once: from now on they will be written, whatever happens.
+# 2. The publisher writes them, one by one.
+# 3. `forget` the record.
+#
+# After a crash between 1 and 3 the next publisher does `finish`: 2 from the record, then 3. Written twice is as good as
+# once, so nobody needs to know how far it came.
+
+_LARGEST = 200_000_000
+
+
+def record(path: Path, contents: Mapping[str, bytes]) -> None:
+    """Step 1: keep ``contents`` by name, which are about to be written; raises ``OSError``."""
+    document = {name: base64.b64encode(data).decode() for name, data in contents.items()}
+    write_file(path, json.dumps(document).encode())
+
+
+def finish(path: Path, directory: Path) -> None:
+    """Steps 2 and 3 after a crash: write what was recorded, if anything was, to ``directory``.
+
+    Raises ``OSError``, and `FormatError` for a damaged record.
+    """
+    try:
+        document = json.loads(read_limited(path, _LARGEST))
+        contents = {name: base64.b64decode(text) for name, text in document.items()}
+    except FileNotFoundError:
+        return
+    except (ValueError, AttributeError, TypeError) as error:
+        raise FormatError(
+            str(path), f"is damaged ({error})", hint="restore public/metadata from a copy"
+        ) from None
+    # 2.
+    for name, data in contents.items():
+        write_file(directory / Path(name).name, data)
+    # 3.
+    forget(path)
+
+
+def forget(path: Path) -> None:
+    """Step 3, as all is written; raises ``OSError``."""
+    path.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
 
 SETTINGS = "site.yaml"
 ANCHOR = "root.json"
@@ -310,11 +356,11 @@ class Site:
             edition.write()
         else:
             # 1.
-            transaction.record(self._unfinished, edition.contents())
+            record(self._unfinished, edition.contents())
             # 2.
             edition.write()
             # 3.
-            transaction.forget(self._unfinished)
+            forget(self._unfinished)
         # 4. Also when a publisher was killed between the two: an older root trusts keys that were taken away since.
         newest = read_stored(self.metadata / f"{edition.published.root.version}.root.json")
         if not self.anchor.exists() or read_stored(self.anchor) != newest:
@@ -342,7 +388,7 @@ class Site:
                     code=ProblemCode.ANOTHER_RUN,
                 ) from None
             # Before anything is read: what was cut off is half of one edition and half of another.
-            transaction.finish(self._unfinished, self.metadata)
+            finish(self._unfinished, self.metadata)
             yield
 
 

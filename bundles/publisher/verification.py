@@ -18,15 +18,13 @@ from bundles.client.client import TrustClient
 from bundles.errors import BundleError, SettingsError, SignatureError
 from bundles.filesystem.trees import open_regular
 from bundles.first_few import first_few
-from bundles.format.artifact import Artifact, Digest
 from bundles.format.identity import DESCRIPTION
-from bundles.format.index import Indexes, index_path
+from bundles.format.index import Artifact, Digest, Indexes, index_path
 from bundles.format.release import Release
 from bundles.format.tuf import TargetFile
-from bundles.publisher.published import Published
-from bundles.publisher.records import Record
+from bundles.publisher.published import Published, Record
 from bundles.publisher.site import RoleStatus, Site, statuses
-from bundles.transport.directory import DirectoryMirror
+from bundles.transport.mirror import DirectoryMirror
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from bundles.archive.assemble import Fetched, Parts, Source, Unpacked
+from bundles.archive.unpack import Fetched, Parts, Source, Unpacked
 from bundles.errors import FormatError
-from bundles.format.artifact import Artifact, Digest
 from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
-from bundles.format.limits import LIMITS
+from bundles.format.index import Artifact, Digest
+from bundles.format.size_limits import LIMITS
 from bundles.store.verify import read_description
 
 REQUEST = 16 * 1024

@@ -13,8 +13,8 @@ from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import kind_of, measure, walk
 from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION
-from bundles.format.limits import LIMITS
-from bundles.format.paths import MemberPath, shown
+from bundles.format.member_paths import MemberPath, shown
+from bundles.format.size_limits import LIMITS
 
 
 def read_description(directory: Path) -> bytes:

@@ -6,7 +6,6 @@ from urllib.parse import quote
 from bundles.confined.network import Connection, Network
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import TransportError
-from bundles.transport.handed_over import handed_over
 from bundles.transport.location import Location
 from bundles.transport.settings import (
     LONGEST_VALIDATOR,
@@ -15,7 +14,8 @@ from bundles.transport.settings import (
     Validators,
     require_files,
 )
-from bundles.transport.time_limits import deadline_of, too_late
+from bundles.transport.transfer_limits import deadline_of, too_late
+from bundles.transport.worker_arguments import handed_over
 
 _SESSIONS = "bundles.transport.sessions"
 

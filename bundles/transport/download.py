@@ -39,6 +39,6 @@ def download_if_changed(
     settings = settings or TransportSettings()
     if (network := current()) is not None:
         return fetch_file(network, url, limit, into, known, settings, deadline)
-    from bundles.transport.web_file import WebFile  # requests takes 80 % of an idle run
+    from bundles.transport.web_transfers import WebFile  # requests takes 80 % of an idle run
 
     return WebFile(url, settings).download(limit, into, known, deadline)

@@ -12,9 +12,8 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, NamedTuple
 
 from bundles.deadline import Deadline
-from bundles.transport.limited_answers import answers_under
 from bundles.transport.plain import connect_plainly
-from bundles.transport.reading import Reading
+from bundles.transport.transfer_limits import Reading, answers_under
 
 _LARGEST_REFUSAL = 64 * 1024  # bytes of the body of a 404
 

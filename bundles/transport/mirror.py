@@ -4,15 +4,112 @@
 * Whatever goes wrong outside this machine leaves as a `TransportError` that shows no password.
 """
 
+import contextlib
+import errno
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from bundles import progress
 from bundles.confined.current import current
-from bundles.deadline import Deadline
+from bundles.deadline import Deadline, DeadlineError
+from bundles.errors import NotFoundError, OversizeError, TransportError
+from bundles.filesystem.atomic import open_directory
+from bundles.filesystem.trees import open_regular
 from bundles.transport.confined_web import ConfinedMirror
-from bundles.transport.directory import DirectoryMirror
 from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, locate
+from bundles.transport.settings import CHUNK, TransportSettings, locate
+
+# A copy of a site below a local directory, such as a mounted stick.
+#
+# * It is verified exactly as one on the web, and bounded alike.
+# * Links in it are not followed: a stick that comes from anywhere is not to say which files of this machine are read.
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class DirectoryMirror:
+    """A mirror in ``directory``, which may itself be reached through links; ``deadline`` is for all downloads."""
+
+    is_remote = False
+
+    def __init__(self, directory: str, deadline: Deadline | None = None) -> None:
+        self._directory = directory
+        self._deadline = deadline
+
+    def __str__(self) -> str:
+        return self._directory
+
+    def download(
+        self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
+    ) -> bool:
+        """See `Mirror.download`; always from the start, because a local file is there at once.
+
+        A file that is too short is complete. It is another file than the signed one.
+
+        Raises `NotFoundError`, `OversizeError` and other `TransportError`.
+        """
+        source = Path(self._directory, path)
+        into.seek(0)
+        into.truncate()
+        with self._open(source, path.split("/")) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > limit:
+                raise OversizeError(str(source), f"has {size} bytes, at most {limit} are allowed")
+            left = limit
+            progress.begin_file(source.name, 0, size)
+            # A bound of its own: the file may grow while it is read.
+            while left and (chunk := _read(stream, min(CHUNK, left), source)):
+                self._check_deadline(source)
+                into.write(chunk)
+                left -= len(chunk)
+                progress.note(source.name, limit - left)
+        return True
+
+    def _check_deadline(self, source: Path) -> None:
+        if self._deadline is None:
+            return
+        try:
+            self._deadline.verify()
+        except DeadlineError:
+            what = f"took longer than the {self._deadline.seconds:g} s of total_timeout"
+            raise TransportError(str(source), what) from None
+
+    def _open(self, source: Path, parts: list[str]) -> BinaryIO:
+        if not {"", ".", ".."}.isdisjoint(parts):
+            raise TransportError(str(source), "is not a path within a site")
+        try:
+            return _open_below(self._directory, parts)
+        except FileNotFoundError:
+            if not os.path.isdir(self._directory):
+                # Not *missing*: a medium that is not mounted says nothing about what was published.
+                raise TransportError(
+                    self._directory, "no such directory", hint="is the medium mounted?"
+                ) from None
+            raise NotFoundError(str(source), "there is no such file") from None
+        except OSError as error:
+            is_link = error.errno == errno.ELOOP
+            what = "is a symbolic link, wanted a regular file" if is_link else error.strerror or str(error)
+            raise TransportError(str(source), what) from None
+
+
+def _open_below(directory: str, parts: list[str]) -> BinaryIO:
+    """A regular file below ``directory``, which may itself be reached through links; raises ``OSError``."""
+    *directories, name = parts
+    with contextlib.ExitStack() as opened:
+        descriptor = opened.enter_context(open_directory(directory))
+        for each in directories:
+            descriptor = os.open(each, _DIRECTORY, dir_fd=descriptor)
+            opened.callback(os.close, descriptor)
+        return open_regular(Path(name), directory=descriptor)
+
+
+def _read(stream: BinaryIO, size: int, source: Path) -> bytes:
+    try:
+        return stream.read(size)
+    except OSError as error:
+        raise TransportError(str(source), error.strerror or str(error)) from None
 
 
 class Mirror(Protocol):

@@ -4,20 +4,61 @@ All that is imported while they work is imported here: the code of the agent may
 """
 
 import encodings.idna  # noqa: F401
+import os
 from typing import Any
 
+import msgspec
 import tenacity  # noqa: F401
 
 from bundles.confined.worker import AgentsFile
 from bundles.deadline import Deadline
 from bundles.errors import BundleError
-from bundles.transport.handed_over import taken_over
-from bundles.transport.held_files import HeldFiles
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, Validators
 from bundles.transport.uploads import open_uploads_here
-from bundles.transport.web import WebMirror
-from bundles.transport.web_file import WebFile
+from bundles.transport.web import WebMirror, authorities, certificate
+from bundles.transport.web_transfers import WebFile
+from bundles.transport.worker_arguments import taken_over
+
+# Files that only the agent may read, for a process that gives up its rights: copies in memory, made before.
+
+
+class HeldFiles:
+    """The files of settings, held."""
+
+    def __init__(self, settings: TransportSettings) -> None:
+        """Raises `SettingsError` for a file that cannot be read, and ``OSError``."""
+        self._names: dict[str, str] = {}
+        trusted, _ = authorities(settings), certificate(settings)
+        paths = {
+            "ca_bundle": trusted if isinstance(trusted, str) else None,
+            "client_cert": settings.client_cert,
+            "client_key": settings.client_key,
+        }
+        self.settings = msgspec.structs.replace(
+            settings, **{name: path and self._hold(path) for name, path in paths.items()}
+        )
+        """With the copies in their places."""
+        self.readable = tuple(path for path in paths.values() if path)
+        """What they name; of these a directory stays where it is."""
+
+    def named(self, text: str) -> str:
+        """A sentence with the names of the files instead of those of the copies."""
+        for copy, path in self._names.items():
+            text = text.replace(copy, path)
+        return text
+
+    def _hold(self, path: str) -> str:
+        if os.path.isdir(path):
+            return path
+        with open(path, "rb") as stream:
+            data = stream.read()
+        descriptor = os.memfd_create("held")
+        with open(descriptor, "wb", closefd=False) as stream:
+            stream.write(data)
+        copy = f"/proc/self/fd/{descriptor}"
+        self._names[copy] = path
+        return copy
 
 
 class HttpSession:

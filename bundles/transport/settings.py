@@ -6,6 +6,7 @@
 * Nothing here talks to anybody, or imports what does: a run that finds nothing new needs no HTTP library.
 """
 
+import base64
 import os
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +30,7 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     connect_timeout: float = 10.0
     """For one address of the host; also for the TLS handshake."""
     read_timeout: float = 30.0
-    """Without a single byte; and the time over which a transfer must keep a pace (`bundles.transport.reading`)."""
+    """Without a single byte, and the time over which a transfer must keep a pace (see `transfer_limits`)."""
     total_timeout: float = 300.0
     """For one file, with its redirects and retries, where there is no deadline for several together."""
     retries: int = 3
@@ -139,3 +140,30 @@ def require_readable(name: str, path: str) -> None:
 
 def _is_header_text(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable()
+
+
+# Credentials as headers, for the origin that they were configured for and no other.
+
+
+def credentials(location: Location, settings: TransportSettings) -> dict[str, str]:
+    """Headers for the configured origin; what the URL says goes before what the settings say."""
+    headers = {name: value.reveal() for name, value in settings.headers.items()}
+    if location.username is not None:
+        headers["Authorization"] = _basic(location.username, location.password or "")
+    elif settings.username is not None:
+        headers["Authorization"] = _basic(
+            settings.username, settings.password.reveal() if settings.password else ""
+        )
+    elif settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
+    return headers
+
+
+def request_headers(location: Location, settings: TransportSettings) -> dict[str, str]:
+    """Headers of every request to the configured origin, credentials included."""
+    agent = settings.user_agent or "puller"
+    return {"User-Agent": agent, "Accept-Encoding": "identity", **credentials(location, settings)}
+
+
+def _basic(username: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"

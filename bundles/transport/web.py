@@ -31,18 +31,16 @@ from bundles import progress
 from bundles.adapter import Adapter
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import OversizeError, SettingsError, TransportError, UnchangedError
-from bundles.transport.credentials import credentials
-from bundles.transport.limited_answers import answers_under
 from bundles.transport.location import Location, origin_of
-from bundles.transport.reading import Reading
-from bundles.transport.settings import CHUNK, TransportSettings, require_readable
-from bundles.transport.time_limits import deadline_of, too_late
+from bundles.transport.settings import CHUNK, TransportSettings, credentials, require_readable
+from bundles.transport.transfer_limits import Reading, answers_under, deadline_of, too_late
 from bundles.transport.web_failures import PassingError, explain, refusal, url_of
 from foundation.extras import DISTRIBUTION
 from foundation.masking import MASK
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
+
 
 log = logging.getLogger(__name__)
 

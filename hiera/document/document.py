@@ -29,15 +29,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from foundation.problems import Location
-from hiera.document.explain import Entry, Explanation
-from hiera.document.layers import IsReplaced, Layer, LayeredMapping, LayerSource, Resolver, mergeable
+from hiera.document.layers import (
+    Entry,
+    Explanation,
+    IsReplaced,
+    Layer,
+    LayeredMapping,
+    LayerSource,
+    Resolver,
+    mergeable,
+)
 from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, has_expression, parse, resolve
 from hiera.limits import total
 from hiera.text import yaml_text
-from hiera.values.merge import merge_deep
-from hiera.values.paths import MISSING, find, parse_path, path_text
-from hiera.values.plain import described
+from hiera.values.data_paths import MISSING, find, parse_path, path_text
+from hiera.values.plain import described, merge_deep
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations

@@ -1,6 +1,6 @@
 """Layers of data that become one mapping, merged and resolved key by key as they are asked for.
 
-* Values are merged by ``hiera.values.merge``'s rules after their expressions are resolved, so that a value which comes
+* Values are merged by ``hiera.values.plain``'s rules after their expressions are resolved, so that a value which comes
   out of an expression merges as if it had been written.
 * An expression sees the finished ``data``: any key in any order. What needs itself is an error that shows the way.
 * What comes out of an expression is final: braces in it are text.
@@ -16,7 +16,7 @@ from typing import Any
 
 from foundation.problems import Location, ProblemCode
 from hiera.errors import ExpressionError, HieraError
-from hiera.values.paths import path_text
+from hiera.values.data_paths import path_text
 from hiera.values.secrets import hidden_below
 
 Path = tuple[str | int, ...]
@@ -259,3 +259,61 @@ def _is_replaced(source: LayerSource, path: Path) -> bool:
 def mergeable(over: Any, base: Any) -> bool:
     """Whether the two become one value, instead of ``over`` replacing ``base``."""
     return any(isinstance(over, kind) and isinstance(base, kind) for kind in (Mapping, list))
+
+
+# How the data of a single document came to be: what was looked at, what matched, what each key was made of.
+
+
+class Entry:
+    """One entry of ``hierarchy.order``, and what became of it."""
+
+    __slots__ = ("merged", "name", "reason", "text")  # as in ``layers``
+
+    def __init__(self, text: str, name: str | None, reason: str, *, merged: bool) -> None:
+        """``text`` is as the author wrote it, ``name`` with its expressions resolved.
+
+        The name is None when all of them came out missing or empty; ``reason`` is a sentence.
+        """
+        self.text = text
+        self.name = name
+        self.reason = reason
+        self.merged = merged
+
+    def sentence(self) -> str:
+        """``host:{{ facts.hostname }} → host:web01: merged over the base``."""
+        shown = self.text if self.name in (None, self.text) else f"{self.text} → {self.name}"
+        return f"{shown}: {self.reason}"
+
+
+class Explanation:
+    """The steps of resolving one document."""
+
+    __slots__ = ("entries", "keys", "merge", "source")
+
+    def __init__(
+        self, source: str, merge: str, entries: tuple[Entry, ...], keys: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """``merge`` is ``first`` (the first entry with a section replaces keys of the base) or ``deep`` (later win).
+
+        ``keys``: top-level key → the sections its value was made of, lowest first; the last one won.
+        """
+        self.source = source
+        self.merge = merge
+        self.entries = entries
+        self.keys = keys
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        order = "the first that has a section wins" if self.merge == "first" else "later wins"
+        yield f"{self.source}: merge is {self.merge}: {order}"
+        yield from (f"  {entry.sentence()}" for entry in self.entries)
+        yield from (f"  {key}: {' + '.join(sections)}" for key, sections in self.keys.items())
+
+    def as_data(self) -> dict[str, Any]:
+        """For programs."""
+        entries = [
+            {"text": entry.text, "name": entry.name, "merged": entry.merged, "reason": entry.reason}
+            for entry in self.entries
+        ]
+        keys = {key: list(sections) for key, sections in self.keys.items()}
+        return {"source": self.source, "merge": self.merge, "entries": entries, "keys": keys}

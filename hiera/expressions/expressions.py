@@ -25,7 +25,7 @@ from typing import Any, Final
 from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.limits import total
-from hiera.values.paths import MISSING, find, first_missing, parse_path, path_text
+from hiera.values.data_paths import MISSING, find, first_missing, parse_path, path_text
 from hiera.values.plain import TYPES, described, plain
 from hiera.values.secrets import Secret
 from hiera.values.sizes import TEXT_LIMIT

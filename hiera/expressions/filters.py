@@ -6,17 +6,26 @@ They behave as users of Ansible and Salt expect, except that what cannot be righ
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from jinja2.runtime import Undefined
+from jinja2 import Environment
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.nodes import EvalContext
+from jinja2.runtime import Context, Undefined
+from jinja2.tests import TESTS as JINJA_TESTS
 
 from hiera.errors import ExpressionError
-from hiera.expressions import dates, encodings, lists, pathnames, results, texts
+from hiera.expressions import encodings, lists, texts, versions_and_dates
 from hiera.expressions.addresses import ipaddr, ipv4, ipv6, ipwrap
-from hiera.expressions.passwords import password_hash
-from hiera.expressions.versions import version
+from hiera.expressions.builtins import BOUNDED
+from hiera.expressions.checks import CHECKS
+from hiera.expressions.encodings import password_hash
+from hiera.expressions.versions_and_dates import version
+from hiera.limits import SCALARS, meter
+from hiera.values import sizes
 from hiera.values.plain import described
 
 # -- decisions ------------------------------------------------------------------------------------
@@ -83,19 +92,19 @@ def root(value: float, base: float = 2) -> float:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-FILTERS: Final[dict[str, Callable[..., Any]]] = {
+OWN_FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "b64decode": encodings.b64decode,
     "b64encode": encodings.b64encode,
-    "basename": pathnames.basename,
+    "basename": texts.basename,
     "bool": to_bool,
     "checksum": encodings.sha1,
     "combinations": lists.combinations,
     "combine": lists.combine,
     "comment": texts.comment,
-    "commonpath": pathnames.commonpath,
+    "commonpath": texts.commonpath,
     "dict2items": lists.dict2items,
     "difference": lists.difference,
-    "dirname": pathnames.dirname,
+    "dirname": texts.dirname,
     "extract": lists.extract,
     "flatten": lists.flatten,
     "from_json": encodings.from_json,
@@ -113,9 +122,9 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "log": logarithm,
     "mandatory": mandatory,
     "md5": encodings.md5,
-    "normpath": pathnames.normpath,
+    "normpath": texts.normpath,
     "password_hash": password_hash,
-    "path_join": pathnames.path_join,
+    "path_join": texts.path_join,
     "permutations": lists.permutations,
     "pow": power,
     "product": lists.product,
@@ -126,18 +135,18 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "regex_replace": texts.regex_replace,
     "regex_search": texts.regex_search,
     "rekey_on_member": lists.rekey_on_member,
-    "relpath": pathnames.relpath,
+    "relpath": texts.relpath,
     "root": root,
     "sha1": encodings.sha1,
     "sha256": encodings.sha256,
     "shuffle": lists.shuffle,
     "split": texts.split,
-    "splitext": pathnames.splitext,
-    "strftime": dates.strftime,
+    "splitext": texts.splitext,
+    "strftime": versions_and_dates.strftime,
     "subelements": lists.subelements,
     "symmetric_difference": lists.symmetric_difference,
     "ternary": ternary,
-    "to_datetime": dates.to_datetime,
+    "to_datetime": versions_and_dates.to_datetime,
     "to_json": encodings.to_json,
     "to_nice_json": encodings.to_nice_json,
     "to_nice_yaml": encodings.to_nice_yaml,
@@ -147,49 +156,221 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "union": lists.union,
     "unique": lists.unique,
     "urldecode": encodings.urldecode,
-    "urlsplit": pathnames.urlsplit,
+    "urlsplit": texts.urlsplit,
     "version": version,
-    "win_basename": pathnames.win_basename,
-    "win_dirname": pathnames.win_dirname,
-    "win_splitdrive": pathnames.win_splitdrive,
+    "win_basename": texts.win_basename,
+    "win_dirname": texts.win_dirname,
+    "win_splitdrive": texts.win_splitdrive,
     "zip": lists.zip_lists,
     "zip_longest": lists.zip_longest,
 }
-TESTS: Final[dict[str, Callable[..., bool]]] = {
-    "abs": pathnames.is_absolute,
-    "all": results.is_all,
-    "any": results.is_any,
-    "change": results.is_changed,
-    "changed": results.is_changed,
-    "contains": results.contains,
-    "failed": results.says("failed"),
-    "failure": results.says("failed"),
-    "falsy": results.is_falsy,
-    "finished": results.says("finished", otherwise=True),
-    "is_abs": pathnames.is_absolute,
-    "isnan": results.is_nan,
-    "issubset": results.is_subset,
-    "issuperset": results.is_superset,
+OWN_TESTS: Final[dict[str, Callable[..., bool]]] = {
+    "abs": texts.is_absolute,
+    "all": lists.is_all,
+    "any": lists.is_any,
+    "change": lists.is_changed,
+    "changed": lists.is_changed,
+    "contains": lists.contains,
+    "failed": lists.says("failed"),
+    "failure": lists.says("failed"),
+    "falsy": lists.is_falsy,
+    "finished": lists.says("finished", otherwise=True),
+    "is_abs": texts.is_absolute,
+    "isnan": lists.is_nan,
+    "issubset": lists.is_subset,
+    "issuperset": lists.is_superset,
     "match": texts.matches_start,
-    "nan": results.is_nan,
-    "reachable": results.says_not("unreachable"),
+    "nan": lists.is_nan,
+    "reachable": lists.says_not("unreachable"),
     "regex": texts.matches,
     "search": texts.matches_anywhere,
-    "skip": results.says("skipped"),
-    "skipped": results.says("skipped"),
-    "started": results.says("started", otherwise=True),
-    "subset": results.is_subset,
-    "succeeded": results.says_not("failed"),
-    "success": results.says_not("failed"),
-    "successful": results.says_not("failed"),
-    "superset": results.is_superset,
-    "timedout": results.is_timed_out,
-    "truthy": results.is_truthy,
-    "unreachable": results.says("unreachable"),
-    "uri": pathnames.is_uri,
-    "url": pathnames.is_url,
-    "urn": pathnames.is_urn,
-    "vault_encrypted": results.is_vault,
+    "skip": lists.says("skipped"),
+    "skipped": lists.says("skipped"),
+    "started": lists.says("started", otherwise=True),
+    "subset": lists.is_subset,
+    "succeeded": lists.says_not("failed"),
+    "success": lists.says_not("failed"),
+    "successful": lists.says_not("failed"),
+    "superset": lists.is_superset,
+    "timedout": lists.is_timed_out,
+    "truthy": lists.is_truthy,
+    "unreachable": lists.says("unreachable"),
+    "uri": texts.is_uri,
+    "url": texts.is_url,
+    "urn": texts.is_urn,
+    "vault_encrypted": lists.is_vault,
     "version": version,
     "version_compare": version,
 }
+
+
+# The filters and tests of the sandbox: Jinja2's own and those of Puller, each bounded and with secrets revealed to it.
+#
+# * A secret that a filter is given is revealed to it; then the result of the whole expression is a secret.
+# * What a filter makes is counted; what it takes apart or writes down as text is measured before.
+# * Each is known by its name within Ansible's collections, too: ``ansible.builtin.to_json``.
+# * What does not exist is an error for a filter of Puller's, but for those whose business it is.
+
+
+def _revealing(
+    function: Callable[..., Any], *, strict: bool, counted: bool, of_text: bool = False
+) -> Callable[..., Any]:
+    """``function`` with secrets revealed to it.
+
+    ``strict``: it refuses what is missing; ``counted``: its result is paid for; ``of_text``: it takes text, and what is
+    none is written down.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not SCALARS.issuperset(map(type, arguments)):
+            if strict:  # str() of what is missing raises, and says what it is
+                arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
+            arguments = tuple(map(meter.revealed, arguments))
+            if of_text:
+                arguments = tuple(map(_written, arguments))
+        if named:
+            named = {name: meter.revealed(argument) for name, argument in named.items()}
+        value = function(*arguments, **named)
+        return meter.made(value) if counted else value
+
+    return call
+
+
+def _written(value: Any) -> Any:
+    """A list or mapping as text; anything else as it is. Raises ExpressionError for what has no text."""
+    if isinstance(value, _COLLECTIONS):
+        return sizes.text_of(value)
+    if isinstance(value, _OF_JINJA):
+        return value
+    sizes.verify_writable(value)
+    return value
+
+
+def _opening(function: Callable[..., Any], *, counted: bool) -> Callable[..., Any]:
+    """``function``, which looks at no item of a list or mapping, with a secret opened to it."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not SCALARS.issuperset(map(type, arguments)):
+            arguments = tuple(map(meter.opened, arguments))
+        if named:
+            named = {name: meter.opened(argument) for name, argument in named.items()}
+        value = meter.opened(function(*arguments, **named))
+        return meter.made(value) if counted else value
+
+    return call
+
+
+def _of_text(method: Callable[[str], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter, which does for a text alone what a method of text does."""
+
+    @functools.wraps(otherwise)
+    def call(value: Any, *arguments: Any, **named: Any) -> Any:
+        if type(value) is str and not arguments and not named:
+            return meter.made(method(value))
+        return otherwise(value, *arguments, **named)
+
+    return call
+
+
+def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that takes apart what it is given, also a text into characters."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        for argument in arguments:
+            if isinstance(argument, str):
+                sizes.verify_length([], len(argument))
+        return function(*arguments, **named)
+
+    return call
+
+
+_COLLECTIONS: Final = (dict, list, tuple)
+_OF_JINJA: Final = (Environment, EvalContext, Context)
+"""What Jinja2 gives some filters as their first argument."""
+_OF_TEXT: Final = frozenset(
+    {
+        *(
+            "capitalize",
+            "e",
+            "escape",
+            "forceescape",
+            "lower",
+            "safe",
+            "string",
+            "striptags",
+            "title",
+            "trim",
+        ),
+        *("truncate", "upper", "urlize", "wordcount"),
+    }
+)
+_OF_ITEMS: Final = frozenset({"groupby", "list", "sort", "unique"})
+_JINJA_FILTERS: Final = {
+    name: _of_items(function) if name in _OF_ITEMS else function for name, function in JINJA_FILTERS.items()
+}
+
+
+def table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
+    """Jinja2's functions and ``own`` ones by name, wrapped; ``counted`` are those whose results are paid for."""
+    lenient = {
+        name: _opening(function, counted=counted)
+        if name in (_FILTERS_OF_OUTSIDES if counted else _TESTS_OF_OUTSIDES)
+        else _revealing(function, strict=False, counted=counted, of_text=counted and name in _OF_TEXT)
+        for name, function in jinja.items()
+    }
+    return lenient | {
+        name: _revealing(function, strict=name not in _LENIENT, counted=counted)
+        for name, function in own.items()
+    }
+
+
+_FILTERS_OF_OUTSIDES: Final = frozenset({"count", "d", "default", "dictsort", "first", "last", "length"})
+_TESTS_OF_OUTSIDES: Final = frozenset(
+    {
+        *(
+            "boolean",
+            "defined",
+            "float",
+            "integer",
+            "iterable",
+            "mapping",
+            "none",
+            "number",
+            "sequence",
+            "string",
+        ),
+        "undefined",
+    }
+)
+"""Of Jinja2, those that ask what a value is, how long it is, or hand on a part of it."""
+
+_LENIENT: Final = frozenset({"mandatory", "ternary"})  # they may be given what is missing, and not use it
+_OF_TEXT_ALONE: Final[dict[str, Callable[[str], Any]]] = {
+    "capitalize": str.capitalize,
+    "count": len,
+    "length": len,
+    "lower": str.lower,
+    "trim": str.strip,
+    "upper": str.upper,
+}
+_ALL: Final = table({**_JINJA_FILTERS, **BOUNDED}, OWN_FILTERS, counted=True)
+FILTERS: Final = _ALL | {name: _of_text(method, _ALL[name]) for name, method in _OF_TEXT_ALONE.items()}
+_MORE_CHECKS: Final = {name: check for name, check in CHECKS.items() if name not in JINJA_TESTS}
+TESTS: Final = table(JINJA_TESTS, {**_MORE_CHECKS, **OWN_TESTS}, counted=False)
+
+
+def qualified(functions: Mapping[str, Any]) -> dict[str, Any]:
+    """``functions``, also by the names that they have in the collections of Ansible."""
+    builtin = {f"ansible.builtin.{name}": function for name, function in functions.items()}
+    of_utils = {
+        f"{collection}.{name}": functions[name]
+        for collection in ("ansible.utils", "ansible.netcommon")
+        for name in _ADDRESSES & functions.keys()
+    }
+    return {**functions, **builtin, **of_utils}
+
+
+_ADDRESSES: Final = frozenset({"ipaddr", "ipv4", "ipv6", "ipwrap"})

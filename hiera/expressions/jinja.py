@@ -22,10 +22,10 @@ from jinja2.parser import Parser
 
 from foundation.problems import ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
-from hiera.expressions.callers import callers
 from hiera.expressions.checks import CHECKS
-from hiera.expressions.filter_tables import table
+from hiera.expressions.filters import table
 from hiera.expressions.sandbox import Sandbox, printed
+from hiera.expressions.undefined import callers
 from hiera.limits import meter
 from hiera.values.plain import plain
 

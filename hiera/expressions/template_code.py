@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Final, Protocol
 
-from hiera.limits import meter
-from hiera.threads import PerThread
+from hiera.limits import PerThread, meter
 
 MEMORY_SIZE: Final = 256
 """Templates whose code stays in memory, for loops that render one template for each item."""

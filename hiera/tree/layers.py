@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hiera.errors import HieraError, LimitError, LookupFailure
-from hiera.tree.backends import backend
-from hiera.tree.backends.base import DataFunction, Tools
+from hiera.tree import backends
+from hiera.tree.backends import DataFunction, Tools
 from hiera.tree.config.documents import Kind
 from hiera.tree.config.locations import Location, Resolver
-from hiera.tree.config.model import Config, LevelConfig
-from hiera.tree.context.absent import ABSENT, Absent
-from hiera.tree.context.explain import SILENT, Step
+from hiera.tree.config.schema import Config, LevelConfig
+from hiera.tree.context.explain import ABSENT, SILENT, Absent, Key, Step
 from hiera.tree.context.invocation import Invocation, Place
-from hiera.tree.context.keys import Key
 from hiera.tree.strategies import Strategy
 
 
@@ -157,6 +155,6 @@ class Layer:
                 if not locations:
                     continue
             options = resolver.options(config)
-            function = backend.function(config, options, self._where, self._module, self._tools)
+            function = backends.function(config, options, self._where, self._module, self._tools)
             levels.append(Level(config.name, function, locations))
         return levels

@@ -4,21 +4,118 @@ A layer that has no ``hiera.yaml`` does not exist, except the global one, which 
 has one that a data provider of Puppet 4 asks for (``providers``).
 """
 
+import json
 import os
 import posixpath
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from hiera.tree import modules
-from hiera.tree.backends.base import Tools
-from hiera.tree.config import providers
-from hiera.tree.config.documents import Kind
+from hiera.errors import ConfigError
+from hiera.tree.backends import Tools
+from hiera.tree.config.documents import Documents, Kind, join
 from hiera.tree.config.load import load_config
-from hiera.tree.config.model import ENVIRONMENT, GLOBAL, MODULE
-from hiera.tree.config.providers import Provider
-from hiera.tree.context.absent import ABSENT, Absent
-from hiera.tree.context.explain import SILENT, Step
+from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig
+from hiera.tree.context.explain import ABSENT, SILENT, Absent, Step
+from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.layers import Layer
+
+# The settings of Puppet 4 that give an environment or a module data without a ``hiera.yaml`` of version 5.
+#
+# ``environment_data_provider`` in ``environment.conf`` and ``data_provider`` in ``metadata.json``: ``none``, ``hiera``
+# (the ``hiera.yaml`` that is there, or what applies where there is none), or ``function`` (``NAME::data``, which is
+# written in Ruby or Puppet). Puppet 7 reads both, and ignores them beside a ``hiera.yaml`` of version 5.
+
+NONE, HIERA, FUNCTION = "none", "hiera", "function"
+
+
+class Provider:
+    """The statement of one file: ``setting``, in the file at ``path``, has the value ``name``."""
+
+    def __init__(self, setting: str, name: str, path: str) -> None:
+        self.setting = setting
+        self.name = name
+        self.path = path
+
+    def warn(self, warn: Warn, beside: int | None) -> None:
+        """Say what becomes of it beside a ``hiera.yaml`` of this version."""
+        is_ignored = beside is not None and beside >= 5
+        what = "is ignored, as there is a 'hiera.yaml' of version 5" if is_ignored else "is deprecated"
+        advice = "; a 'hiera.yaml' of version 5 should be used instead" if beside is None else ""
+        warn(warning(f"{self.setting} '{self.name}' {what}{advice}", self.path))
+
+    def function(self, owner: str) -> Config:
+        """The only level of an owner whose data is made by a function of its own."""
+        function = f"{owner}::data"
+        name = f"Legacy function '{function}'"
+        level = LevelConfig(name, "v4_data_hash", function, posixpath.dirname(self.path), None, (), {})
+        return Config(self.path, 5, (level,))
+
+    def unknown(self, owner: str) -> ConfigError:
+        """For a name that is none of the three."""
+        return ConfigError("", f"{owner}, cannot find {self.setting} '{self.name}' (file: {self.path})")
+
+
+def of_environment(directory: str, documents: Documents) -> Provider | None:
+    """The provider that ``environment.conf`` names, if any."""
+    path = posixpath.join(directory, "environment.conf")
+    if documents.kind(path) is not Kind.FILE:
+        return None
+    # One setting matters; a stray byte in the others is Puppet's business.
+    text = documents.read(path).decode(errors="replace")
+    found = re.search(r"^[ \t]*environment_data_provider[ \t]*=[ \t]*(.*?)[ \t\r]*$", text, re.MULTILINE)
+    name = found[1].strip("'\"") if found else ""
+    return Provider("environment_data_provider", name, path) if name else None
+
+
+def of_module(directory: str, documents: Documents, warn: Warn) -> Provider | None:
+    """The provider that ``metadata.json`` names, if any; a file that cannot be read names none, and is warned of."""
+    path = posixpath.join(directory, "metadata.json")
+    if documents.kind(path) is not Kind.FILE:
+        return None
+    try:
+        metadata = json.loads(documents.read(path))
+    except (ValueError, RecursionError) as error:
+        warn(warning(f"is not JSON, so a data_provider in it is not known: {error}", path))
+        return None
+    name = metadata.get("data_provider") if isinstance(metadata, dict) else None
+    return None if name is None else Provider("data_provider", str(name), path)
+
+
+# Which directory holds a module: the module path of an environment.
+
+# Where Puppet itself looks last; directories that are not there do no harm.
+BASE = ("/etc/puppetlabs/code/modules", "/opt/puppetlabs/puppet/modules")
+
+
+def module_path(environment: str, documents: Documents) -> list[str]:
+    """The directories that hold modules: ``modulepath`` of ``environment.conf``, or ``modules``."""
+    config = posixpath.join(environment, "environment.conf")
+    if documents.kind(config) is Kind.FILE:
+        text = documents.read(config).decode(errors="replace")
+        found = re.search(r"^\s*modulepath\s*=\s*(.*?)\s*$", text, re.MULTILINE)
+        if found:
+            said = found[1]
+            if len(said) > 1 and said[0] == said[-1] and said[0] in "'\"":
+                said = said[1:-1]
+            return [path for part in said.split(":") for path in _directories(part, environment)]
+    return [posixpath.join(environment, "modules"), *BASE]
+
+
+def _directories(part: str, environment: str) -> list[str]:
+    if part.strip() in ("$basemodulepath", "${basemodulepath}"):
+        return list(BASE)
+    known = {"environment": posixpath.basename(environment), "codedir": "/etc/puppetlabs/code"}
+    part = re.sub(r"\$\{?(\w+)\}?", lambda found: known.get(found[1], found[0]), part.strip())
+    return [join(environment, part)] if part else []
+
+
+def find(name: str, path: list[str], documents: Documents) -> str | None:
+    """The directory of the module ``name``, in the first part of ``path`` that has one."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        return None
+    candidates = (posixpath.join(directory, name) for directory in path)
+    return next((found for found in candidates if documents.kind(found) is Kind.DIRECTORY), None)
 
 
 class Layout:
@@ -56,7 +153,7 @@ class Layout:
     def _find_environment_layer(self) -> Layer | None:
         directory = self._environment
         path = self._config_path or (directory and posixpath.join(directory, "hiera.yaml"))
-        provider = providers.of_environment(directory, self._documents) if directory else None
+        provider = of_environment(directory, self._documents) if directory else None
         return self._provided(ENVIRONMENT, path, provider, None) if path else None
 
     def _provided(self, place: str, path: str, provider: Provider | None, module: str | None) -> Layer | None:
@@ -67,23 +164,23 @@ class Layout:
             return layer
         provider.warn(self._tools.warn, layer.version if layer else None)
         # A hiera.yaml of version 5 beats every provider; beside the provider hiera an older one counts, too.
-        if (layer is not None and layer.version >= 5) or provider.name == providers.HIERA:
+        if (layer is not None and layer.version >= 5) or provider.name == HIERA:
             return layer or self._layer(place, path, module)
-        if provider.name == providers.NONE:
+        if provider.name == NONE:
             return None
-        if provider.name == providers.FUNCTION:
+        if provider.name == FUNCTION:
             made = provider.function(module or place.lower())
             return Layer(place, made, self._tools, provider.path, module)
         raise provider.unknown(f"{place} '{module or posixpath.basename(self._environment or '')}'")
 
     def module_layer(self, module: str, step: Step) -> Layer | None:
         """The layer of ``module``; ``step`` is told why there is none."""
-        directory = modules.find(module, self._module_path, self._documents)
+        directory = find(module, self._module_path, self._documents)
         if directory is None:
             step.add("module", module).skipped("module_not_found")
             return None
         if module not in self._module_layers:
-            provider = providers.of_module(directory, self._documents, self._tools.warn)
+            provider = of_module(directory, self._documents, self._tools.warn)
             path = posixpath.join(directory, "hiera.yaml")
             self._module_layers[module] = self._provided(MODULE, path, provider, module)
         layer = self._module_layers[module]
@@ -100,7 +197,7 @@ class Layout:
 
     @cached_property
     def _module_path(self) -> list[str]:
-        found = modules.module_path(self._environment, self._documents) if self._environment else []
+        found = module_path(self._environment, self._documents) if self._environment else []
         return self._given_modules + found
 
     def _layer(self, place: str, path: str, module: str | None = None) -> Layer | None:

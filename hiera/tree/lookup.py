@@ -27,31 +27,100 @@ are named:
 12. A name that is not found anywhere is answered by ``default_values``, 12a or else by ``default``, 12b or else not.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from foundation.problems import Problem
+from hiera import regex
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
-from hiera.tree import options, strategies
-from hiera.tree.backends.base import Tools
-from hiera.tree.backends.data_files import DataFiles
+from hiera.tree import strategies
+from hiera.tree.backends import DataFiles, Tools
 from hiera.tree.config.documents import Documents, Files
-from hiera.tree.context import keys
-from hiera.tree.context.absent import ABSENT, Absent
-from hiera.tree.context.explain import SILENT, Step
-from hiera.tree.context.interpolation import Given, Interpolator, Warn
+from hiera.tree.context import explain
+from hiera.tree.context.explain import ABSENT, SILENT, Absent, Key, Step
+from hiera.tree.context.interpolation import Given, Interpolator, Scope, Warn
 from hiera.tree.context.invocation import Invocation, Outer, Place, deep_recursion
-from hiera.tree.context.keys import Key
-from hiera.tree.context.scope import Scope
 from hiera.tree.layers import Holder, Layer
 from hiera.tree.layout import Layout
-from hiera.tree.options import LookupOptions
-from hiera.tree.puppet import convert, type_expressions, types
+from hiera.tree.puppet import convert, types
+from hiera.tree.ruby import values
 from hiera.tree.strategies import HASH, Merge, Strategy
-from hiera.values.paths import MISSING
+from hiera.values.data_paths import MISSING
 
-_OPTIONS = keys.parse(options.NAME)
+# ``lookup_options``: how a key is to be merged and converted, as the data itself says it.
+#
+# * The entry of the exact key wins over patterns; of those (they begin with ``^``) the first that matches wins, in the
+#   order of the merged options, where the lowest level's come first. Entries are never combined.
+# * Options in a module are about that module's keys only.
+
+NAME = "lookup_options"
+
+
+class LookupOptions:
+    """Merged options, ready to be asked."""
+
+    def __init__(self, options: Mapping[Any, Any] | None) -> None:
+        self._exact: dict[str, Any] = {}
+        self._patterns: list[re.Pattern[str]] = []
+        self._values: list[Any] = []
+        for name, value in (options or {}).items():
+            if not isinstance(name, str):
+                raise LookupFailure(
+                    NAME, f"the key {values.inspect(name)} is no text; in quotes it would be one"
+                )
+            if name.startswith("^"):
+                self._patterns.append(values.compiled(name))
+                self._values.append(value)
+            else:
+                self._exact[name] = value
+
+    def entry(self, root: str) -> Any:
+        """The options for the key ``root``; null when there are none."""
+        exact = self._exact.get(root)
+        if exact is not None:
+            return exact
+        number = regex.find_first(self._patterns, root)
+        return None if number is None else self._values[number]
+
+    def option(self, root: str, name: str) -> Any:
+        """The option ``name`` (``merge`` or ``convert_to``) for the key ``root``, or null; raises ``LookupFailure``."""
+        entry = self.entry(root)
+        if isinstance(entry, Mapping):
+            return entry.get(name)
+        if isinstance(entry, str):  # a text is asked for a part of itself, and has none that means anything
+            return name if name in entry else None
+        if entry is None or entry is False:
+            return None
+        what = f"the options are {values.inspect(entry)}, wanted a mapping with 'merge' or 'convert_to'"
+        raise LookupFailure(f"{NAME}: {root}", what)
+
+
+def verified(options: Any | Absent, module: str | None) -> Mapping[Any, Any] | None:
+    """The ``lookup_options`` of one layer, checked; ``None`` for null or nothing. Raises ``LookupFailure``."""
+    if options is None or options is ABSENT:
+        return None
+    if not isinstance(options, Mapping):
+        raise LookupFailure("", f"value of {NAME} must be a hash")
+    for name in options if module else ():
+        _verify_own(name, module)
+    return options
+
+
+def _verify_own(name: Any, module: str | None) -> None:
+    if not isinstance(name, str):
+        raise LookupFailure(NAME, f"the key {values.inspect(name)} is no text; in quotes it would be one")
+    if name.startswith((f"{module}::", f"^{module}::")):
+        return
+    if name.startswith("^"):
+        what = f"all {NAME} patterns must match a key starting with module name '{module}'"
+    else:
+        what = f"all {NAME} keys must start with module name '{module}'"
+    raise LookupFailure("", f"{what}: '{name}' does not")
+
+
+_OPTIONS = explain.parse(NAME)
 
 
 class Tree:
@@ -154,7 +223,7 @@ class Tree:
                 for holder, names in layer.holders(invocation):
                     for name in names:
                         held.setdefault(name, []).append(holder)
-        held.pop(options.NAME, None)
+        held.pop(NAME, None)
         return held
 
     def _answer(
@@ -176,20 +245,20 @@ class Tree:
     def _answer_data(self, name: str, invocation: Invocation, step: Step) -> Any | Absent:
         """The value that ``%{lookup('name')}`` stands for, by the options of its own key."""
         if invocation.outer is not None:
-            key = keys.parse(name)
+            key = explain.parse(name)
             value = invocation.outer(key.root)
             if value is not MISSING:
-                value = keys.dig(name, key.segments, value, step)
+                value = explain.dig(name, key.segments, value, step)
                 step.add("scope", "Data outside of the tree").found(name, value)
                 return Given(value)
         return self._answer((name,), None, invocation, step, None)
 
     def _search(self, name: str, merge: Merge, invocation: Invocation, step: Step) -> Any | Absent:
         """The value of one key, merged and converted as its options say."""
-        if name == options.NAME or name.startswith(f"{options.NAME}."):  # 2.
-            step.add("invalid_key", options.NAME)
+        if name == NAME or name.startswith(f"{NAME}."):  # 2.
+            step.add("invalid_key", NAME)
             return ABSENT
-        key = keys.parse(name)  # 3.
+        key = explain.parse(name)  # 3.
         chosen = self._lookup_options(key, invocation, step)  # 4.
         convert_to = chosen.option(key.root, "convert_to")
         strategy = self._strategy(key, merge, chosen, step)  # 5.
@@ -206,7 +275,7 @@ class Tree:
         try:  # 11.
             return _converted(name, value, convert_to, step)
         except LookupFailure as error:
-            raise error.beside(self._places(options.NAME, key.module)) from None
+            raise error.beside(self._places(NAME, key.module)) from None
 
     def _strategy(self, key: Key, merge: Merge, chosen: LookupOptions, step: Step) -> Strategy:
         """How the values of a key are merged: as the caller says, or else the data."""
@@ -214,11 +283,11 @@ class Tree:
             return strategies.strategy(merge)
         merge = chosen.option(key.root, "merge")
         if merge is not None:
-            step.add("merge_source", options.NAME)
+            step.add("merge_source", NAME)
         try:
             return strategies.strategy(merge)
         except LookupFailure as error:
-            raise error.beside(self._places(options.NAME, key.module)) from None
+            raise error.beside(self._places(NAME, key.module)) from None
 
     def _places(self, name: str, module: str | None) -> str:
         """Every place that holds a key, for messages."""
@@ -237,11 +306,11 @@ class Tree:
             _LAYERS, lambda layer, inner: self._ask(layer, key, strategy, invocation, inner), step
         )
         if value is not ABSENT:  # 9.
-            value = keys.dig(key.text, key.segments, value, step)
+            value = explain.dig(key.text, key.segments, value, step)
         if value is ABSENT:  # 10.
             value = self._find_default(key, invocation, step)
             if value is not ABSENT:
-                value = keys.dig(key.text, key.segments, value, step)
+                value = explain.dig(key.text, key.segments, value, step)
         return value
 
     def _ask(
@@ -278,9 +347,9 @@ class Tree:
             return ABSENT
         step = step.add("scope", f'Searching default_hierarchy of module "{module}"')
         if module not in self._default_options:
-            inner = step.add("scope", f'Searching for "{options.NAME}"')
+            inner = step.add("scope", f'Searching for "{NAME}"')
             found = layer.find_default(_OPTIONS, HASH, invocation, inner)
-            self._default_options[module] = LookupOptions(options.verified(found, module))
+            self._default_options[module] = LookupOptions(verified(found, module))
         strategy = strategies.strategy(self._default_options[module].option(key.root, "merge"))
         return layer.find_default(key, strategy, invocation, step.add("scope", f'Searching for "{key}"'))
 
@@ -288,7 +357,7 @@ class Tree:
         """The options that hold for the keys of the key's module, or for those of none."""
         module = key.module
         if module not in self._options:
-            step = step.add("options", options.NAME)
+            step = step.add("options", NAME)
             if self._outer_options is ABSENT:
                 self._outer_options = self._collect_outer_options(invocation, step)
                 self._options[None] = LookupOptions(self._outer_options)
@@ -299,7 +368,7 @@ class Tree:
     def _collect_outer_options(self, invocation: Invocation, step: Step) -> Mapping[Any, Any] | None:
         """The options of the global layer and the environment together."""
         high, low = (
-            options.verified(self._ask(name, _OPTIONS, HASH, invocation, step), None) for name in _LAYERS[:2]
+            verified(self._ask(name, _OPTIONS, HASH, invocation, step), None) for name in _LAYERS[:2]
         )
         if high is None or low is None:
             return low if high is None else high
@@ -311,7 +380,7 @@ class Tree:
     ) -> LookupOptions:
         """The options of ``outer`` and the module together."""
         found = self._ask("module", _OPTIONS, HASH, invocation, step, module)
-        own = options.verified(found, module)
+        own = verified(found, module)
         if own is None:  # null in a module takes away what the others say: Puppet does so
             return LookupOptions(outer if found is ABSENT else None)
         if outer is None:
@@ -319,7 +388,7 @@ class Tree:
         parts = {"Global and Environment": outer, f"Module {module}": own}
 
         def show(part: str, step: Step) -> Mapping[Any, Any]:
-            step.add("scope", part).found(options.NAME, parts[part])
+            step.add("scope", part).found(NAME, parts[part])
             return parts[part]
 
         merged = HASH.gather(list(parts), show, step)
@@ -337,7 +406,7 @@ def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
 
 def _verified(what: str, value: Any, value_type: str | None) -> Any:
     if value_type is not None:
-        types.verify(what, type_expressions.parse(value_type), value)
+        types.verify(what, types.parse(value_type), value)
     return value
 
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hiera.errors import LookupFailure
-from hiera.tree.context.absent import ABSENT, Absent
-from hiera.tree.context.explain import Step
+from hiera.tree.context.explain import ABSENT, Absent, Step
 from hiera.tree.ruby import deep_merge, values
 
 Place = TypeVar("Place")

@@ -10,7 +10,7 @@ from manual.commands import command_page, commands, page_name
 from manual.documents import add_document, document_page
 from manual.roff import Page
 
-from puller.cli.commands import cli
+from puller.cli.command_table import cli
 
 _FILES = {
     "data.md": "data",

@@ -20,11 +20,10 @@ from hiera.values.secrets import revealed
 from puller.engine.conditions import why_unmanaged
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import load_together
-from puller.manifest.late import evaluate_again
-from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.declare import evaluate_again
+from puller.manifest.graph.host_catalog import load_together
+from puller.manifest.manifest import Inputs, Manifest, ManifestSource
 from puller.manifest.masking import Masks
-from puller.manifest.source import ManifestSource
 from puller.resources.base import Content, Context
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System

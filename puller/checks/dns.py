@@ -4,7 +4,7 @@ import ipaddress
 import socket
 
 from bundles.deadline import Deadline
-from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.kinds import Dns
 
 _FAMILIES = {None: socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET6}

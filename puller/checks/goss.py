@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from bundles.deadline import Deadline, DeadlineError, aside
 from hiera.errors import HieraError
-from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.gossfile.machine import Machine, explained
 from puller.checks.gossfile.matchers import Lines, matches
-from puller.checks.gossfile.reading import LARGEST, read
+from puller.checks.gossfile.parsing import LARGEST, read
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.system.protocol import System
 

@@ -20,7 +20,7 @@ import msgspec
 
 from bundles.certificates import accept_alike
 from bundles.deadline import Deadline
-from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.kinds import Http, JsonValue, parse_address
 from puller.checks.streams import NoConnectionError, closing, connect
 from puller.errors import reason

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bundles.deadline import Deadline
-from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.kinds import Process
 from puller.errors import reason
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from bundles.deadline import Deadline
-from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.kinds import Service
-from puller.system import stability
-from puller.system.boot import DEFAULT, DEPENDENTS, Boot, Node, is_started_by_bus
+from puller.system import systemd_units
 from puller.system.commands import Command
 from puller.system.protocol import System
+from puller.system.systemd_units import DEFAULT, DEPENDENTS, Boot, Node, is_started_by_bus
 
 _HAVE_LINKS = frozenset({"enabled", "alias"})
 _WITHOUT_LINKS = frozenset({"static", "indirect", "generated"})
@@ -25,7 +25,7 @@ _PROPERTIES = (
     "FragmentPath",
     "Id",
     *DEPENDENTS,
-    *stability.PROPERTIES,
+    *systemd_units.PROPERTIES,
 )
 
 
@@ -117,12 +117,12 @@ def look(name: str, deadline: Deadline, system: System, scope: str = "system") -
     # default.target first: it is loaded with all units that it wants, which a unit then names.
     *_, fields = show(_PROPERTIES, DEFAULT, name)
     # Half of the time is left for the answer.
-    is_crashing = stability.ends_early(fields, at_most=deadline.at_most(deadline.seconds) / 2)
+    is_crashing = systemd_units.ends_early(fields, at_most=deadline.at_most(deadline.seconds) / 2)
     if is_crashing:
         *_, fields = show(_PROPERTIES, DEFAULT, name)
     crash = ""
-    if is_crashing or stability.is_restarting(fields):
-        how = stability.last_exit(fields)
+    if is_crashing or systemd_units.is_restarting(fields):
+        how = systemd_units.last_exit(fields)
         crash = f"its process has ended{f' with {how}' if how else ''}"
     return Unit(name, fields, boot, crash)
 

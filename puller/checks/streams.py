@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 
 from bundles.deadline import Deadline
-from puller.checks.answers import NotCarriedOut
+from puller.checks.check_outcome import NotCarriedOut
 from puller.errors import reason
 
 _MOST_GREETED = 65536  # bytes

@@ -1,7 +1,7 @@
 """Whether a TCP port takes connections, and how it greets."""
 
 from bundles.deadline import Deadline
-from puller.checks.answers import Answer
+from puller.checks.check_outcome import Answer
 from puller.checks.kinds import Tcp, parse_address
 from puller.checks.streams import NoConnectionError, closing, connect, greeting
 

@@ -3,7 +3,7 @@
 import socket
 
 from bundles.deadline import Deadline
-from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.kinds import Unix
 from puller.checks.streams import closing, greeting
 from puller.errors import reason

@@ -16,8 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from puller.cli.launched import take_note
-from puller.cli.streams import steady
+from puller.cli.streams import steady, take_note
 from puller.system.signals import reset_inherited
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def _status(arguments: Sequence[str]) -> tuple[int, bool]:
         if (job := find_job(arguments)) is not None:
             return job(), True
         # 4.
-        from puller.cli.commands import run_click  # click takes 17 % of an idle run
+        from puller.cli.command_table import run_click  # click takes 17 % of an idle run
 
         return run_click(arguments), False
     except KeyboardInterrupt:  # a command without a handler of its own; jobs note signals instead
@@ -91,7 +90,7 @@ def _is_plain(*words: str) -> bool:
 def _run(config: str | None = None, *, as_user: bool = False) -> Callable[[], int]:
     network = _make_network()
     from puller.run import jobs  # after the fork, which costs twice as much in a larger process
-    from puller.state.places import configuration_file
+    from puller.state.default_paths import configuration_file
 
     options = jobs.RunOptions(config=configuration_file(config, as_user=as_user))
     return lambda: jobs.run(options, network)
@@ -115,7 +114,7 @@ def _apply(source: str, state_directory: str | None = None) -> Callable[[], int]
 def _report(error: Exception) -> int:
     """Print the error and return its exit status. Print the traceback of a bug."""
     # 5.
-    from puller.reporting.exit_codes import status_of
+    from puller.reporting.run_problems import status_of
 
     if (status := status_of(error)) is not None:
         from foundation.masking import mask_urls

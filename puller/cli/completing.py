@@ -18,10 +18,10 @@ from puller.config.configuration import load_configuration
 from puller.errors import PullerError
 from puller.reporting.history import load_all_events
 from puller.resources.registry import type_names
-from puller.run.left.managed import Managed
+from puller.run.leftovers.managed import Managed
 from puller.run.policy.quarantine import Quarantine
+from puller.state.default_paths import configuration_file
 from puller.state.directories import Directories
-from puller.state.places import configuration_file
 
 if TYPE_CHECKING:
     from puller.config.configuration import Configuration
@@ -98,9 +98,7 @@ def resource_types(context: click.Context) -> Iterable[str]:
 @_offer
 def bundles_of_site(context: click.Context) -> Iterable[str]:
     """Bundles of the site that stands before."""
-    from bundles.publisher.site import (
-        Site,  # tuf takes more than an idle run, and each command imports this module
-    )
+    from bundles.publisher.site import Site
 
     return Site(Path(context.params["directory"])).bundles()
 

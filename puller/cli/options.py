@@ -13,7 +13,7 @@ import click
 
 from foundation.durations import Duration
 from puller.cli.completing import resources_of_host
-from puller.state.places import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
+from puller.state.default_paths import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -113,7 +113,7 @@ fact_options = together(
         help="Take custom facts from DIR instead of /etc/puller/facts.d.",
     ),
 )
-"""For ``puller.facts.given.facts_from``, by way of ``**options``."""
+"""For ``puller.facts.given_facts.facts_from``, by way of ``**options``."""
 
 no_system_facts_option: Decorator = click.option(
     "--no-system-facts",
@@ -130,7 +130,7 @@ other_machine_options = together(
         help="Take the facts of a known system, such as debian-12, instead of this machine's.",
     ),
 )
-"""For commands that change nothing here: ``puller.facts.given.chosen_facts`` reads both."""
+"""For commands that change nothing here: ``puller.facts.given_facts.chosen_facts`` reads both."""
 
 data_options = together(
     click.option(

@@ -17,8 +17,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from puller.exit_status import ExitStatus
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
 
 _PIECE = select.PIPE_BUF
 """Bytes: a pipe that says that it can be written to takes so many at once."""
@@ -130,3 +133,34 @@ def _tell_loss(stdout: TextIO, stderr: TextIO) -> None:
 def _output_of(stream: TextIO) -> Output | None:
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
     return raw if isinstance(raw, Output) else None
+
+
+# The launcher's note that a run has begun, which the run takes away at its end.
+#
+# ``packaging/launcher/puller`` counts the runs that were begun. A version that starts, and of which several runs in a
+# row
+# came to no end, gives way to the one before: a run that was killed, that ended the Python under it, or that ended with
+# a
+# bug leaves the note in its place.
+
+_PLACE = "PULLER_BEGUN"
+
+
+class Note:
+    """The note that this process has begun a run; ``path`` is empty where nobody counts."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def ended(self, status: int) -> None:
+        """Take it away, unless the status is that of a bug; what cannot be taken away stays."""
+        if self.path and status != ExitStatus.BUG:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+
+
+def take_note() -> Note:
+    """The note of this process, which the processes that it starts do not see."""
+    return Note(os.environ.pop(_PLACE, ""))

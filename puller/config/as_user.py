@@ -9,7 +9,7 @@ from pathlib import Path
 
 from foundation.problems import ProblemCode
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.system.trusted import judge
+from puller.system.trusted_files import judge
 
 
 def require_user() -> None:

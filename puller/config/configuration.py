@@ -25,7 +25,7 @@ from hiera.values.secrets import Secret
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.config.maintenance_windows import Window, find_problem
 from puller.errors import ConfigurationError, file_problem
-from puller.state.places import (
+from puller.state.default_paths import (
     DEFAULT_CONFIGURATION,
     PRIVATE_KEY,
     UserConfigurationFile,
@@ -35,7 +35,7 @@ from puller.state.places import (
     users_run,
     users_state,
 )
-from puller.system.trusted import trusted
+from puller.system.trusted_files import trusted
 from puller.values.convert import explain, parse_value
 from puller.values.host_name import WANTED, is_host_name
 

@@ -14,7 +14,7 @@ from hiera.values.secrets import Secret
 from puller.config.configuration import Configuration, HttpOptions
 from puller.config.destinations import DestinationOptions
 from puller.errors import ConfigurationError, file_problem
-from puller.system.trusted import find_trusted
+from puller.system.trusted_files import find_trusted
 from puller.version import __version__
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from foundation.problems import DependsOn, Problem
 from hiera.errors import ExpressionError, HieraError
-from hiera.values.paths import MISSING
+from hiera.values.data_paths import MISSING
 from hiera.values.secrets import hidden_at
 from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource, Origin, Surroundings, merged
@@ -218,7 +218,7 @@ class _OfTree(Mapping[Any, Any]):
         self._known: dict[Any, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
-        from hiera.tree.context.keys import literal
+        from hiera.tree.context.explain import literal
 
         if not isinstance(key, str):
             raise KeyError(key)

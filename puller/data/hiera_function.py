@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from hiera.errors import ExpressionError, UndefinedError
 from hiera.tree import strategies
-from hiera.tree.context import keys
-from hiera.tree.context.absent import ABSENT
-from hiera.tree.context.explain import SILENT, Step
-from hiera.tree.context.keys import Key
-from hiera.values.paths import MISSING
+from hiera.tree.context import explain
+from hiera.tree.context.explain import ABSENT, SILENT, Key, Step
+from hiera.values.data_paths import MISSING
 from hiera.values.plain import described
 from hiera.values.secrets import hidden_at, hidden_below
 from puller.data.bundle_data import BundleData
@@ -27,7 +25,7 @@ def look_up(data: BundleData, name: str, default: Any = MISSING, merge: Any = No
     """The value of a key, else ``default``, else ``UndefinedError``; raises any other ``HieraError``."""
     if not isinstance(name, str):
         raise ExpressionError("", f"hiera wants a key such as 'profile::web::port', not {described(name)}")
-    key = keys.parse(name)
+    key = explain.parse(name)
     value = _found(data, key) if merge is None else _merged(data, key, merge)
     if value is not MISSING:
         return value
@@ -55,7 +53,7 @@ def _merged(data: BundleData, key: Key, merge: Any) -> Any:
         if isinstance(place, Mapping):
             return place.get(key.root, ABSENT)
         # The whole value: what is dug for may be in a mapping that only the merge brings about.
-        value = data.ask(keys.literal(key.root), merge)
+        value = data.ask(explain.literal(key.root), merge)
         return ABSENT if value is MISSING else value
 
     value = strategies.strategy(merge).gather(places, ask, SILENT)
@@ -65,7 +63,7 @@ def _merged(data: BundleData, key: Key, merge: Any) -> Any:
 
 
 def _dug(key: Key, value: Any) -> Any:
-    found = ABSENT if value is ABSENT else keys.dig(key.text, key.segments, value, SILENT)
+    found = ABSENT if value is ABSENT else explain.dig(key.text, key.segments, value, SILENT)
     return MISSING if found is ABSENT else found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foundation.problems import Problem
 from hiera.errors import HieraError, KeyNotFound
-from hiera.values.paths import MISSING
+from hiera.values.data_paths import MISSING
 
 if TYPE_CHECKING:
     from hiera.tree.context.explain import Step

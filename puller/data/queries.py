@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hiera.document.document import Resolved
 from hiera.errors import HieraError, KeyNotFound
-from hiera.tree.context import keys
-from hiera.tree.context.explain import SILENT, recorder
-from hiera.tree.context.keys import literal
-from hiera.values import paths
-from hiera.values.merge import merge_sources
-from hiera.values.paths import MISSING
+from hiera.tree.context import explain
+from hiera.tree.context.explain import SILENT, literal, recorder
+from hiera.values import data_paths
+from hiera.values.data_paths import MISSING
+from hiera.values.plain import merge_sources
 from hiera.values.secrets import hidden, hidden_at
 from puller.data.bundle_data import BundleData
 from puller.data.sources import Origin, Surroundings
 
 if TYPE_CHECKING:
     from hiera.document.document import Document
-    from hiera.document.explain import Explanation
+    from hiera.document.layers import Explanation
     from hiera.tree.lookup import Tree
 
 
@@ -130,7 +129,7 @@ class TreeAnswers:
 
     def _is_sensitive(self, key: str) -> bool:
         try:
-            return keys.parse(key).root in self._sensitive
+            return explain.parse(key).root in self._sensitive
         except HieraError:  # the answer says that it is no key
             return False
 
@@ -170,11 +169,11 @@ class DocumentAnswers:
 
     def ask(self, key: str, question: Question) -> Answer:
         try:
-            steps = paths.parse_path(key)
-            value = paths.find(self._resolved().data, steps)
+            steps = data_paths.parse_path(key)
+            value = data_paths.find(self._resolved().data, steps)
         except HieraError as error:
             return Answer(key, error=str(error))
-        if value is paths.MISSING:
+        if value is data_paths.MISSING:
             return self._answer(key, steps[0], question.has_default, question.default)
         return self._answer(key, steps[0], True, value)
 

@@ -25,8 +25,7 @@ from hiera.errors import DocumentError
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.errors import ConfigurationError, file_problem
 from puller.reporting.run_problems import sentence_of
-from puller.state.state_file import write_state
-from puller.state.stored_json import decode
+from puller.state.state_file import decode, write_state
 
 Warn = Callable[[str, Exception], None]
 """Told a sentence, and the error that it is about."""

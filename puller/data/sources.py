@@ -16,13 +16,13 @@ import msgspec
 from bundles.filesystem.atomic import read_limited
 from foundation.problems import DependsOn
 from hiera.document.document import Chosen, Document
-from hiera.document.explain import Explanation
+from hiera.document.layers import Explanation
 from hiera.errors import HieraError, UndefinedError
 from hiera.text import yaml_text
-from hiera.values.merge import merge_deep, merge_sources
-from hiera.values.paths import parse_path
+from hiera.values.data_paths import parse_path
+from hiera.values.plain import merge_deep, merge_sources
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.system.trusted import trusted
+from puller.system.trusted_files import trusted
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations

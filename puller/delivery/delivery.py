@@ -19,7 +19,7 @@ from foundation.quantities import counted
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
 from puller.delivery.destination import Destination, DoubtedError, RefusedError, open_destination
-from puller.delivery.document import host_of, pack
+from puller.delivery.report_document import host_of, pack
 from puller.delivery.spool import Spool, Waiting, Warn, forget_others
 from puller.exit_status import ExitStatus
 from puller.reporting.run_problems import sentence_of

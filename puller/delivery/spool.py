@@ -22,7 +22,7 @@ import msgspec
 from bundles.deadline import Deadline
 from bundles.filesystem.atomic import open_directory, remove_any
 from foundation.quantities import counted
-from puller.delivery.document import LARGEST, host_of
+from puller.delivery.report_document import LARGEST, host_of
 from puller.state.state_file import read_state, set_aside, write_state
 
 _NAME = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(failed|other)\.json\.gz")

@@ -13,7 +13,7 @@ from puller.bundle_paths import BundlePathError
 from puller.checks.kinds import HealthCheck
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
-from puller.manifest.ways import why_no_way
+from puller.manifest.graph.resource_paths import why_no_way
 
 
 def why_unmanaged(declaration: Declaration) -> str:

@@ -21,20 +21,20 @@ from hiera.errors import HieraError
 from puller.engine.conditions import health_checks_of, is_left_out, why_unmanaged
 from puller.engine.failures import failures_of
 from puller.engine.final_look import FinalLook
-from puller.engine.parts import Parts
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
+from puller.engine.shared_objects import Parts
 from puller.engine.transactions import Begun, Member, Transactions
 from puller.errors import MutationInNoop, NeededByAnother, PullerError, ResourceError, StoppedDownload
-from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
+from puller.manifest.graph.catalog import Catalog
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Resource
 from puller.resources.claims import MADE_FILES
 from puller.resources.registry import choose_provider
 from puller.system.protocol import System
-from puller.values.refresh import Refresh
+from puller.values.references import Refresh
 
 
 class Observer(Protocol):
@@ -310,7 +310,9 @@ class Engine:
 
         In noop, return the path that only an earlier resource brings.
         """
-        from puller.manifest.late import evaluate_again  # few resources have anything to be evaluated again
+        from puller.manifest.declare import (
+            evaluate_again,  # few resources have anything to be evaluated again
+        )
 
         asked = evaluate_again(declaration)
         if not declaration.failure or not self._settings.noop:

@@ -10,7 +10,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from puller.manifest.catalog import Catalog
+from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event, State
 from puller.resources.base import ANYTHING, Resource
 from puller.system.real_paths import RealPaths

@@ -9,14 +9,13 @@ import os
 from importlib import import_module
 
 from bundles.deadline import Deadline, DeadlineError, aside
-from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.kinds import HealthCheck
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.reporting.report import Health, HealthResult
 from puller.system import signals
-from puller.system.commands import Command
+from puller.system.commands import Command, split_words
 from puller.system.protocol import System
-from puller.system.shell_words import split_words
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from puller.state.state_file import StateFile
-from puller.values.refresh import reload_of, subscriber_of
+from puller.values.references import reload_of, subscriber_of
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class PendingRefreshes:
         self._pending = {name: set(names) for name, names in self._all.items() if name in own or shares(name)}
         """By scope."""
         self.before = self._names()
-        """Subscribers that an earlier run left without their refresh, as ``puller.values.refresh`` lists them."""
+        """Subscribers that an earlier run left without their refresh, as ``puller.values.references`` lists them."""
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
         """Record that these are to be refreshed; gives those that were not recorded already."""

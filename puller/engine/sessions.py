@@ -19,8 +19,8 @@ from bundles.filesystem.atomic import write_file
 from foundation.problems import ProblemCode
 from puller.errors import UsageError, file_problem
 from puller.reporting.report import Event
-from puller.state.stored_json import decode
-from puller.values.reference import Reference
+from puller.state.state_file import decode
+from puller.values.references import Reference
 
 VARIABLE = "PULLER_SESSION"
 """The environment variable that names the directory."""

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from foundation.differences import Difference
-from puller.engine.parts import Parts, is_managed
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress, homes
+from puller.engine.shared_objects import Parts, is_managed
 from puller.errors import ResourceError
-from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
-from puller.manifest.ways import has_conditions
+from puller.manifest.graph.catalog import Catalog
+from puller.manifest.graph.resource_paths import has_conditions
 from puller.resources.base import Context, Resource
 
 Member = tuple[int, Resource[Any, Any], Any]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Network, ip_address, ip_interface
 from typing import Any
 
+from puller.facts.fact_tree import BUILT_IN
+from puller.facts.fact_values import ABSENT
 from puller.facts.groups.network import FLAGS
-from puller.facts.tree import BUILT_IN
-from puller.facts.values import ABSENT
 
 _Rule = Callable[[Any], Any]
 

@@ -7,7 +7,7 @@
 From a name to its fact:
 
 1. What the host says of it is the answer.
-2. The file is judged, for root: nobody else may have written it (``puller.system.trusted``).
+2. The file is judged, for root: nobody else may have written it (``puller.system.trusted_files``).
 3. A document is read: its form follows from its name, and its value may be anything.
 4. An executable is run as custom ones are, in a limited time and with limited output.
 5. The answer is kept, and so is the failure.
@@ -26,9 +26,9 @@ from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.errors import reason
 from puller.facts import custom, documents, legacy
-from puller.facts.errors import FactError
-from puller.facts.tree import BUILT_IN, Facts
-from puller.system.trusted import judge
+from puller.facts.fact_tree import BUILT_IN, Facts
+from puller.facts.fact_values import FactError
+from puller.system.trusted_files import judge
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLES = frozenset({"environment", "facts", "server_facts", "trusted"})

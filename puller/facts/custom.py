@@ -1,7 +1,7 @@
 """Custom facts: what the files and executables in ``facts.d`` say about this machine.
 
 * Only what root, or the running user, has put there is read or run, and it is what was judged; see
-  ``puller.system.trusted``.
+  ``puller.system.trusted_files``.
 * Files are taken in the order of their names, and later ones win: mappings merge, anything else is replaced.
 * What is broken, late or not to be trusted is named in the problems and left out; it never stops a run.
 
@@ -23,10 +23,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from puller.facts import documents
-from puller.facts.errors import FactError
-from puller.facts.values import merged
+from puller.facts.fact_values import FactError, merged
 from puller.system.commands import Command, run
-from puller.system.trusted import judge
+from puller.system.trusted_files import judge
 
 # What editors and package managers leave beside a file.
 _LEFTOVERS = (

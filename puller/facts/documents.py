@@ -16,9 +16,8 @@ from typing import Any
 
 from hiera.errors import ExpressionError, HieraError
 from hiera.text import json_text, yaml_text
-from hiera.values.paths import parse_path
-from puller.facts.errors import FactError
-from puller.facts.values import merged, nested
+from hiera.values.data_paths import parse_path
+from puller.facts.fact_values import FactError, merged, nested
 
 _FORMS = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".txt": "txt"}
 

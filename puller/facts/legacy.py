@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from puller.facts.values import ABSENT, find
+from puller.facts.fact_values import ABSENT, find
 from puller.values.units import megabytes
 
 PATHS = {

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from puller.facts import netlink
-from puller.facts.errors import FactError
-from puller.facts.limits import LIMIT, within
+from puller.facts.fact_values import LIMIT, FactError, within
 
 if TYPE_CHECKING:
     from puller.facts.netlink import Address, Link

@@ -11,7 +11,7 @@ from typing import Any
 
 from foundation.problems import Problem
 from puller.errors import ManifestError
-from puller.manifest.source import MANIFEST
+from puller.manifest.manifest import MANIFEST
 
 FACTS = "facts.d"
 """The directory of a bundle, or of a library, with a file for each fact."""

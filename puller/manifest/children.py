@@ -25,7 +25,7 @@ from puller.errors import ManifestError, SourceError
 from puller.manifest.declaration import Child, Declaration
 from puller.manifest.problems import Problems
 from puller.values.identical import fingerprint
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 if TYPE_CHECKING:
     from puller.resources.apply import ApplyProperties

@@ -15,8 +15,8 @@ from puller.data.bundle_data import BundleData
 from puller.manifest.entries import Entry
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
-from puller.values.reference import LABEL, Reference
-from puller.values.removed import Removed
+from puller.values.references import LABEL, Reference
+from puller.values.removal_policy import Removed
 from puller.values.suggestions import Path as KeyPath
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,14 @@ from foundation.problems import DependsOn, Problem, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, depends_of_value, evaluate, has_expression, resolve_tree
 from hiera.values.secrets import has_secret, revealed
+from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Agent, Declaration, Home, Late
 from puller.manifest.entries import FOR, Entry
 from puller.manifest.manifest import Inputs
-from puller.manifest.problems import Problems
-from puller.manifest.properties import as_texts, decode, decode_known, find_problems, value_at
+from puller.manifest.problems import Problems, as_texts, decode, decode_known, find_problems, value_at
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.resources.registry import find_type
+from puller.templates.functions import OF_FILES
 from puller.values.convert import QUOTE
 
 if TYPE_CHECKING:
@@ -138,12 +139,12 @@ class Draft(msgspec.Struct):
 
     def _accept_of_user(self) -> bool:
         """Take what a user's agent can manage, and say what is its own; false with the reason noted otherwise."""
-        from puller.manifest import of_user  # the machine's own agent needs none of it
+        from puller.manifest import as_user_rules  # the machine's own agent needs none of it
 
-        if sentence := of_user.refusal(self.entry.type_name):
+        if sentence := as_user_rules.refusal(self.entry.type_name):
             self.problems.add(self.entry.path, sentence, self._subject("name"), ProblemCode.REQUIRES_ROOT)
             return False
-        of_user.complete(self.entry.type_name, self.raw)
+        as_user_rules.complete(self.entry.type_name, self.raw)
         return True
 
     def resolve(self, scope: Scope, repeated: "Mapping[str, Repeated]" = _NO_TEXTS) -> None:
@@ -262,10 +263,10 @@ class Draft(msgspec.Struct):
         return False
 
     def _refuse_what_wants_root(self) -> None:
-        from puller.manifest import of_user
+        from puller.manifest import as_user_rules
 
         is_here = self.agent is Agent.OF_THIS_USER
-        for error in of_user.problems(self.entry.type_name, self.raw, is_here=is_here):
+        for error in as_user_rules.problems(self.entry.type_name, self.raw, is_here=is_here):
             self._note(error)
 
     def typed(self, home: Home) -> Declaration:
@@ -363,3 +364,54 @@ _NOTHING: frozenset[str] = frozenset()
 _BEFORE = frozenset({"name", "alias", "require", "after", "subscribe", "reload"})
 """What must be known before the first resource is applied."""
 _ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe", "reload"})
+
+
+# Expressions that are evaluated again when their resource has its turn: what an earlier one has made is there by then.
+#
+# * Only what gave nothing when the manifest was read is evaluated again; a value is resolved once.
+# * What others are found by (names and references) must be known before, and is not tried again.
+# * Facts and data are those that the run has begun with.
+
+
+def evaluate_again(declaration: Declaration) -> list[str]:
+    """Evaluate what gave nothing before, and make ``declaration`` what it is now; gives the paths that were asked for.
+
+    What is wrong with it now, or still, is its ``failures``.
+    """
+    late, before = declaration.late, declaration.properties
+    if late is None:
+        return []
+    asked: list[str] = []
+    declaration.late = None
+    around = declaration.problems
+    problems = Problems(around.source, around.locate, around.original, around.text, around.mask)
+    given, secret = dict(late.given), set(late.secret)
+    draft = Draft(late.entry, declaration.type, problems, dict(late.raw), given, secret)
+    draft.agent = declaration.home.agent
+    draft.resolve_again(late, _noting(declaration.scope, declaration.home.files, asked))
+    now = draft.declaration(declaration.home)
+    if now is not None:
+        now.check()
+    if now is None or problems.any:
+        declaration.failures = tuple(problems.all())
+        return asked
+    # What a parent has handed down to it stays.
+    kept = {name: True for name in ("noop", "sensitive") if getattr(before, name)}
+    declaration.properties = msgspec.structs.replace(now.properties, **kept)
+    declaration.failures, declaration.unknown = now.failures, now.unknown
+    declaration.dynamic, declaration.secret = now.dynamic, now.secret
+    return asked
+
+
+def _noting(scope: Scope, files: BundleFiles, asked: list[str]) -> Scope:
+    """The scope with functions that note which files they are asked for."""
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *arguments: Any, **named: Any) -> Any:
+            with suppress(BundlePathError, TypeError):
+                asked.append(files.find(path))
+            return function(path, *arguments, **named)
+
+        return call
+
+    return scope.with_names({name: noting(scope.functions[name]) for name in OF_FILES})

@@ -14,7 +14,7 @@ import msgspec
 from foundation.problems import ProblemCode
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
-from puller.values.reference import LABEL
+from puller.values.references import LABEL
 from puller.values.suggestions import Path, meant
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from hiera.text import yaml_text
 from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
 from puller.data.library_data import DATA
 from puller.errors import ManifestError, SourceError, file_problem
+from puller.manifest.manifest import MANIFEST
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText
-from puller.manifest.source import MANIFEST
 from puller.values.suggestions import meant
 
 _CODE = ProblemCode.INVALID_LIBRARY

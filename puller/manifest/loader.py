@@ -5,40 +5,84 @@
   it, reported when it is reached; everything else that is wrong refuses the manifest.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from os.path import dirname, join
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foundation.problems import Problem
+from foundation.formatting import prefixed
+from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
-from hiera.expressions.expressions import has_expression
+from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
 from hiera.limits import total
 from hiera.text import yaml_text
+from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest import children
 from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
-from puller.manifest.contradictions import find_contradictions
 from puller.manifest.declaration import Child, Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry, read_entries
-from puller.manifest.identities import Key, objects_of, spellings_of
-from puller.manifest.links import link, order
+from puller.manifest.graph.contradictions import find_contradictions
+from puller.manifest.graph.identities import Key, objects_of, spellings_of
+from puller.manifest.graph.links import link, order
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.masking import Masks
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
-from puller.resources.spellings import Spellings
+from puller.resources.canonical_names import Spellings
 from puller.system import signals
-from puller.values.reference import LABEL, Reference
+from puller.values.export_types import Export, find_problem
+from puller.values.references import LABEL, Reference
 from puller.values.suggestions import Path as KeyPath
 
 if TYPE_CHECKING:
     from puller.manifest.masking import Mask
+    from puller.manifest.reading import ManifestText
+
+
+# The exports of a manifest on one host: its expressions resolved, each value held to its type.
+#
+# * What a host cannot give is told, by each run, and not exported; its resources are applied all the same.
+# * A secret is never exported.
+
+
+def exported_values(
+    text: "ManifestText", declared: Mapping[str, Export], scope: Scope
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the values by name, and a problem for each export without a value on this host."""
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, export in declared.items():
+        value, problem = _value(name, export, scope)
+        if problem is not None:
+            problems.append(text.problems.placed(problem, (*text.run_path, "exports", name)))
+        else:
+            values[name] = value
+    if message := find_problem(values):
+        path = (*text.run_path, "exports")
+        return {}, [*problems, text.problems.problem(path, message, code=ProblemCode.INVALID_EXPORT)]
+    return values, problems
+
+
+def _value(name: str, export: Export, scope: Scope) -> tuple[Any, Problem | None]:
+    try:
+        value = resolve_tree(export.value, scope)
+    except HieraError as error:
+        return None, prefixed(error.problems[0], f"exports.{name} cannot be had on this host")
+    if has_secret(value):
+        message = f"exports.{name} is a secret, which is never exported"
+        return None, Problem(code=ProblemCode.EXPOSED_SECRET, message=message, name=name)
+    value = list(value) if isinstance(value, tuple) else value
+    if not (what := export.type.problem(value)):
+        return value, None
+    on = depends_of_value(export.value)
+    message = f"exports.{name} {what}"
+    return value, Problem(code=ProblemCode.INVALID_EXPORT, message=message, name=name, depends_on=on)
 
 
 def load_manifest(
@@ -140,7 +184,6 @@ def _exported(text: ManifestText, home: Home) -> tuple[dict[str, Any], list[Prob
     declared, _ = text.exports()
     if not declared or not home.has_data:
         return {}, []
-    from puller.manifest.exported import exported_values
 
     return exported_values(text, declared, home.scope)
 
@@ -273,7 +316,7 @@ def _refuse_contradictions(declarations: Sequence[Declaration], spellings: Spell
 
 
 def _united(first: Declaration, second: Declaration) -> Declaration:
-    from puller.manifest.agreement import Disagreement, agreed  # few manifests declare anything twice
+    from puller.manifest.graph.agreement import Disagreement, agreed  # few manifests declare anything twice
 
     try:
         return agreed(first, second)

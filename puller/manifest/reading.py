@@ -18,7 +18,7 @@ from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
 from hiera.text import yaml_text
-from hiera.values.paths import MISSING
+from hiera.values.data_paths import MISSING
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import open_tree
@@ -29,13 +29,13 @@ from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.templates.functions import bundle_functions
-from puller.values.removed import Removed
+from puller.values.removal_policy import Removed
 from puller.values.suggestions import Path as KeyPath
 from puller.values.suggestions import meant
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
-    from puller.values.exports import Export
+    from puller.values.export_types import Export
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
 _RUN_KEYS = (
@@ -207,7 +207,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         """The exports that are declared, and what is wrong with them, by its place below them."""
         if "exports" not in self.run:
             return {}, {}
-        from puller.values.exports import parse_exports  # few manifests have any
+        from puller.values.export_types import parse_exports  # few manifests have any
 
         return parse_exports(self.run["exports"])
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hiera.expressions.expressions import Scope
-from hiera.values.paths import MISSING
+from hiera.values.data_paths import MISSING
 from puller.bundle_paths import BundleFiles
 from puller.templates.functions import bundle_functions
 from puller.values.suggestions import Path as KeyPath

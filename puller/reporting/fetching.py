@@ -19,8 +19,7 @@ from bundles.progress import Transfer
 from foundation.quantities import size_text
 from puller.reporting.log import Log
 from puller.state.directories import Directories
-from puller.state.state_file import read_state, write_state
-from puller.state.stored_json import decode
+from puller.state.state_file import decode, read_state, write_state
 from puller.values.colour import can_redraw
 from puller.values.visible import visible
 

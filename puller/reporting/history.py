@@ -9,13 +9,11 @@ import msgspec
 
 from bundles.filesystem.atomic import read_limited
 from foundation.timestamps import iso_text
-from puller.reporting.forgetting import forget_lists, forget_outdated
 from puller.reporting.in_order import complete, shorten
 from puller.reporting.report import Report
-from puller.reporting.retention import Retention, is_eventful
+from puller.reporting.retention import Retention, forget_lists, forget_outdated, is_eventful
 from puller.state.directories import Directories
-from puller.state.state_file import LARGEST, write_state
-from puller.state.stored_json import decode
+from puller.state.state_file import LARGEST, decode, write_state
 from puller.values.visible import visible_json_bytes
 
 _MOST_KEPT_FAILURES = 20

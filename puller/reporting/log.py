@@ -11,9 +11,8 @@ import sys
 from typing import TextIO, Unpack
 
 from foundation.formatting import ARROW, journal, people
-from puller.reporting.fields import Fields, MessageId
 from puller.reporting.report import Event, State
-from puller.reporting.sinks import JOURNAL, Level, find_sink
+from puller.reporting.sinks import JOURNAL, Fields, Level, MessageId, find_sink
 from puller.values.visible import visible
 
 _LEVEL_OF = {

@@ -4,7 +4,9 @@
 * Values here are plain and serialisable; nothing secret gets this far.
 """
 
-from collections.abc import Iterable
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -291,7 +293,40 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
     unprotected: list[str] = []
     """Protections of the processes for the network that the kernel lacks, a sentence each."""
     phases: dict[str, float] = {}
-    """Seconds that each part of the run took (``puller.reporting.phases``)."""
+    """Seconds that each part of the run took (``puller.reporting.report``)."""
     last_good: str = ""
     """When the last run finished that applied everything and had nothing to complain of, this one included."""
     bundles: list[BundleReport] = []
+
+
+# The parts of a run and how long each took, in seconds.
+
+
+class Phase(StrEnum):
+    """A part of a run; what is in none of them takes a few milliseconds."""
+
+    REFRESH = "refresh"
+    """What does the site publish?"""
+    FETCH = "fetch"
+    """Bundles are downloaded, verified, and unpacked."""
+    RESOLVE = "resolve"
+    """Manifests are read with facts and data; all bundles become one catalog."""
+    APPLY = "apply"
+    """Resources, with their health checks; after a rollback once more."""
+
+
+class Phases:
+    """A watch, stopped for each phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, phase: Phase) -> Iterator[None]:
+        """Count what the block takes, whatever it ends with."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - began
+            self.seconds[phase] = round(self.seconds.get(phase, 0.0) + taken, 4)

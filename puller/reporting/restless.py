@@ -16,9 +16,9 @@ import msgspec
 
 from foundation.differences import Difference
 from foundation.formatting import people
-from puller.reporting.forgetting import kept_in
 from puller.reporting.history import load_report
 from puller.reporting.report import BundleReport, Event, Report, State
+from puller.reporting.retention import kept_in
 from puller.reporting.sent_report import RestlessResource
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile

@@ -6,16 +6,54 @@ from typing import Unpack
 
 import msgspec
 
-from bundles.errors import BundleError
+from bundles.errors import (
+    BundleError,
+    ExpiredError,
+    FormatError,
+    PublishError,
+    RollbackError,
+    SettingsError,
+    StoreError,
+    TransportError,
+    TrustError,
+)
 from foundation.formatting import text_of_all
 from foundation.masking import mask_urls
 from foundation.problems import Problem, ProblemCode, problems_of
-from puller.errors import file_problem
+from hiera.errors import HieraError
+from puller.errors import PullerError, file_problem
 from puller.exit_status import ExitStatus, worst
-from puller.reporting.exit_codes import status_of
-from puller.reporting.fields import Fields
 from puller.reporting.log import Log
 from puller.reporting.report import Summary
+from puller.reporting.sinks import Fields
+
+# Which exit status an error means: one table for all commands and for the run.
+
+# Subclasses before their bases. What the store of this machine refuses stops updates, as a site that is away does.
+_BUNDLE_ERRORS: tuple[tuple[type[BundleError], ExitStatus], ...] = (
+    (ExpiredError, ExitStatus.EXPIRED),
+    (RollbackError, ExitStatus.ROLLBACK),
+    (TrustError, ExitStatus.SIGNATURE),
+    (FormatError, ExitStatus.REJECTED),
+    (TransportError, ExitStatus.FETCH_FAILED),
+    (PublishError, ExitStatus.USAGE),
+    (SettingsError, ExitStatus.CONFIGURATION),
+    (StoreError, ExitStatus.FETCH_FAILED),
+)
+
+
+def status_of(error: BaseException) -> ExitStatus | None:
+    """The documented status of an error of ours or of the system; ``None`` for a bug."""
+    if isinstance(error, PullerError):
+        return error.exit_status
+    for kind, status in _BUNDLE_ERRORS:
+        if isinstance(error, kind):
+            return status
+    if isinstance(error, HieraError | BundleError):
+        return ExitStatus.REJECTED
+    if isinstance(error, OSError):
+        return ExitStatus.CONFIGURATION
+    return None
 
 
 class RunProblems(msgspec.Struct):

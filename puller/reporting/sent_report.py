@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from foundation.differences import Difference
+from foundation.problems import ProblemCode
 from puller.reporting.report import Report
-from puller.values.exports import Value
+from puller.values.export_types import Value
 
 
 class RestlessResource(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -66,3 +67,17 @@ class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="fo
     """A sentence about what is missing because the document would be too large."""
     report: Report
     """The run; of the resources that were in order it has the number."""
+
+
+# JSON Schema (2020-12) of the documents that hosts send, made from the types that they are written from.
+#
+# Later versions may add fields and problem codes. A reader ignores unknown fields, and treats an unknown code as text.
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema of a ``SentReport``."""
+    schema = msgspec.json.schema(SentReport)
+    schema["$defs"][ProblemCode.__name__] = {"title": ProblemCode.__name__, "type": "string"}
+    return {"$schema": _DIALECT, "title": "A report of a host of Puller", **schema}

@@ -6,18 +6,161 @@
 """
 
 import contextlib
+import errno
+import fcntl
 import os
 import select
+import socket
+import struct
 import sys
-from collections.abc import Callable
-from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TextIO
+import time
+from array import array
+from collections.abc import Callable, Mapping
+from enum import IntEnum, StrEnum
+from typing import Protocol, TextIO, TypedDict
 
-from puller.reporting.fields import Fields
 from puller.values.colour import coloured, coloured_diff, is_wanted
+from puller.values.visible import visible
 
-if TYPE_CHECKING:
-    from puller.reporting.journal import Journal
+# Fields of an entry of the journal, beside its sentence, by which it is found.
+#
+# The table of both is in docs/monitoring.md.
+
+
+class MessageId(StrEnum):
+    """The kinds of entries (docs/monitoring.md); such a number never changes, nor gets another meaning."""
+
+    RESOURCE_STABLE = "4e6b73f3eaf2462fb6732427b8a181a9"
+    RESOURCE_CHANGED = "36cae90329814f04aa29d204207c4b58"
+    RESOURCE_REFRESHED = "478fe513d28e4ff7b2895b4f1b5c5a69"
+    RESOURCE_FAILED = "5b48c55352c64f1c9d54408095d5e26d"
+    RESOURCE_SKIPPED = "da89496eae8f4452a789a49727f3b1f8"
+    RESOURCE_WOULD_CHANGE = "a9d6daa52830490583c983130b06d4c3"
+    RESOURCE_RESTLESS = "a85358a6335e42a9a2dea513644bb222"
+    BUNDLE_FETCHING = "1d8577ffc0d54dfeaf71a8d6aa6b5e1d"
+    BUNDLE_ENFORCED = "e144877940a64928ba0246a2b772eb1f"
+    BUNDLE_APPLIED = "cddad6c448db483ab2a1e23857c32828"
+    BUNDLE_HELD = "4e79c2eeffad47708cf6927ba1363276"
+    BUNDLE_GIVEN_UP = "0c49ceb420a9455cb2de54e26ca4d85a"
+    RUN_PAUSED = "466547ce01654923abe98922271bb0b2"
+    RUN_ENDED = "c7b07cb816c745568252f4d8bf527da7"
+    PROBLEM = "199f04db40044f8c93de76a39770fed5"
+    WARNING = "3733eb19651d4c2a9fbc80355425403d"
+
+
+class Fields(TypedDict, total=False):
+    """The fields of one entry."""
+
+    kind: MessageId
+    run: str
+    """Identity of the run."""
+    bundle: str
+    """Name of a bundle."""
+    resource: str
+    """``type#name``."""
+    state: str
+    """The end of a resource, as in reports."""
+    differences: str
+    """The differences of a resource, as JSON."""
+    code: str
+    """The code of the first problem."""
+    exit: int
+    """An exit status: of the run that ended, or what a problem adds to it."""
+
+
+NAMES = {
+    "kind": "MESSAGE_ID",
+    "run": "PULLER_RUN",
+    "bundle": "PULLER_BUNDLE",
+    "resource": "PULLER_RESOURCE",
+    "state": "PULLER_STATE",
+    "differences": "PULLER_DIFFERENCES",
+    "code": "PULLER_CODE",
+    "exit": "PULLER_EXIT",
+}
+
+
+# Entries of the systemd journal with fields, by the protocol that journald itself documents.
+#
+# * One datagram is one entry; one that is too large for it goes as a sealed file in memory, of which the datagram has
+#   the
+#   descriptor.
+# * Each value goes with its length in front, so that nothing in it begins another field or entry.
+# * A journal that has no room now is waited for, but for no longer than half a second in a run; then that is an error.
+#
+# The protocol: https://systemd.io/JOURNAL_NATIVE_PROTOCOL/
+
+_TOO_LARGE = (errno.EMSGSIZE, errno.ENOBUFS)
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+_PATIENCE = 0.5
+"""Seconds, in all: while many entries come at once, the journal needs its moments."""
+_LONGEST = 64 * 1024
+"""Characters of a field beside the message; what is longer is cut off."""
+
+
+def entry(priority: int, message: str, fields: Fields) -> bytes:
+    """An entry as journald reads it."""
+    own: Mapping[str, object] = fields
+    named = {NAMES[name]: visible(str(value)[:_LONGEST]) for name, value in own.items()}
+    return framed({"MESSAGE": message, "PRIORITY": str(priority), "SYSLOG_IDENTIFIER": "puller", **named})
+
+
+def framed(fields: Mapping[str, str]) -> bytes:
+    """Fields, each value with its length in front: it may hold ends of lines, and whatever looks like a field."""
+    return b"".join(_field(name, value.encode(errors="backslashreplace")) for name, value in fields.items())
+
+
+def _field(name: str, value: bytes) -> bytes:
+    return b"%s\n%s%s\n" % (name.encode(), len(value).to_bytes(8, "little"), value)
+
+
+class Journal:
+    """The journal of this machine, by the path of its socket; one that is restarted meanwhile is found again."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._patience = _PATIENCE
+
+    def send(self, data: bytes) -> None:
+        """Hand over an entry; raises ``OSError`` when the journal does not take it."""
+        try:
+            self._send(data, 0)
+        except BlockingIOError:
+            if self._patience <= 0:
+                raise
+            began = time.monotonic()
+            try:
+                self._send(data, self._patience)
+            finally:
+                self._patience -= time.monotonic() - began
+
+    def _send(self, data: bytes, patience: float) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(patience > 0)
+            if (
+                patience > 0
+            ):  # a limit of Python's own knows nothing of the room that there is at the other end
+                limit = struct.pack("@ll", 0, int(patience * 1_000_000) + 1)
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            try:
+                sender.sendto(data, self._path)
+            except OSError as error:
+                if error.errno not in _TOO_LARGE:
+                    raise
+                self._send_file(sender, data)
+
+    def _send_file(self, sender: socket.socket, data: bytes) -> None:
+        descriptor = os.memfd_create("puller-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(data)
+            # Journald reads only what nobody can change meanwhile.
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))
+            sender.sendmsg([], [rights], 0, self._path)
+        finally:
+            os.close(descriptor)
+
 
 JOURNAL = "/run/systemd/journal/socket"
 
@@ -54,7 +197,6 @@ def find_sink(stream: TextIO, *, colour: bool | None = None, journal: str = JOUR
         is_coloured = is_wanted(stream) if colour is None else colour
         return Lines(stream, _coloured if is_coloured else _plain)
     # Imported before the first signal can come, whose handler must not begin to import.
-    from puller.reporting.journal import Journal
 
     return Entries(Journal(journal), Lines(stream, _prefixed))
 
@@ -109,7 +251,6 @@ class Entries:
             self._otherwise.at_once(level, sentence, fields)
 
     def _send(self, level: Level, sentence: str, fields: Fields) -> None:
-        from puller.reporting.journal import entry
 
         self._journal.send(entry(level, sentence, fields))
 

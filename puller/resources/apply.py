@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from foundation.differences import Difference
-from puller.resources.agreeing import agree
 from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.property_agreement import agree
 
 
 class ApplyProperties(Properties, frozen=True):

@@ -27,11 +27,11 @@ from foundation.problems import Problem, ProblemCode
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
+from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, EditedPlace, Use
-from puller.resources.spellings import Spellings
 from puller.system.protocol import System
-from puller.values.reference import Reference
-from puller.values.removed import Removed
+from puller.values.references import Reference
+from puller.values.removal_policy import Removed
 from puller.values.suggestions import Meant
 
 ANYTHING = "*"
@@ -507,7 +507,7 @@ class Resource(ABC, Generic[P, S]):
         Neither order nor number of declarations may matter to it, and what it gives must be enough for both: whoever
         applies it has done what each of them says. Paths that mean one file are one text already.
         """
-        from puller.resources.agreeing import agree  # few manifests declare anything twice
+        from puller.resources.property_agreement import agree  # few manifests declare anything twice
 
         agreed: Properties = agree(first, second)
         return agreed

@@ -21,14 +21,13 @@ from foundation.masking import VALUE_MASK
 from foundation.problems import ProblemCode
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError, reason
-from puller.resources.agreeing import agree
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
 from puller.resources.owners import group_name
-from puller.system.commands import Command, Completed
+from puller.resources.property_agreement import agree
+from puller.system.commands import Command, Completed, split_words
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID
-from puller.system.shell_words import split_words
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 

@@ -16,12 +16,12 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context, Part
 from puller.resources.claims import Claim, Use
+from puller.resources.paths import parents, printable
 from puller.resources.registry import find_remover
-from puller.resources.tree_paths import parents, printable
 from puller.state.directories import Directories
 from puller.system import mounts
 from puller.system.real_paths import RealPaths
-from puller.values.removed import ABSENT
+from puller.values.removal_policy import ABSENT
 
 _AT_THE_LINK = frozenset({"file", "link"})
 """Types that never follow a link at their path."""

@@ -11,7 +11,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.claims import Use
 from puller.system.protocol import UNKNOWN_ID, Attributes
-from puller.system.trusted import judge
+from puller.system.trusted_files import judge
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 

@@ -6,10 +6,11 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from bundles.filesystem.trees import kind_of
 from puller.errors import ResourceError
 from puller.resources.base import Context, PropertyError
 from puller.system.protocol import System
@@ -81,3 +82,28 @@ def require_makeable(directory: str, system: System) -> None:
         if system.exists(directory):
             raise ResourceError(f"{directory} is not a directory")
         directory = os.path.dirname(directory)
+
+
+# Paths below a directory: relative, with ``/``, and as they may stand in messages.
+
+
+def printable(path: str) -> str:
+    """The path on one line, whatever somebody has named a file."""
+    return path if path.isprintable() else ascii(path)
+
+
+def parents(path: str) -> Iterator[str]:
+    """The directories that a path leads through, the innermost first."""
+    while (path := path.rpartition("/")[0]) != "":
+        yield path
+
+
+def directories_of(paths: Iterable[str]) -> list[str]:
+    """The directories that paths lead through, each before what it holds."""
+    found = {directory for path in paths for directory in parents(path)}
+    return sorted(found, key=lambda directory: (directory.count("/"), directory))
+
+
+def kind(mode: int) -> str:
+    """The kind of thing that an ``st_mode`` is of, for messages: ``a directory``."""
+    return kind_of(mode)

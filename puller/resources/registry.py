@@ -38,21 +38,21 @@ _OWN = {
     "service": "puller.resources.services.service:Service",
     "setting": "puller.resources.edits.setting:Setting",
     "sysctl": "puller.resources.kernel.sysctl:Sysctl",
-    "user": "puller.resources.accounts.user:Account",
+    "user": "puller.resources.accounts.user:User",
 }
 
 
 _REMOVERS = {
-    "archive": "puller.resources.archives.left:LeftArchive",
-    "block": "puller.resources.edits.left:LeftBlock",
-    "checkout": "puller.resources.checkouts.left:LeftCheckout",
-    "file": "puller.resources.files.left:LeftFile",
-    "kernel_module": "puller.resources.kernel.left_module:LeftKernelModule",
-    "line": "puller.resources.edits.left:LeftLine",
-    "link": "puller.resources.files.left:LeftLink",
-    "scaffold": "puller.resources.scaffolds.left:LeftScaffold",
-    "setting": "puller.resources.edits.left:LeftSetting",
-    "sysctl": "puller.resources.kernel.left:LeftSysctl",
+    "archive": "puller.resources.archives.leftover_archive:LeftArchive",
+    "block": "puller.resources.edits.leftover_edits:LeftBlock",
+    "checkout": "puller.resources.checkouts.leftover_checkout:LeftCheckout",
+    "file": "puller.resources.files.leftover_files:LeftFile",
+    "kernel_module": "puller.resources.kernel.kernel_module:LeftKernelModule",
+    "line": "puller.resources.edits.leftover_edits:LeftLine",
+    "link": "puller.resources.files.leftover_files:LeftLink",
+    "scaffold": "puller.resources.scaffolds.scaffold:LeftScaffold",
+    "setting": "puller.resources.edits.leftover_edits:LeftSetting",
+    "sysctl": "puller.resources.kernel.sysctl:LeftSysctl",
 }
 
 

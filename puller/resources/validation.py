@@ -16,8 +16,7 @@ import msgspec
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context, PropertyError
 from puller.system import commands
-from puller.system.commands import Command
-from puller.system.shell_words import split_words
+from puller.system.commands import Command, split_words
 
 TIME_LIMIT = 60.0
 """Seconds for one command."""

@@ -26,19 +26,17 @@ from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import Inputs
-from puller.reporting.exit_codes import status_of
-from puller.reporting.fields import MessageId
 from puller.reporting.history import find_unfinished, load_last_good, save_status
-from puller.reporting.phases import Phase, Phases
-from puller.reporting.report import BundleReport, Report
+from puller.reporting.report import BundleReport, Phase, Phases, Report
 from puller.reporting.retention import identity, is_good
-from puller.reporting.run_problems import RunProblems, described, problem_of, sentence_of
+from puller.reporting.run_problems import RunProblems, described, problem_of, sentence_of, status_of
+from puller.reporting.sinks import MessageId
 from puller.run.bundle_run import BundleRun, RunContext
 from puller.run.catalog import apply_versions, begin_attempts, choose_versions, chosen_bundles
 from puller.run.decision import Step
 from puller.run.host import Host
 from puller.run.host_state import ExportedValues
-from puller.run.left.leftovers import Leftovers
+from puller.run.leftovers.leftovers import Leftovers
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import ReleaseSelector
 from puller.run.report_keeping import ReportKeeper

@@ -21,17 +21,16 @@ from puller.engine.engine import Settings
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
-from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.source import MANIFEST
-from puller.reporting.fields import MessageId
+from puller.manifest.manifest import MANIFEST, Inputs, Manifest
 from puller.reporting.report import BundleReport, Event, Health, HeldBecause, State, Summary, told_failures
 from puller.reporting.run_problems import RunProblems
+from puller.reporting.sinks import MessageId
 from puller.run.decision import Decision, Result, Situation, Step, Usability, Version, decide
 from puller.run.judging import Outcome, find_failure, has_failed, have_health_checks, health_before, is_broken
-from puller.run.left.declared import whole_paths
-from puller.run.left.leftovers import InForce, Leftovers
+from puller.run.leftovers.declared_resources import whole_paths
+from puller.run.leftovers.leftovers import InForce, Leftovers
 from puller.run.policy.quarantine import Quarantine
 from puller.run.policy.rollback import find_fallback_bundle
 from puller.run.policy.selection import Offer
@@ -39,7 +38,7 @@ from puller.run.trials import Trial, Trials
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
 from puller.system.signals import StopRequests
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 
 class RunContext(msgspec.Struct, frozen=True):

@@ -11,15 +11,15 @@ import msgspec
 
 from bundles.errors import BundleError
 from foundation.problems import Problem, problems_of
-from puller.engine.apply import Applied, apply_catalog
+from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, PullerError, UsageError
 from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import HostCatalog
-from puller.reporting.fields import MessageId
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event, partial_sentence
-from puller.resources.remote import fetch_url
+from puller.reporting.sinks import MessageId
+from puller.resources.content_sources import fetch_url
 from puller.run.bundle_run import BundleRun, Chosen, RunContext, read_manifest
 
 Bundles = Sequence[BundleRun]

@@ -22,9 +22,9 @@ from puller.engine.conditions import health_checks_of, why_unmanaged
 from puller.engine.health_checks import check_health
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import HostCatalog
-from puller.manifest.late import evaluate_again
-from puller.manifest.links import APPLY
+from puller.manifest.declare import evaluate_again
+from puller.manifest.graph.host_catalog import HostCatalog
+from puller.manifest.graph.links import APPLY
 from puller.manifest.manifest import Inputs
 from puller.manifest.masking import Masks
 from puller.reporting.history import load_status

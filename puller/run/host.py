@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, host_files
-from puller.facts.given import chosen_facts, facts_from
-from puller.facts.tree import Facts, gather
+from puller.facts.fact_tree import Facts, gather
+from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.manifest import Inputs
+from puller.state.default_paths import PRIVATE_KEY, configuration_file, places_of_data
 from puller.state.directories import Directories
-from puller.state.places import PRIVATE_KEY, configuration_file, places_of_data
 from puller.values.visible import visible
 
 if TYPE_CHECKING:  # 5 % of `puller apply` without changes, which usually needs neither

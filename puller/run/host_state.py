@@ -22,12 +22,12 @@ from bundles.store.store import Store
 from puller.config.configuration import BundleChoice, Configuration
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
-from puller.run.left.managed import Managed
+from puller.run.leftovers.managed import Managed
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trial, Trials
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
-from puller.values.exports import Value
+from puller.values.export_types import Value
 
 
 class BundleState(msgspec.Struct, frozen=True):

@@ -17,28 +17,27 @@ import msgspec
 from bundles.confined.current import confined, confined_when_needed, missing_protections
 from bundles.progress import watched_by
 from puller.config.as_user import require_user
-from puller.engine.apply import Applied, apply_catalog
+from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UNIT_PROFILE
 from puller.exit_status import ExitStatus, worst
-from puller.manifest.catalog import Catalog
-from puller.manifest.host_catalog import load_together
+from puller.manifest.graph.catalog import Catalog
+from puller.manifest.graph.host_catalog import load_together
 from puller.manifest.loader import load_manifest
-from puller.manifest.manifest import Manifest
-from puller.manifest.source import ManifestSource, open_source
+from puller.manifest.manifest import Manifest, ManifestSource, open_source
 from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
 from puller.reporting.report import Summary, partial_sentence
 from puller.reporting.run_problems import RunProblems
-from puller.resources.remote import fetch_url
+from puller.resources.content_sources import fetch_url
 from puller.run.host import CommandInputs, Host, load_inputs_of_host
 from puller.run.template_cache import cached_templates
+from puller.state.default_paths import PRIVATE_KEY, users_facts, users_private_key
 from puller.state.directories import Directories
 from puller.state.lock import only_run
-from puller.state.places import PRIVATE_KEY, users_facts, users_private_key
 from puller.system.signals import Stopped, StopRequests
-from puller.system.trusted import require_trusted_directory
+from puller.system.trusted_files import require_trusted_directory
 from puller.values.visible import visible
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class RunOptions(Options, kw_only=True):
     """Options of ``puller run``."""
 
     config: str
-    """See ``puller.state.places.configuration_file``."""
+    """See ``puller.state.default_paths.configuration_file``."""
     offline: bool = False
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.client.trust_anchor import Anchor
+from bundles.client.trust import Anchor
 from bundles.errors import BundleError
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
@@ -21,10 +21,10 @@ from puller.config.transport import transport_settings, verify_files
 from puller.delivery.destination import open_destination
 from puller.errors import PullerError, file_problem
 from puller.run.host import Host
+from puller.state.default_paths import PRIVATE_KEY
 from puller.state.directories import Directories
-from puller.state.places import PRIVATE_KEY
 from puller.system.safe_paths import require_writable
-from puller.system.trusted import find_trusted
+from puller.system.trusted_files import find_trusted
 
 Keys = tuple[str | int, ...]
 

@@ -16,13 +16,13 @@ from puller.config.configuration import Configuration
 from puller.errors import ResourceError
 from puller.exit_status import ExitStatus
 from puller.reporting import metrics
-from puller.reporting.fields import MessageId
 from puller.reporting.history import forget_end, keep_end, save_report, save_status
 from puller.reporting.report import Report
 from puller.reporting.restless import MOST_SAID, sentence, update_restless
 from puller.reporting.retention import Retention
 from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
 from puller.reporting.sent_report import RestlessResource, SentReport
+from puller.reporting.sinks import MessageId
 from puller.run.host import Host
 from puller.run.host_state import HostState, sent_report
 from puller.state.directories import Directories
@@ -96,7 +96,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
     def _prepare(self, delivery: "Delivery", report: Report, restless: Sequence[RestlessResource]) -> None:
         """Put the report into the spools. An error does not change the exit status of the run."""
         # With ``Delivery`` 5 % of an idle run, and most hosts send no reports.
-        from puller.delivery.chosen_facts import chosen_facts
+        from puller.delivery.report_document import chosen_facts
 
         try:
             facts = chosen_facts(self.host.facts, self.configuration.reports.facts)

@@ -19,8 +19,7 @@ from bundles.client.revalidation import revalidate
 from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.filesystem.atomic import remove_any
-from bundles.format.artifact import Artifact, Digest
-from bundles.format.index import Indexes
+from bundles.format.index import Artifact, Digest, Indexes
 from bundles.format.release import Release
 from bundles.store.contents import Installed
 from bundles.store.store import Store
@@ -28,12 +27,12 @@ from bundles.transport.mirror import open_mirrors
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
-from puller.reporting.fields import MessageId
 from puller.reporting.run_problems import RunProblems
+from puller.reporting.sinks import MessageId
 from puller.run.decision import Decision, Situation, Step, Usability, Version, decide
 from puller.run.policy.selection import Offer, ReleaseSelector
 from puller.state.directories import Directories
-from puller.system.trusted import find_trusted
+from puller.system.trusted_files import find_trusted
 
 if TYPE_CHECKING:
     from bundles.client.client import TrustClient

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from puller.state.places import users_run, users_state
+from puller.state.default_paths import users_run, users_state
 from puller.state.state_file import set_aside
 
 _ROOT_STATE = Path("/var/lib/puller")

@@ -100,3 +100,14 @@ def require_same(path: str, looked_at: os.stat_result, found: os.stat_result) ->
     """Raise ``ChangedMeanwhile`` if two ``stat`` results are not of one file in one state."""
     if identity(looked_at) != identity(found):
         raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
+
+
+# Files that are the kernel's own, and hold one value each: a write gives it another one, and nothing replaces them.
+
+PROC_SYS = "/proc/sys"
+"""The directory of all parameters."""
+
+
+def is_parameter(path: str) -> bool:
+    """Whether a path is that of a kernel parameter."""
+    return path.startswith(f"{PROC_SYS}/")

@@ -38,12 +38,12 @@ from puller.system.file_content import (
 )
 from puller.system.protocol import AccountKind, Attributes, require_one_name, requires_new_file
 from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, require_ours, resolve
-from puller.system.trusted import judge
+from puller.system.trusted_files import judge
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
-    from puller.system.descent import Descent
     from puller.system.identity import Identity
+    from puller.system.safe_paths import Descent
 
 
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -80,7 +80,7 @@ class LocalSystem:
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            from puller.system.descent import stat_long_path  # for very deep trees
+            from puller.system.safe_paths import stat_long_path  # for very deep trees
 
             found = stat_long_path(path)
         if stat.S_ISDIR(found.st_mode) and directory in self._judged:
@@ -151,7 +151,7 @@ class LocalSystem:
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            from puller.system.descent import open_long_path  # for very deep trees
+            from puller.system.safe_paths import open_long_path  # for very deep trees
 
             descriptor = open_long_path(path)
         try:
@@ -388,7 +388,7 @@ class LocalSystem:
 
     @contextlib.contextmanager
     def removing(self, within: str) -> Iterator[None]:
-        from puller.system.descent import Descent  # only where something is removed
+        from puller.system.safe_paths import Descent  # only where something is removed
 
         with contextlib.closing(Descent(within)) as self._descent:
             try:
@@ -404,7 +404,7 @@ class LocalSystem:
             try:
                 # Once more, of what is open now: between the two, another directory may have taken its name.
                 require_same(path, looked_at, os.fstat(descriptor))
-                from puller.system.descent import empty  # only where something is removed
+                from puller.system.safe_paths import empty  # only where something is removed
 
                 empty(descriptor)
             finally:
@@ -430,7 +430,7 @@ class LocalSystem:
         return run(command)
 
     def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
-        from puller.system.acting import act_as
+        from puller.system.identity import act_as
 
         act_as(identity, act)
 
@@ -517,7 +517,7 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
             with open_safely(within or directory) as descriptor:
                 yield descriptor
             return
-        from puller.system.descent import Descent  # only for what is below a tree
+        from puller.system.safe_paths import Descent  # only for what is below a tree
 
         with contextlib.closing(Descent(within)) as descent:
             yield descent.parent_of(path)

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from bundles.filesystem import safe_paths
+from bundles.filesystem.atomic import naming
 from bundles.filesystem.safe_paths import REAL_DIRECTORY, UnsafeLinkError, writers
 from puller.errors import ChangedMeanwhile, ResourceError
 
@@ -81,3 +82,128 @@ def require_writable(path: str) -> None:
             raise ValueError(f"{path}: is on a read-only file system")
         if not os.access(path, os.W_OK | os.X_OK):
             raise ValueError(f"{path}: cannot be written by this user")
+
+
+# A directory below another one, reached from the directory that was reached before.
+#
+# * No link is followed below the directory at the top. On the way up, ``..`` must be the directory that was passed.
+# * One directory is open, whatever the depth. Removing a whole tree takes time in proportion to its size.
+
+_LONGEST = 4000
+"""Bytes of a path that one call gets. Linux accepts 4,095."""
+_Identity = tuple[int, int]
+
+
+class Descent:
+    """A walk below ``top``, which is opened for the first path."""
+
+    def __init__(self, top: str) -> None:
+        self.top = top
+        self._here: int | None = None
+        self._names: list[str] = []
+        """The names on the way from the top."""
+        self._passed: list[_Identity] = []
+        """The directory above each of the names."""
+
+    def parent_of(self, path: str) -> int:
+        """Return a descriptor of the directory of a path below ``top``, which is valid until the next call.
+
+        Raises ``OSError``, and ``ChangedMeanwhile`` if a directory on the way was moved.
+        """
+        names = [name for name in path.removeprefix(self.top).split("/")[:-1] if name]
+        if self._here is None:
+            with open_safely(self.top) as descriptor:
+                self._here = os.dup(descriptor)
+        while self._names != names[: len(self._names)]:
+            self._go_up(self._here, path)
+        for name in names[len(self._names) :]:
+            self._go_down(self._here, name)
+        here: int = self._here
+        return here
+
+    @contextlib.contextmanager
+    def opened(self, path: str) -> Iterator[int]:
+        """Yield the descriptor of ``parent_of``. Errors name the path."""
+        with naming(path):
+            yield self.parent_of(path)
+
+    def close(self) -> None:
+        """Close the directory."""
+        if self._here is not None:
+            os.close(self._here)
+            self._here = None
+
+    def _go_up(self, here: int, path: str) -> None:
+        above = os.open("..", REAL_DIRECTORY, dir_fd=here)
+        if _identity(above) != self._passed[-1]:
+            os.close(above)
+            raise ChangedMeanwhile(f"{path}: a directory on the way was moved by somebody else")
+        self._names.pop()
+        self._passed.pop()
+        self._move_to(above)
+
+    def _go_down(self, here: int, name: str) -> None:
+        inner = os.open(name, REAL_DIRECTORY, dir_fd=here)
+        self._names.append(name)
+        self._passed.append(_identity(here))
+        self._move_to(inner)
+
+    def _move_to(self, directory: int) -> None:
+        before, self._here = self._here, directory
+        if before is not None:
+            with contextlib.suppress(OSError):  # it was only read
+                os.close(before)
+
+
+def open_long_path(path: str) -> int:
+    """Open a directory whose path is longer than the system accepts. Raises ``OSError``."""
+    here = os.open("/", REAL_DIRECTORY)
+    for piece in _pieces(path):
+        try:
+            inner = os.open(piece, REAL_DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = inner
+    return here
+
+
+def stat_long_path(path: str) -> os.stat_result:
+    """Return the ``lstat`` of a path that is longer than the system accepts. Raises ``OSError``."""
+    directory, _, name = path.rpartition("/")
+    descriptor = open_long_path(directory)
+    try:
+        return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    finally:
+        os.close(descriptor)
+
+
+def empty(directory: int) -> None:
+    """Remove everything in an open directory. Raises ``OSError``."""
+    from bundles.filesystem.trees import remove_directory  # only for what is rarely done
+
+    for name in os.listdir(directory):
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            remove_directory(name, within=directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+
+
+def _pieces(path: str) -> Iterator[str]:
+    """Yield parts of a path that the system accepts, in order."""
+    rest = path.lstrip("/")
+    while len(os.fsencode(rest)) > _LONGEST:
+        size, names = 0, []
+        for name in rest.split("/"):
+            size += len(os.fsencode(name)) + 1
+            if size > _LONGEST:
+                break
+            names.append(name)
+        piece = "/".join(names)
+        yield piece
+        rest = rest[len(piece) + 1 :]
+    yield rest
+
+
+def _identity(descriptor: int) -> _Identity:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino

@@ -10,7 +10,7 @@ from foundation.formatting import text_of
 from foundation.problems import replaced
 from hiera.errors import ExpressionError, LimitError
 from hiera.expressions.expressions import ROOTS, Scope, resolve
-from hiera.threads import PerThread
+from hiera.limits import PerThread
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
@@ -51,7 +51,7 @@ def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[
 
 
 def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
-    from puller.templates.engine import choose_engine
+    from puller.templates.engine_choice import choose_engine
     from puller.templates.rendering import render_file
 
     try:
@@ -88,7 +88,7 @@ def _handed(names: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ExpressionError for one that every template has.
     """
-    from hiera.expressions.callers import callers
+    from hiera.expressions.undefined import callers
 
     if taken := sorted(ROOTS & names.keys()):
         raise ExpressionError("", f"template has {taken[0]} of its own: hand the value in by another name")

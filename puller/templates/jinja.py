@@ -8,30 +8,156 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import jinja2
+from jinja2.runtime import Context
 
+from bundles.filesystem.atomic import read_limited
 from foundation.problems import problems_of
 from hiera import limits
 from hiera.errors import LimitError as HieraLimitError
-from hiera.expressions.callers import callers
 from hiera.expressions.columns import place_of
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import for_templates, translated
 from hiera.expressions.sandbox import Sandbox
+from hiera.expressions.undefined import callers
 from hiera.limits import meter
 from puller.bundle_paths import BundleFiles
-from puller.templates.errors import FunctionError, LimitError, TemplateError
-from puller.templates.includes import Includes
-from puller.templates.jinja_header import MARK, read_header
+from puller.templates.bundle_files import BundleFunction
 from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import Function, TemplateScope
+from puller.templates.template_errors import FunctionError, LimitError, TemplateError
+from puller.values.byte_order import MARK
+
+# Includes of Jinja2, also what is imported and extended: which file is meant, and what paths mean in it.
+#
+# * A template that is given by its text is found first; then paths mean what they mean in a manifest.
+# * What a file of a library names is found from the root of that library, whoever includes it.
+
+_SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an included template
+
+
+class Includes:
+    """The templates that one template may reach, from ``texts`` (path → text) or among ``files``."""
+
+    def __init__(self, files: BundleFiles | None, texts: Mapping[str, str]) -> None:
+        self._files = files
+        self._texts = texts
+        self._found: dict[str, str] = {}
+        """Real paths by names."""
+        self._places: dict[str, BundleFiles] = {}
+        """By the names of templates that are of another place than ``files``."""
+
+    def name(self, path: str, parent: str) -> str:
+        """One name for what ``path`` means in the template ``parent``; raises ``BundlePathError``."""
+        files = self._places.get(parent, self._files)
+        if files is None or (files is self._files and self._is_text(path, files)):
+            return path
+        file = files.find(path)
+        name = files.full_name(file) if self._texts else files.shown(file)
+        self._found[name] = file
+        if self._files is not None and (place := self._files.within(file)) is not self._files:
+            self._places[name] = place
+        return name
+
+    def text(self, name: str) -> str | None:
+        """The template of this name; ``None`` when there is none."""
+        path = self._found.get(name)
+        if path is None:
+            return self._texts.get(name)
+        if not os.path.isfile(path):
+            return None
+        return read_limited(path, _SIZE_LIMIT).decode("utf-8").removeprefix(MARK)
+
+    def called(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The names of a scope with its functions such that a path means what it means in the file that calls them."""
+        if self._files is None or not self._files.libraries:
+            return names
+        return {
+            name: self._called(one) if isinstance(one, BundleFunction) else one for name, one in names.items()
+        }
+
+    def _is_text(self, path: str, files: BundleFiles) -> bool:
+        return path in self._texts or (bool(self._texts) and not files.is_prefixed(path))
+
+    def _called(self, function: BundleFunction) -> Any:
+        @jinja2.pass_context
+        def call(context: Context, *arguments: Any, **named: Any) -> Any:
+            place = self._places.get(context.name or "")
+            return (function if place is None else function.at(place))(*arguments, **named)
+
+        return call
+
+
+# The first line of a template of Ansible that says how it is to be read: ``#jinja2: lstrip_blocks: True``.
+#
+# It is honoured as Ansible does it, and is no part of what comes out. What it cannot say is an error at that line.
+
+HEADER_MARK: Final = "#jinja2:"
+
+_NEWLINES: Final = ("\n", "\r\n", "\r")
+_SWITCHES: Final = frozenset({"keep_trailing_newline", "lstrip_blocks", "trim_blocks"})
+_MARKS: Final = frozenset(
+    f"{what}_{end}_string" for what in ("block", "comment", "variable") for end in ("end", "start")
+)
+_PREFIXES: Final = frozenset({"line_comment_prefix", "line_statement_prefix"})
+_KEYS: Final = tuple(sorted({"newline_sequence", *_SWITCHES, *_MARKS, *_PREFIXES}))
+
+
+class Header(NamedTuple):
+    """A template without its first line, and what that line says, as options of Jinja2."""
+
+    text: str
+    options: dict[str, Any]
+
+
+def read_header(text: str) -> Header | None:
+    """The header of a template; None for one that has none.
+
+    Raises FunctionError for what Ansible's headers cannot say.
+    """
+    if not text.startswith(HEADER_MARK):
+        return None
+    line, newline, rest = text.partition("\n")
+    if not newline:
+        raise FunctionError(f"{HEADER_MARK} is a line of its own, with the template below it")
+    options = dict(_option(pair) for pair in line.removeprefix(HEADER_MARK).rstrip("\r").split(","))
+    # A file ends as its template does, whatever this says: so it is with Ansible.
+    options.pop("keep_trailing_newline", None)
+    return Header(rest, options)
+
+
+def _option(pair: str) -> tuple[str, Any]:
+    key, colon, written = (part.strip() for part in pair.partition(":"))
+    if not colon:
+        raise FunctionError(f"{HEADER_MARK} has {pair.strip()!r}, wanted key: value, with commas between")
+    if key not in _KEYS:
+        raise FunctionError(f"{HEADER_MARK} has {key!r}, which cannot be said here, only {', '.join(_KEYS)}")
+    try:
+        value = ast.literal_eval(written)
+    except (MemoryError, RecursionError, SyntaxError, ValueError):
+        value = None
+    if (wanted := _wanted(key, value)) is not None:
+        raise FunctionError(f"{HEADER_MARK} {key} is {written}, wanted {wanted}")
+    return key, value
+
+
+def _wanted(key: str, value: Any) -> str | None:
+    """What a value should be; None for one that is right."""
+    if key in _SWITCHES:
+        return None if isinstance(value, bool) else "True or False"
+    if key == "newline_sequence":
+        return None if value in _NEWLINES else r"'\n', '\r\n' or '\r'"
+    return None if isinstance(value, str) and value.strip() else "text in quotes"
+
 
 _LAST_END: Final = re.compile(r"(?:\r\n|\r|\n)\Z")
 
@@ -92,7 +218,7 @@ class JinjaEngine:
         try:
             sandbox = self.sandbox.overlay(**header.options)
         except AssertionError as error:
-            raise FunctionError(f"{MARK} {error}") from None
+            raise FunctionError(f"{HEADER_MARK} {error}") from None
         self._headers.add(name)
         return sandbox, header.text
 
@@ -108,9 +234,9 @@ class JinjaEngine:
         text = self.includes.text(name)
         if text is not None:
             self.texts[name] = text
-            if text.startswith(MARK):
+            if text.startswith(HEADER_MARK):
                 raise FunctionError(
-                    f"{name} is read as the template that asks for it: leave out its line {MARK}"
+                    f"{name} is read as the template that asks for it: leave out its line {HEADER_MARK}"
                 )
         return text
 

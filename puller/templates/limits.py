@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from puller.templates.errors import FunctionError
+from puller.templates.template_errors import FunctionError
 
 LONG_TEXT: Final = 4096
 """Characters from which on a text counts; whoever makes or writes one calls ``Budget.spend``."""

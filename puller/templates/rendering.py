@@ -25,9 +25,9 @@ from hiera.values.secrets import Secret, has_secret, revealed
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError, reason
 from puller.templates.bundle_files import read_text, seen_from
-from puller.templates.engine import choose_engine, load_engine
-from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.engine_choice import choose_engine, load_engine
 from puller.templates.scope import Engine, TemplateScope, plain_facts
+from puller.templates.template_errors import FunctionError, LimitError, TemplateError
 from puller.values.byte_order import IS_WIDE, MARK, is_wide
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def load(
 
             return JinjaEngine(left, right, root=root, files=files)
         if engine == "jet" and files:
-            from puller.templates.jet.engine import JetEngine
-            from puller.templates.tree import PARTIALS
+            from puller.templates.jet.jet_engine import JetEngine
+            from puller.templates.template_tree import PARTIALS
 
             partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
             return JetEngine(left, right, partials.get)

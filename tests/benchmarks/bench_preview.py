@@ -17,10 +17,9 @@ from pathlib import Path
 from puller.authoring.preview.differences import compare
 from puller.authoring.preview.groups import preview
 from puller.authoring.preview.machines import FactFiles, Machine
-from puller.authoring.preview.resolvers import Given, OneByOne
-from puller.authoring.preview.sharing import Shared
+from puller.authoring.preview.resolvers import Given, OneByOne, Shared
 from puller.facts.systems import facts_of
-from puller.manifest.source import ManifestSource
+from puller.manifest.manifest import ManifestSource
 
 KINDS = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "rocky-9", "fedora-43")
 OURS = "owner: root, group: root, mode: '0644'"

@@ -33,8 +33,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import compile_expression
-from puller.templates.gotemplate.engine import GoEngine
-from puller.templates.jet.engine import JetEngine
+from puller.templates.gotemplate.go_engine import GoEngine
+from puller.templates.jet.jet_engine import JetEngine
 from puller.templates.jinja import JinjaEngine
 from puller.templates.scope import TemplateScope
 

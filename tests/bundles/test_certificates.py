@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from bundles.adapter import Adapter, session
+from bundles.transport.plain import make_context
 from bundles.transport.settings import TransportSettings
-from bundles.transport.tls import make_context
 from bundles.transport.web import LimitedAdapter
 from puller.checks import http
 

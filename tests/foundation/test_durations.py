@@ -16,7 +16,7 @@ from foundation.timestamps import parse_until
 from hiera.expressions.checks import CHECKS
 from puller.checks.kinds import File as FileCheck
 from puller.checks.kinds import HealthCheck
-from puller.cli.commands import cli
+from puller.cli.command_table import cli
 from puller.cli.options import DurationType
 from puller.config.configuration import HttpOptions, ReportOptions
 from puller.resources.registry import find_type, type_names

@@ -17,7 +17,7 @@ from hiera.errors import LimitError
 from hiera.expressions.expressions import Scope, evaluate
 from hiera.regex import bounded, is_found, starred
 from hiera.tree.lookup import Tree
-from hiera.tree.puppet import type_expressions, types
+from hiera.tree.puppet import types
 
 CATASTROPHES = {
     "(a+)+$": "a" * 40 + "b",
@@ -156,7 +156,7 @@ def test_a_hiera_tree_is_bounded(data: dict[str, Any], tmp_path: Path) -> None:
 
 def test_a_type_of_a_hiera_tree_is_bounded() -> None:
     with pytest.raises(LimitError, match=r"took more than 0\.1 s"):
-        types.matches(type_expressions.parse("Pattern[/(a+)+$/]"), "a" * 40 + "b")
+        types.matches(types.parse("Pattern[/(a+)+$/]"), "a" * 40 + "b")
 
 
 @pytest.mark.parametrize("name", ["regex_search", "regex_findall", "regex_replace"])

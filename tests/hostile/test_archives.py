@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from bundles.archive.unpack import inspect, unpack
 from bundles.errors import UnpackError
 from bundles.filesystem.trees import remove_tree
-from bundles.format import paths
-from bundles.format.limits import Limits
+from bundles.format import member_paths
+from bundles.format.size_limits import Limits
 from tests.hostile import tables
 from tests.simulators import archivewriter as writer
 
@@ -350,7 +350,7 @@ GOOD = {
 @pytest.fixture(autouse=True)
 def few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that "many" takes no time."""
-    monkeypatch.setattr(paths, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(member_paths, "MOST_ENTRIES", 50)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from bundles.store.store import Store
-from puller.delivery.document import unpack
+from puller.delivery.report_document import unpack
 from puller.exit_status import ExitStatus
 from tests.simulators import archivewriter as writer
 from tests.simulators import faultpoints as simulator

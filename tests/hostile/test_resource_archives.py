@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 
 from bundles.errors import FormatError
 from puller.errors import ResourceError
-from puller.resources.archives.kinds import Kind
-from puller.resources.archives.limits import Limits
-from puller.resources.archives.listing import listed
+from puller.resources.archives.archive_listing import listed
+from puller.resources.archives.members import Kind, Limits
 from tests.hostile import tables
 from tests.simulators import archivewriter as writer
 from tests.simulators.extraction import extract

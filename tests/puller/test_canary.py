@@ -25,8 +25,8 @@ import pytest
 
 from hiera.eyaml.eyaml import encrypt
 from hiera.eyaml.pkcs7 import create_key_pair
-from puller.cli.commands import cli
-from puller.engine.requests import REQUEST
+from puller.cli.command_table import cli
+from puller.engine.ensure import REQUEST
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute, Host, Publisher, WebServer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from puller.engine.requests import parse_request
+from puller.engine.ensure import parse_request
 from puller.errors import UsageError
 
 if TYPE_CHECKING:

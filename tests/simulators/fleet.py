@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from foundation.differences import Difference, DifferenceKind
-from puller.delivery.document import pack
+from puller.delivery.report_document import pack
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
 from puller.reporting.retention import identity
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport

@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 
 from puller.resources.kernel.fstab import decoded, encoded, parse
-from puller.resources.kernel.mount_options import of_kernel
-from puller.resources.kernel.mount_table import MountTable
+from puller.resources.kernel.mount_table import MountTable, of_kernel
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 

@@ -23,14 +23,13 @@ import msgspec
 import pytest
 import yaml
 
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.keys import make_key
 from bundles.publisher.new_site import make_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.renewal import refresh_site
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
-from bundles.publisher.statements import AT_ONCE, RolloutRequest
 from bundles.publisher.web_server import SiteHandler, SiteServer
 from puller.cli import main
 from puller.reporting.history import load_all_events

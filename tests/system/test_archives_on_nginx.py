@@ -22,8 +22,8 @@ import pytest
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
-from puller.manifest.properties import decode
-from puller.resources.archives import receipts
+from puller.manifest.problems import decode
+from puller.resources.archives import archive_receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import Context
 from puller.system.local import LocalSystem
@@ -108,7 +108,7 @@ SHA256 = hashlib.sha256(RELEASE).hexdigest()
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "state")
+    monkeypatch.setattr(archive_receipts, "default_directory", lambda: tmp_path / "state")
 
 
 def apply(directory: Path, url: str, **more: Any) -> list[str]:

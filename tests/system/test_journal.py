@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from puller.reporting.fields import MessageId
+from puller.reporting.sinks import MessageId
 
 if TYPE_CHECKING:
     from tests.support.machines import Machine

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
-from puller.delivery.document import pack, unpack
+from puller.delivery.report_document import pack, unpack
 from tests.puller.delivery.test_document import sent
 from tests.simulators import authority
 from tests.support.nginx import free_port

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.format.release import place
-from bundles.publisher.statements import RolloutRequest
+from bundles.publisher.channels import RolloutRequest
 
 if TYPE_CHECKING:
     from tests.support.nginx import Nginx

@@ -11,7 +11,7 @@ import pytest
 from bundles.client.client import TrustClient
 from bundles.publisher.site import Site
 from bundles.publisher.verification import verify_site
-from bundles.transport.directory import DirectoryMirror
+from bundles.transport.mirror import DirectoryMirror
 
 pytestmark = pytest.mark.softhsm
 

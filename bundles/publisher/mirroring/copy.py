@@ -16,26 +16,22 @@ from tuf.api.exceptions import RepositoryError
 
 from bundles.client.partial_downloads import discard_left
 from bundles.client.targets import explained
-from bundles.client.trust_anchor import Anchor
-from bundles.client.trusted_metadata import TrustDirectory
+from bundles.client.trust import Anchor, TrustDirectory
 from bundles.errors import SettingsError
 from bundles.filesystem.atomic import read_limited
-from bundles.format.artifact import Artifact, Digest
 from bundles.format.description import BundleDescription, worth_asking_for
-from bundles.format.index import Index, index_path, named_by
-from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
+from bundles.format.index import Artifact, Digest, Index, index_path, named_by
+from bundles.format.metadata import target_path
 from bundles.format.site_data import data_name
-from bundles.format.target_paths import target_path
+from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
 from bundles.format.tuf import Metadata, TargetFile, Timestamp
 from bundles.progress import transfer
-from bundles.publisher.mirroring.files import Files, Wanted
+from bundles.publisher.mirroring.mirror_state import Files, Record, Selection, State, Wanted
 from bundles.publisher.mirroring.source import Source
-from bundles.publisher.mirroring.state import Record, Selection, State
 from bundles.publisher.push.contents import TIMESTAMP, Kind, files_of, kind_of_file
 from bundles.publisher.push.contents import Source as CopiedFile
-from bundles.publisher.push.directory import Directory
-from bundles.publisher.push.editions import Edition
-from bundles.publisher.push.plan import plan
+from bundles.publisher.push.destination import Directory
+from bundles.publisher.push.plan import Edition, plan
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
 

@@ -16,7 +16,7 @@ from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.pruning.sweep import Sweep, Swept, target_directories
-from bundles.publisher.records import Record
+from bundles.publisher.published import Record
 from bundles.publisher.site import NewArchive, Site, explained
 
 _log = logging.getLogger(__name__)

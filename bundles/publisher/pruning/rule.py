@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from bundles.format.history import History, Version
 from bundles.format.index import named_by
-from bundles.publisher.records import Record
+from bundles.publisher.published import Record
 
 
 @dataclass(frozen=True, slots=True)

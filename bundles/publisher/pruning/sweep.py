@@ -5,24 +5,193 @@
 * A kill between any two steps costs time and nothing else: the next sweep sees what there is.
 """
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
-from bundles.errors import FormatError
-from bundles.filesystem.atomic import sync_directory
+import msgspec
+
+from bundles.errors import BundleError, FormatError
+from bundles.filesystem.atomic import read_limited, sync_directory, write_file
+from bundles.format.bins import bin_of
+from bundles.format.compressed_file import file_path
 from bundles.format.history import history_path
 from bundles.format.identity import parse_name
 from bundles.format.index import index_path
 from bundles.format.site_data import DIRECTORY, data_path
-from bundles.publisher.pruning.notes import NOTES, load_notes, save_notes
-from bundles.publisher.pruning.shared import SHARED, SharedFiles
-from bundles.publisher.published import Published
+from bundles.publisher.files import make_directory
+from bundles.publisher.published import Published, Record
 from bundles.publisher.push.contents import Kind, kind_of_file
-from bundles.publisher.records import Record
 from bundles.publisher.site import Site, find_target
+
+# The publisher's note of files that nothing names any more, ``pruning.json`` in the directory of a site.
+#
+# * A file is noted with the time until which a host may still be led to it: when the last ``timestamp.json`` that was
+#   signed before has expired, and a day more for what began before that.
+# * Without the note, or with a damaged one, files stay longer: their time begins when they are seen again.
+
+NOTES_FILE = "pruning.json"
+GRACE = timedelta(days=1)
+"""A host compares the expiry at the beginning of a refresh; downloads may go on for hours."""
+
+_FORMAT = 1
+_LARGEST = 64_000_000
+
+
+class Notes(msgspec.Struct):
+    """Files below ``public/`` that nothing names."""
+
+    format: int = _FORMAT
+    signed_until: datetime | None = None
+    """The latest expiry of any timestamp that was signed so far."""
+    shared: datetime | None = None
+    """When all files that bundles share were looked at."""
+    until: dict[str, datetime] = {}
+    """By path: the time from which on a file may be removed."""
+
+    def is_shared_due(self, now: datetime) -> bool:
+        """Whether to look at all files that bundles share: once a day, as it takes as long as there are bundles."""
+        return self.shared is None or not timedelta() <= now - self.shared < timedelta(days=1)
+
+    def saw(self, expires: datetime, now: datetime) -> datetime:
+        """Take note of the expiry of a timestamp; the time until which hosts may be led to what is unnamed now."""
+        self.signed_until = max(self.signed_until or expires, expires)
+        return max(self.signed_until, now) + GRACE
+
+
+def load_notes(path: Path) -> Notes:
+    """The notes; empty ones where there are none that can be read. Raises ``OSError``."""
+    try:
+        notes = msgspec.json.decode(read_limited(path, _LARGEST), type=Notes)
+    except (FileNotFoundError, ValueError):  # also of msgspec
+        return Notes()
+    aware = all(
+        each.tzinfo for each in (*notes.until.values(), *filter(None, [notes.signed_until, notes.shared]))
+    )
+    return notes if notes.format == _FORMAT and aware else Notes()
+
+
+def save_notes(path: Path, notes: Notes) -> None:
+    """Raises ``OSError``."""
+    write_file(path, msgspec.json.encode(notes) + b"\n")
+
+
+# Which files below ``targets/files/`` are named: by the descriptions of all versions that were not pruned.
+#
+# * Thousands of descriptions take seconds to read. So what those of one bundle name is noted, with the SHA-256 of the
+#   history that says which they are; the note of another history, and one that is damaged, is made anew.
+# * Where a description cannot be read, anything may be named, and nothing counts as unnamed.
+
+SHARED = "files"
+"""The directory below ``targets/`` of files that several bundles may share."""
+NOTES = "named-files"
+"""The directory of a site with a note for each bundle."""
+
+MOST_READ = 20
+"""Bundles whose descriptions a brief look reads; each publication reads those of its own."""
+
+_DIGEST = 32
+_SHARED_LARGEST = 1_000_000 * _DIGEST
+_PATH = re.compile(rf"targets/{SHARED}/[0-9a-f]{{2}}/([0-9a-f]{{64}})\.gz")
+
+
+class SharedFiles:
+    """The files of ``site`` that bundles share, by what is ``published``, and by ``records`` that are to follow."""
+
+    def __init__(
+        self, site: Site, published: Published, records: Mapping[str, Record], *, briefly: bool
+    ) -> None:
+        """``briefly``: of no more than a few bundles descriptions are read; those of others the next time."""
+        self._site = site
+        self._published = published
+        self._records = records
+        self._directory = site.directory / NOTES
+        self._new: dict[str, bytes] = {}
+        self._most = MOST_READ if briefly else sys.maxsize
+
+    def learn(self) -> None:
+        """Read which files the bundles of the records name; raises ``OSError``."""
+        for bundle in self._records:
+            self._named_by(bundle)
+
+    def places(self) -> Iterator[str]:
+        """The directories below ``public/`` that such files are in."""
+        directory = self._site.public / "targets" / SHARED
+        if directory.is_dir():
+            yield from (
+                f"targets/{SHARED}/{name}" for name in sorted(os.listdir(directory)) if len(name) == 2
+            )
+
+    def is_named(self, path: str) -> bool:
+        """Whether some version that is kept has a file; also when that is not known, and for what is no such file.
+
+        Raises ``OSError``, and what `Site.record_of` raises.
+        """
+        found = _PATH.fullmatch(path)
+        if found is None or f"targets/{file_path(found[1])}" != path:
+            return True
+        return self._named is None or bytes.fromhex(found[1]) in self._named
+
+    def note(self) -> None:
+        """Keep what was found, for the next time; raises ``OSError``."""
+        if self._new:
+            make_directory(self._directory)
+        for bundle, data in self._new.items():
+            write_file(self._directory / bundle, data, durable=False)
+
+    @cached_property
+    def _named(self) -> set[bytes] | None:
+        named: set[bytes] = set()
+        complete = True
+        for bundle in {*self._site.bundles(self._published), *self._records}:
+            of_bundle = self._named_by(bundle)  # of all of them, also when it is known that one is missing
+            complete = complete and of_bundle is not None
+            named |= of_bundle or set()
+        return named if complete else None
+
+    def _named_by(self, bundle: str) -> set[bytes] | None:
+        history = self._history(bundle)
+        if (noted := self._noted(bundle, history)) is not None:
+            return noted
+        if len(self._new) >= self._most:
+            return None
+        record = self._records.get(bundle) or self._site.record_of(self._published, bundle)
+        try:
+            named = set(_digests(self._site, record))
+        except (OSError, BundleError):
+            return None
+        rest = history + b"".join(sorted(named))
+        self._new[bundle] = hashlib.sha256(rest).digest() + rest
+        return named
+
+    def _history(self, bundle: str) -> bytes:
+        """SHA-256 of the history that says which versions are kept."""
+        if (record := self._records.get(bundle)) is not None:
+            return hashlib.sha256(record.history.to_bytes()).digest()
+        path = history_path(bundle)
+        return bytes.fromhex(self._published.bin(bin_of(path)).targets[path].hashes["sha256"])
+
+    def _noted(self, bundle: str, history: bytes) -> set[bytes] | None:
+        try:
+            data = self._new.get(bundle) or read_limited(self._directory / bundle, _SHARED_LARGEST)
+        except (OSError, ValueError):
+            return None
+        checksum, rest = data[:_DIGEST], data[_DIGEST:]
+        if hashlib.sha256(rest).digest() != checksum or rest[:_DIGEST] != history:
+            return None
+        return {rest[start : start + _DIGEST] for start in range(_DIGEST, len(rest), _DIGEST)}
+
+
+def _digests(site: Site, record: Record) -> Iterator[bytes]:
+    kept = [each.artifact for each in record.history.versions.values() if each.pruned is None]
+    for description in {artifact.description for artifact in (*kept, *record.index.releases.values())}:
+        yield from map(bytes.fromhex, site.files.named_by(description))
 
 
 @dataclass(slots=True)
@@ -42,7 +211,7 @@ class Sweep:
         """``briefly``: as part of something that is not to take long."""
         self._site = site
         self._published = published
-        self._notes = load_notes(site.directory / NOTES)
+        self._notes = load_notes(site.directory / NOTES_FILE)
         self._records: dict[str, Record] = {}
         self._named: dict[str, set[str]] = {}
         self._shared = SharedFiles(site, published, self._records, briefly=briefly)
@@ -75,7 +244,7 @@ class Sweep:
 
     def note(self) -> None:
         """Save the notes; raises ``OSError``."""
-        save_notes(self._site.directory / NOTES, self._notes)
+        save_notes(self._site.directory / NOTES_FILE, self._notes)
         self._shared.note()
 
     def remove(self, swept: Swept) -> None:

@@ -20,8 +20,8 @@ import msgspec
 
 from bundles.errors import FormatError, PublishError
 from bundles.filesystem.trees import measure, open_regular
-from bundles.format.artifact import Digest
 from bundles.format.compressed_file import verify
+from bundles.format.index import Digest
 
 TIMESTAMP = "metadata/timestamp.json"
 FILES = "targets/files/"

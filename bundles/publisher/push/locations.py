@@ -11,8 +11,7 @@
 import re
 
 from bundles.errors import PublishError
-from bundles.publisher.push.destination import Destination
-from bundles.publisher.push.directory import Directory
+from bundles.publisher.push.destination import Destination, Directory
 from bundles.publisher.push.s3 import ObjectStoreDestination
 from bundles.publisher.push.ssh import Remote
 from bundles.publisher.push.webdav import WebDav

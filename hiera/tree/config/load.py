@@ -1,14 +1,285 @@
 """Reading a ``hiera.yaml``, whatever its version: 5, or 3 and 4 where Puppet 7 still reads them (``legacy``)."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from hiera.errors import ConfigError
-from hiera.tree.config import legacy, version5
-from hiera.tree.config.documents import Documents, Kind
-from hiera.tree.config.model import Config
+from hiera.tree.config import schema
+from hiera.tree.config.documents import Documents, Kind, join
+from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig, verify_shape
 from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.ruby import psych, values
+
+# ``hiera.yaml`` of the versions 3 and 4, where Puppet 7 still reads them: 3 in the global layer, 4 in the others.
+
+_DATADIR_3 = "/etc/puppetlabs/code/environments/%{::environment}/hieradata"
+_BACKENDS = {"yaml": ("yaml_data", ".yaml"), "json": ("json_data", ".json"), "hocon": ("hocon_data", ".conf")}
+
+
+def legacy_config(version: int, path: str, content: dict[Any, Any], place: str, warn: Warn) -> Config | None:
+    """The configuration, or ``None`` for a version 3 outside the global layer, which Puppet ignores with a warning."""
+    if version == 4:
+        return _version_4(path, content, place)
+    checked = _version_3(path, content)
+    if place == GLOBAL:
+        return checked
+    where = "the environment root" if place == ENVIRONMENT else "module root"
+    warn(warning(f"hiera.yaml version 3 found at {where} was ignored (file: {path})"))
+    return None
+
+
+_LEVEL_4 = schema.struct(
+    {
+        **dict.fromkeys(("backend", "name", "datadir", "path"), schema.text),
+        "paths": schema.list_of(schema.text),
+    },
+    required=("backend", "name"),
+)
+_CONFIG_4 = schema.struct(
+    {"version": schema.integer(4), "datadir": schema.text, "hierarchy": schema.list_of(_LEVEL_4)},
+    required=("version",),
+)
+
+
+def _version_4(path: str, content: dict[Any, Any], place: str) -> Config:
+    if place == GLOBAL:
+        raise ConfigError("", f"hiera.yaml version 4 cannot be used in the global layer (file: {path})")
+    content = {
+        **content,
+        "datadir": content.get("datadir") or "data",
+        "hierarchy": content.get("hierarchy") or [{"name": "common", "backend": "yaml"}],
+    }
+    verify_shape(content, _CONFIG_4, path)
+    return Config(path, 4, tuple(_level_4(path, entry, content["datadir"]) for entry in content["hierarchy"]))
+
+
+def _level_4(path: str, entry: dict[str, Any], datadir: str) -> LevelConfig:
+    backend = entry["backend"]
+    if backend not in _BACKENDS:
+        raise ConfigError("", f"No data provider is registered for backend '{backend}' (file: {path})")
+    function, extension = _BACKENDS[backend]
+    return LevelConfig(
+        name=entry["name"],
+        kind="data_hash",
+        function=function,
+        datadir=join(path.rpartition("/")[0], entry.get("datadir", datadir)),
+        location="paths",
+        # Version 4: a level without a path is read from the file of its name.
+        places=tuple(entry.get("paths") or [entry.get("path") or entry["name"]]),
+        options={},
+        extension=extension,
+    )
+
+
+def _one_or_more(value: Any, where: str) -> Iterator[str]:
+    """A text or a list of texts."""
+    if isinstance(value, list) and all(isinstance(item, str) and item for item in value):
+        return
+    yield from schema.text(value, f"{where} variant 0")
+    if isinstance(value, list):
+        yield from schema.list_of(schema.text)(value, f"{where} variant 1")
+
+
+def _anything(value: Any, where: str) -> Iterator[str]:
+    return iter(())
+
+
+def _version_3(path: str, content: dict[Any, Any]) -> Config:
+    content = {
+        **content,
+        "version": content.get("version") or 3,
+        "backends": content.get("backends") or ["yaml"],
+        "hierarchy": content.get("hierarchy") or ["nodes/%{::trusted.certname}", "common"],
+    }
+    backends = content["backends"] if isinstance(content["backends"], list) else [content["backends"]]
+    # Each backend may have settings below its own name, of any shape.
+    known = dict.fromkeys(
+        ("logger", "merge_behavior", "deep_merge_options", *map(values.to_s, backends)), _anything
+    )
+    shape = schema.struct(
+        {"version": schema.integer(3), "backends": _one_or_more, "hierarchy": _one_or_more, **known}
+    )
+    verify_shape(content, shape, path)
+    return Config(path, 3, tuple(_level_3(path, backend, content) for backend in backends))
+
+
+def _level_3(path: str, backend: str, content: dict[str, Any]) -> LevelConfig:
+    """In version 3 a backend goes through the whole hierarchy before the next one is asked."""
+    settings = content.get(backend)
+    settings = settings if isinstance(settings, dict) else {}
+    function, extension = _BACKENDS.get(
+        backend, ("eyaml_lookup_key" if backend == "eyaml" else backend, f".{backend}")
+    )
+    kind = "data_hash" if backend in _BACKENDS else "lookup_key" if backend == "eyaml" else "hiera3_backend"
+    root = path.rpartition("/")[0]
+    places = content["hierarchy"]
+    return LevelConfig(
+        name=backend,
+        kind=kind,
+        function=function,
+        datadir=join(root, settings.get("datadir") or _DATADIR_3),
+        location="paths",
+        places=tuple(places) if isinstance(places, list) else (places,),
+        # The other functions take no options; to eyaml its settings say where the keys are.
+        options={name: value for name, value in settings.items() if backend == "eyaml" and name != "datadir"},
+        extension=f".{settings['extension']}" if settings.get("extension") else extension,
+    )
+
+
+# ``hiera.yaml``, version 5.
+#
+# * Everything is checked when the file is first used, all problems of its shape at once.
+# * A level has one function (its own, or the default one) and at most one kind of location.
+
+_FUNCTIONS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
+_ALL_FUNCTIONS = (*_FUNCTIONS, "v4_data_hash")
+_LOCATIONS = ("path", "paths", "glob", "globs", "uri", "uris", "mapped_paths")
+# Puppet hands the location to a function as one of these options.
+_RESERVED = ("path", "uri")
+
+
+_HIERARCHY = schema.list_of(
+    schema.struct(
+        {
+            "name": schema.text,
+            "options": schema.options,
+            **dict.fromkeys(
+                ("data_hash", "lookup_key", "hiera3_backend", "v4_data_hash", "data_dig"), schema.text
+            ),
+            **dict.fromkeys(("path", "glob", "uri", "datadir"), schema.text),
+            **dict.fromkeys(("paths", "globs", "uris"), schema.list_of(schema.text, 1)),
+            "mapped_paths": schema.list_of(schema.text, 3, 3),
+        },
+        required=("name",),
+    )
+)
+_CONFIG = schema.struct(
+    {
+        "version": schema.integer(5),
+        "defaults": schema.struct(
+            {
+                **dict.fromkeys(("data_hash", "lookup_key", "data_dig", "datadir"), schema.text),
+                "options": schema.options,
+            }
+        ),
+        **dict.fromkeys(("hierarchy", "plan_hierarchy", "default_hierarchy"), _HIERARCHY),
+    },
+    required=("version",),
+)
+
+
+def config(path: str | None, where: str, content: dict[Any, Any], place: str, text: str) -> Config:
+    """The configuration that ``content`` says, for the layer ``place``; raises ``ConfigError``.
+
+    ``path`` is ``None`` for what applies where there is no file at ``where``; ``text`` is the file as it was written,
+    for the lines in messages.
+    """
+    content = {
+        **content,
+        "defaults": content.get("defaults") or _DEFAULTS,
+        # No hierarchy, or null, is the default one; an empty list is none at all.
+        "hierarchy": content.get("hierarchy") or ([] if content.get("hierarchy") == [] else _COMMON),
+    }
+    verify_shape(content, _CONFIG, where)
+    reader = _Reader(where, content["defaults"], place, text)
+    reader.verify_defaults()
+    levels = reader.levels(content["hierarchy"])
+    reader.levels(content.get("plan_hierarchy", []))  # used by plans only, but checked
+    if "default_hierarchy" not in content:
+        return Config(path, 5, levels)
+    if place != MODULE:
+        raise reader.error(
+            "'default_hierarchy' is only allowed in the module layer", r"(?:^|\s)default_hierarchy:"
+        )
+    return Config(path, 5, levels, reader.levels(content["default_hierarchy"]))
+
+
+_DEFAULTS = {"datadir": "data", "data_hash": "yaml_data"}
+_COMMON = [{"name": "Common", "path": "common.yaml"}]
+
+
+class _Reader:
+    """Makes levels from the entries of one file, whose shape was checked."""
+
+    def __init__(self, path: str, defaults: dict[str, Any], place: str, text: str) -> None:
+        self._path = path
+        self._root = path.rpartition("/")[0] or "/"
+        self._defaults = defaults
+        self._place = place
+        self._text = text
+
+    def error(self, what: str, line_matching: str | None = None) -> ConfigError:
+        lines = self._lines(line_matching) if line_matching else []
+        line = f", line: {lines[0]}" if lines else ""
+        return ConfigError("", f"{what} (file: {self._path}{line})")
+
+    def _lines(self, pattern: str) -> list[int]:
+        return [number for number, line in enumerate(self._text.splitlines(), 1) if re.search(pattern, line)]
+
+    def verify_defaults(self) -> None:
+        if sum(name in self._defaults for name in _FUNCTIONS) > 1:
+            raise self.error(f"Only one of {_ONE_FUNCTION} can be defined in defaults")
+        for name in _RESERVED:
+            if name in self._defaults.get("options", ()):
+                raise self.error(f"Option key '{name}' used in defaults is reserved by Puppet")
+
+    def levels(self, entries: list[dict[str, Any]]) -> tuple[LevelConfig, ...]:
+        for entry in entries:
+            self._verify(entry)
+        names = [entry["name"] for entry in entries]
+        for name in names:
+            if names.count(name) > 1:
+                raise self._twice(name)
+        return tuple(map(self._level, entries))
+
+    def _twice(self, name: str) -> ConfigError:
+        pattern = rf"name['\"]?:\s*['\"]?{re.escape(name)}(?:\W|$)"
+        first, *others = self._lines(pattern) or [0]
+        what = f"Hierarchy name '{name}' defined more than once. First defined at (line: {first})"
+        return ConfigError("", f"{what} (file: {self._path}, line: {others[0] if others else first})")
+
+    def _verify(self, entry: dict[str, Any]) -> None:
+        name = entry["name"]
+        functions = sum(function in entry for function in _ALL_FUNCTIONS)
+        if functions > 1:
+            raise self.error(f"Only one of {_ONE_FUNCTION} can be defined in hierarchy '{name}'")
+        if not functions and not any(function in self._defaults for function in _FUNCTIONS):
+            raise self.error(f"One of {_ONE_FUNCTION} must be defined in hierarchy '{name}'")
+        self._verify_backend(entry.get("hiera3_backend"))
+        if sum(location in entry for location in _LOCATIONS) > 1:
+            raise self.error(f"Only one of {_ONE_LOCATION} can be defined in hierarchy '{name}'")
+        for option in _RESERVED:
+            if option in entry.get("options", ()):
+                raise self.error(f"Option key '{option}' used in hierarchy '{name}' is reserved by Puppet")
+
+    def _verify_backend(self, backend: str | None) -> None:
+        if backend is not None and self._place != GLOBAL:
+            raise self.error("'hiera3_backend' is only allowed in the global layer", r"\shiera3_backend:")
+        if backend in ("yaml", "json", "hocon"):
+            what = f'Use "data_hash: {backend}_data" instead of "hiera3_backend: {backend}"'
+            raise self.error(what, r"\shiera3_backend:")
+
+    def _level(self, entry: dict[str, Any]) -> LevelConfig:
+        own = next((name for name in _ALL_FUNCTIONS if name in entry), None)
+        # A function of its own replaces the default one, options and datadir stay.
+        source = entry if own else self._defaults
+        kind = own or next(name for name in _FUNCTIONS if name in source)
+        location = next((name for name in _LOCATIONS if name in entry), None)
+        given = entry[location] if location else []
+        return LevelConfig(
+            name=entry["name"],
+            kind=kind,
+            function=source[kind],
+            datadir=join(self._root, entry.get("datadir") or self._defaults.get("datadir") or "data"),
+            location=location,
+            places=tuple(given) if isinstance(given, list) else (given,),
+            options=entry.get("options", self._defaults.get("options", {})),
+        )
+
+
+_ONE_FUNCTION = "data_hash, lookup_key, data_dig, or hiera3_backend"
+_ONE_LOCATION = "path, paths, glob, globs, uri, uris, or mapped_paths"
 
 
 def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Config | None:
@@ -18,7 +289,7 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
     Raises ``ConfigError``, and ``DocumentError`` for a file that cannot be read.
     """
     if documents.kind(path) is Kind.NOTHING:
-        return version5.config(None, path, {"version": 5}, place, "")
+        return config(None, path, {"version": 5}, place, "")
     data = documents.read(path)
     content = psych.load(data, path)
     if not isinstance(content, dict):
@@ -30,10 +301,10 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
     if version in (3, 4):
         what = f"Use of 'hiera.yaml' version {version} is deprecated. It should be converted to version 5"
         warn(warning(what, path))
-        return legacy.config(version, path, content, place, warn)
+        return legacy_config(version, path, content, place, warn)
     if version != 5:
         raise ConfigError("", f"This runtime does not support hiera.yaml version {version} (file: {path})")
-    return version5.config(path, path, content, place, data.decode())
+    return config(path, path, content, place, data.decode())
 
 
 def _version(given: Any, path: str) -> int:

@@ -1,16 +1,149 @@
 """The files (or URIs) of a level, once the facts are put in."""
 
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from hiera.errors import ConfigError
-from hiera.tree.config import globs
+from hiera import regex
+from hiera.errors import ConfigError, LimitError
 from hiera.tree.config.documents import Documents, Kind, join
-from hiera.tree.config.model import LevelConfig
+from hiera.tree.config.schema import LevelConfig
 from hiera.tree.context.explain import Step
 from hiera.tree.context.interpolation import Interpolator
 from hiera.tree.context.invocation import Invocation
 from hiera.tree.ruby import values
+
+# Patterns of paths, matched as Ruby's ``Dir.glob`` matches them.
+#
+# * ``*``, ``?``, ``[a-z]``, ``{a,b}`` and ``\`` have the shell's meaning; ``**/`` is any number of directories.
+# * Names that begin with a dot match only a pattern that does; ``**/`` enters neither them nor linked directories.
+# * Results come in the order of a walk with sorted names; alternatives in braces come in their written order.
+
+MAX_ALTERNATIVES = 10_000
+
+_SPECIAL = re.compile(r"[*?\[\\]")
+
+
+Parts = tuple[str, ...]
+
+
+def expand(pattern: str, documents: Documents) -> list[str]:
+    """The paths of all files (no directories) that the absolute ``pattern`` matches; one may come twice."""
+    found: list[str] = []
+    for alternative in _braces(pattern):
+        if not alternative.endswith("/"):  # such a pattern wants directories
+            found += _walk("/", [tuple(part for part in alternative.split("/") if part)], documents)
+    return found
+
+
+def _braces(pattern: str) -> list[str]:
+    """``a{b,c}d`` as ``abd`` and ``acd``; a brace without its partner is an ordinary character."""
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        text = waiting.pop(0)
+        alternatives = _alternatives(text)
+        if alternatives is None:
+            done.append(text)
+        else:
+            waiting = alternatives + waiting
+        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            raise LimitError(pattern, f"more than {MAX_ALTERNATIVES} alternatives in braces")
+    return done
+
+
+def _alternatives(text: str) -> list[str] | None:
+    """The texts that the first pair of braces stands for."""
+    depth = start = 0
+    commas: list[int] = []
+    escaped = False
+    for position, char in enumerate(text):
+        if escaped or char == "\\":
+            escaped = not escaped
+        elif char == "{":
+            start, depth = (position, 1) if depth == 0 else (start, depth + 1)
+        elif char == "," and depth == 1:
+            commas.append(position)
+        elif char == "}" and depth:
+            depth -= 1
+            if depth == 0:
+                bounds = [start, *commas, position]
+                between = [text[left + 1 : right] for left, right in pairwise(bounds)]
+                return [text[:start] + part + text[position + 1 :] for part in between]
+    return None
+
+
+def _walk(directory: str, tails: list[Parts], documents: Documents) -> Iterator[str]:
+    """Files below ``directory`` that any of ``tails`` leads to: one walk, depth first, names sorted."""
+    tails = _with_no_directories(tails)
+    if len(tails) == 1 and not _SPECIAL.search(tails[0][0]):  # a plain name is looked at, not searched for
+        name, *_ = tails[0]
+        path = posixpath.join(directory, name)
+        yield from _enter(path, documents.kind(path), [tails[0][1:]], documents)
+        return
+    deep = [tail for tail in tails if tail[0] == "**" and len(tail) > 1]
+    for entry in documents.entries(directory):
+        matched = [tail[1:] for tail in tails if tail not in deep and _matches(tail[0], entry.name)]
+        may_enter = entry.kind is Kind.DIRECTORY and not entry.is_link and not entry.name.startswith(".")
+        tails_there = (deep if may_enter else []) + matched
+        yield from _enter(posixpath.join(directory, entry.name), entry.kind, tails_there, documents)
+
+
+def _with_no_directories(tails: list[Parts]) -> list[Parts]:
+    """Each ``**/`` may stand for no directory at all."""
+    result: list[Parts] = []
+    for tail in tails:
+        while tail[0] == "**" and len(tail) > 1:
+            result.append(tail)
+            tail = tail[1:]
+        result.append(tail)
+    return list(dict.fromkeys(result))
+
+
+def _enter(path: str, kind: Kind, tails: list[Parts], documents: Documents) -> Iterator[str]:
+    deeper = [tail for tail in tails if tail]
+    if kind is Kind.FILE and len(deeper) < len(tails):
+        yield path
+    elif kind is Kind.DIRECTORY and deeper:
+        yield from _walk(path, deeper, documents)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    if name.startswith(".") and not pattern.startswith((".", "\\.")):
+        return False
+    return _regexp(pattern).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _regexp(pattern: str) -> re.Pattern[str]:
+    out: list[str | None] = []
+    position = 0
+    while position < len(pattern):
+        found = _PART.match(pattern, position)
+        part = found[0] if found else pattern[position]
+        out.append(None if part[0] == "*" else _translated(part))
+        position += len(part)
+    try:
+        return re.compile(regex.starred(out), re.DOTALL)
+    except re.error:  # such as [z-a], which matches nothing
+        return re.compile(r"(?!)")
+
+
+_PART = re.compile(r"\*+|\?|\[[!^]?\]?[^\]]*\]|\\.", re.DOTALL)
+
+
+def _translated(part: str) -> str:
+    if part == "?":
+        return "."
+    if part[0] == "[" and len(part) > 1:
+        negated = part[1] in "!^"
+        inside = re.sub(r"([\[\]\\&~|^])", r"\\\1", part[2 if negated else 1 : -1].replace("\\", ""))
+        return f"[{'^' if negated else ''}{inside}]"
+    return re.escape(part[1:] if part[0] == "\\" and len(part) > 1 else part)
 
 
 class Location(NamedTuple):
@@ -61,7 +194,7 @@ class Resolver:
 
     def _globbed(self, datadir: str, template: str) -> list[Location]:
         pattern = join(datadir, self.text(template))
-        return [Location(path, pattern, Kind.FILE) for path in globs.expand(pattern, self._documents)]
+        return [Location(path, pattern, Kind.FILE) for path in expand(pattern, self._documents)]
 
     def _uri(self, template: str) -> Location:
         uri = self.text(template)

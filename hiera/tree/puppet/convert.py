@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hiera.errors import HieraError, LookupFailure
-from hiera.tree.puppet import formats, timestamps, type_expressions, types
+from hiera.tree.puppet import formats, types
 from hiera.tree.puppet.types import Type, matches
-from hiera.tree.ruby import regexp, values
+from hiera.tree.ruby import values
 from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
 
 
@@ -27,7 +27,7 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
         )
         raise LookupFailure(key, what)
     try:
-        kind = type_expressions.parse(wanted)
+        kind = types.parse(wanted)
     except HieraError as error:
         what = f"Invalid data type in lookup_options for key '{key}' could not parse '{wanted}', error: '{error.what}"
         raise LookupFailure(key, what) from None
@@ -42,7 +42,7 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
 def described(convert_to: Any) -> str:
     """The option as the explanation shows it: the type bare, arguments as a manifest would write them."""
     wanted, *arguments = convert_to if isinstance(convert_to, list) else [convert_to]
-    return f"[{', '.join([str(type_expressions.parse(wanted)), *map(formats.element, arguments)])}]"
+    return f"[{', '.join([str(types.parse(wanted)), *map(formats.element, arguments)])}]"
 
 
 def _secretly(kind: Type, value: Any, arguments: list[Any]) -> Any:
@@ -289,14 +289,14 @@ def _text(value: Any) -> str:
 
 def _regexp(value: Any, escape: bool = False) -> str:
     pattern = re.escape(_text(value)) if escape else _text(value)
-    regexp.compiled(pattern)
+    values.compiled(pattern)
     return f"(?-mix:{pattern})"
 
 
 def _timestamp(value: Any, chosen: Any = None) -> str:
     if isinstance(value, dict):
-        return timestamps.timestamp(value.get("string"), value.get("format"))
-    return timestamps.timestamp(value, chosen)
+        return formats.timestamp(value.get("string"), value.get("format"))
+    return formats.timestamp(value, chosen)
 
 
 _MAKERS: dict[str, tuple[Callable[..., Any], int]] = {
@@ -311,7 +311,7 @@ _MAKERS: dict[str, tuple[Callable[..., Any], int]] = {
     "Struct": (_hash, 1),
     "Sensitive": (lambda value: value if isinstance(value, Secret) else Secret(value), 0),
     "Timestamp": (_timestamp, 1),
-    "Timespan": (timestamps.timespan, 6),
+    "Timespan": (formats.timespan, 6),
     "SemVer": (_version, 4),
     "SemVerRange": (_text, 0),
     "Binary": (_binary, 1),

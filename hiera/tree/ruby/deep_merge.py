@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from hiera import regex
 from hiera.errors import LookupFailure
-from hiera.tree.ruby import regexp, values
+from hiera.tree.ruby import values
 
 
 class Options(NamedTuple):
@@ -62,7 +62,7 @@ class _Merger:
     def __init__(self, chosen: Options) -> None:
         self._options = chosen
         # As the library uses it: as an expression, so that ``.`` is any character and ``+`` repeats nothing.
-        self._pattern = regexp.compiled(f"(?:^){chosen.knockout_prefix or ''}")
+        self._pattern = values.compiled(f"(?:^){chosen.knockout_prefix or ''}")
 
     def merge(self, source: Any, dest: Any) -> Any:
         if source is None:  # 1.

@@ -14,17 +14,29 @@ from foundation.formatting import prefixed
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.text import yaml_text
-from puller.authoring.cases.machines import machine_facts
 from puller.authoring.cases.matchers import TAGS, Absent, has_matcher, read_as, shown
 from puller.data.sources import read
 from puller.errors import ConfigurationError, ManifestError
+from puller.facts.fact_values import merged
+from puller.facts.systems import facts_of, known_systems
 from puller.manifest.problems import Problems
 from puller.resources.base import ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.values.convert import explain, parse_value
-from puller.values.reference import Reference
+from puller.values.references import Reference
 from puller.values.suggestions import Path as KeyPath
-from puller.values.suggestions import meant
+from puller.values.suggestions import did_you_mean, meant
+
+# The machine of a case: facts of a known system, and those that the case gives over them.
+
+
+def machine_facts(system: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a machine with this system, with those that are ``given`` over them; raises ``ValueError``."""
+    if system is not None and system not in known_systems():
+        raise ValueError(f"is {system!r}, which is no known system{did_you_mean(system, known_systems())}")
+    facts: dict[str, Any] = merged({} if system is None else facts_of(system), given)
+    return facts
+
 
 _YAML: Final = (".yaml", ".yml")
 TESTS: Final = "tests"

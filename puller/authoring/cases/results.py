@@ -1,8 +1,16 @@
 """Results of cases: plain values, without secrets."""
 
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
 import msgspec
 
 from foundation.problems import Problem
+from foundation.quantities import counted
+from puller.values.colour import coloured, coloured_diff_line
+from puller.values.visible import visible, visible_json
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,3 +47,100 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def passed(self) -> bool:
         return not self.failures
+
+
+# Results of cases as text for people, as JSON, and as the XML of JUnit that CI services read.
+
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def title(result: Result) -> str:
+    """The name of a case among those of all bundles: ``web: web01``."""
+    return f"{result.bundle}: {result.case}" if result.bundle else result.case
+
+
+def text_lines(result: Result, *, colours: bool = False) -> Iterator[str]:
+    """A line for a case, and its failures below it; with ``colours``, in those of a terminal."""
+    word, colour = ("ok  ", "green") if result.passed else ("FAIL", "red")
+    yield f"{coloured(word, colour) if colours else word}  {visible(title(result))}"
+    for failure in result.failures:
+        yield from (
+            f"      {line}" if line else ""
+            for line in _lines(failure, coloured_diff_line if colours else str)
+        )
+
+
+def _lines(failure: Failure, paint: Callable[[str], str]) -> Iterator[str]:
+    declared = f" (declared in {failure.declared})" if failure.declared else ""
+    first, *more = visible(f"{failure}\n").rstrip("\n").split("\n")
+    yield from (f"{first}{visible(declared)}", *more)
+    yield from (f"  {paint(line)}" for line in visible(failure.diff).splitlines())
+
+
+def summary(results: Sequence[Result], seconds: float) -> str:
+    """``12 cases: 11 passed, 1 failed, in 0.42 s``."""
+    failed = sum(not result.passed for result in results)
+    return f"{counted(len(results), 'case')}: {len(results) - failed} passed, {failed} failed, in {seconds:.2f} s"
+
+
+def as_json(results: Sequence[Result], seconds: float) -> str:
+    """All results, for programs."""
+    failed = sum(not result.passed for result in results)
+    document = {
+        "format": 1,
+        "passed": len(results) - failed,
+        "failed": failed,
+        "seconds": round(seconds, 3),
+        "cases": [_plain(result) for result in results],
+    }
+    return visible_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n"
+
+
+def _plain(result: Result) -> dict[str, object]:
+    return {
+        "bundle": result.bundle,
+        "case": result.case,
+        "file": result.file,
+        "passed": result.passed,
+        "seconds": round(result.seconds, 3),
+        "failures": [msgspec.to_builtins(failure) for failure in result.failures],
+    }
+
+
+def as_junit(results: Sequence[Result], seconds: float) -> str:
+    """All results as JUnit XML, a test suite for each bundle."""
+    root = ET.Element("testsuites", _counts(results, seconds))
+    for bundle in dict.fromkeys(result.bundle for result in results):
+        own = [result for result in results if result.bundle == bundle]
+        counts = _counts(own, sum(result.seconds for result in own))
+        suite = ET.SubElement(root, "testsuite", {"name": _xml(bundle or "."), **counts})
+        for result in own:
+            _add_case(suite, result)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _counts(results: Sequence[Result], seconds: float) -> dict[str, str]:
+    failed = sum(not result.passed for result in results)
+    return {"tests": str(len(results)), "failures": str(failed), "errors": "0", "time": f"{seconds:.3f}"}
+
+
+def _add_case(suite: ET.Element, result: Result) -> None:
+    case = ET.SubElement(
+        suite,
+        "testcase",
+        {
+            "name": _xml(result.case),
+            "classname": _xml(result.bundle or "."),
+            "file": _xml(result.file),
+            "time": f"{result.seconds:.3f}",
+        },
+    )
+    if result.failures:  # one element: not every reader takes several
+        failure = ET.SubElement(case, "failure", {"message": _xml(str(result.failures[0]))})
+        failure.text = _xml("\n".join(line for one in result.failures for line in _lines(one, str)))
+
+
+def _xml(text: str) -> str:
+    """A text without the characters that XML cannot have."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", visible(text))

@@ -1,12 +1,14 @@
 """Findings of lint: a problem and its weight."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from foundation.formatting import text_without_place
 from foundation.problems import Location, Problem, ProblemCode
+from foundation.problems import ProblemCode as Code
 
 
 class Severity(StrEnum):
@@ -57,3 +59,76 @@ class Finding(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.severity}: {self.message} [{self.rule}]"
+
+
+# All rules of lint: the names by which findings are told apart, and warnings are switched off.
+
+UNPACKABLE: Final = Code.UNPACKABLE_FILE
+"""The rule that packing a bundle holds it to as well."""
+_ERROR, _WARNING, _UNCHECKED = Severity.ERROR, Severity.WARNING, Severity.UNCHECKED
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule."""
+
+    name: Code
+    severity: Severity
+    """Of its findings; those of an error that depend on what only hosts know are unchecked."""
+    summary: str
+    """The rule in one sentence."""
+
+
+_ROWS: Final = (
+    # The bundle as a host reads it.
+    Rule(Code.HOST_WARNING, _WARNING, "Every host warns of this when it reads the manifest."),
+    Rule(Code.RESOURCE_FAILS, _WARNING, "A resource fails with the facts at hand."),
+    Rule(Code.DEPENDS_ON_FACTS, _UNCHECKED, "An expression needs facts that are not at hand."),
+    # Names, filters and functions.
+    Rule(Code.UNKNOWN_NAME, _ERROR, "No host can have this data, fact or variable."),
+    Rule(Code.MISSPELT_FACT, _WARNING, "A fact that may be a host's own is named almost like one of Puller's."),
+    Rule(Code.UNKNOWN_FUNCTION, _ERROR, "There is no such filter, test or function."),
+    Rule(Code.EXPRESSION_SYNTAX, _ERROR, "An expression cannot be read."),
+    # Templates and files.
+    Rule(Code.TEMPLATE_SYNTAX, _ERROR, "A template cannot be read by its engine."),
+    Rule(Code.MISSING_FILE, _ERROR, "The bundle lacks a file or directory that its manifest or a template names."),
+    Rule(UNPACKABLE, _ERROR, "A link, a device or the like cannot be packed."),
+    Rule(Code.UNUSED_FILE, _WARNING, "Nothing in the bundle uses this file."),
+    Rule(Code.UNUSED_LIBRARY, _WARNING, "Nothing in the bundle uses this library."),
+    # Commands.
+    Rule(Code.COMMAND_SYNTAX, _ERROR, "A command line cannot be split into words."),
+    Rule(Code.SHELL_OPERATOR, _ERROR, "A command without a shell has a redirection, a pipe or a shell word."),
+    Rule(Code.SHELL_SYNTAX, _WARNING, "A command without a shell has a character that only a shell would replace."),
+    Rule(Code.RELATIVE_PROGRAM, _WARNING, "The path of a program is relative, and no `cwd` says to what."),
+    Rule(Code.HEALTH_CHECK_LIMIT, _WARNING, "A health check waits for something else, and has no own time limit."),
+    Rule(Code.GOSS_FILE, _ERROR, "A goss file asks for something that is not answered here."),
+    Rule(Code.SECRET_ON_COMMAND_LINE, _WARNING, "The process list shows a secret while a command runs."),
+    # Data.
+    Rule(Code.UNREACHABLE_OVERRIDE, _ERROR, "No entry of the hierarchy's order can lead to this override section."),
+    Rule(Code.UNUSED_DATA, _WARNING, "Nothing in the bundle uses this key of data."),
+    Rule(Code.MISPLACED_ANNOTATION, _ERROR, "An annotation belongs to no key, so that it protects or checks nothing."),
+    Rule(Code.MISSPELT_ANNOTATION, _ERROR, "An annotation is misspelt, so that it protects or checks nothing."),
+    Rule(Code.ANNOTATION, _WARNING, "A comment that looks like an annotation is not heeded."),
+    # Notation.
+    Rule(Code.FOREIGN_EXPRESSION, _WARNING, "`${ … }` is ordinary text; an expression is written `{{ … }}`."),
+    Rule(Code.UNQUOTED_OCTAL, _WARNING, "YAML reads a number that begins with 0 as octal; quote it."),
+    # Lint itself.
+    Rule(Code.SUPPRESSION, _WARNING, "A suppression names no rule, or a rule that cannot be switched off."),
+)  # fmt: skip
+
+RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in _ROWS}
+"""By name."""
+
+
+def severity_of(code: Code) -> Severity:
+    """Return the severity of a code. A code without a rule refuses the manifest."""
+    return RULES[code].severity if code in RULES else Severity.ERROR
+
+
+def summary_of(code: Code) -> str:
+    """Return the meaning of a code in one sentence."""
+    return RULES[code].summary if code in RULES else "A host would refuse the manifest."
+
+
+def may_be_switched_off(name: str) -> bool:
+    """Whether a rule is one of warnings that authors can decide about."""
+    return name in RULES and RULES[name].severity is Severity.WARNING and name != Code.SUPPRESSION

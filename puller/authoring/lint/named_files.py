@@ -12,14 +12,14 @@ import msgspec
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile
-from puller.authoring.lint.names.expressions import constants_of, parse_text
+from puller.authoring.lint.names.expression_names import constants_of, parse_text
 from puller.bundle_paths import BundleFiles
 from puller.errors import PullerError, ResourceError
 from puller.manifest.entries import Entry
 from puller.resources.registry import find_type
-from puller.resources.scaffolds.source import read_source
+from puller.resources.scaffolds.scaffold_tree import read_source
 from puller.system.local import LocalSystem
-from puller.templates.engine import ENGINES, choose_engine, named_engine
+from puller.templates.engine_choice import ENGINES, choose_engine, named_engine
 
 ELSEWHERE: Final = ("/", "http://", "https://")
 """What paths of other places begin with."""

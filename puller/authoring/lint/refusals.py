@@ -7,8 +7,7 @@
 import os
 
 from foundation.problems import DependsOn, Location, Problem, ProblemCode, replaced
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.rules import severity_of
+from puller.authoring.lint.findings import Finding, Severity, severity_of
 from puller.authoring.lint.subject import Subject
 from puller.manifest.declaration import Declaration
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from bundles.filesystem.trees import open_regular
 from puller.authoring.lint.findings import Finding
-from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.manifest import MANIFEST, Inputs, Manifest
 from puller.manifest.problems import Problems
-from puller.manifest.source import MANIFEST
+from puller.values.byte_order import IS_WIDE, MARK, is_wide
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -37,3 +39,37 @@ class Subject(msgspec.Struct, frozen=True):
 
 Check = Callable[[Subject], Iterable[Finding]]
 """Looks for what breaks some rules; never raises for what is wrong with the bundle."""
+
+
+# Texts of files of a bundle: of regular files alone, as a pipe or a device in the way would hold up all checks.
+
+_SIZE_LIMIT: Final = 16 * 1024 * 1024
+
+
+def read_text(path: str, limit: int = _SIZE_LIMIT) -> str | None:
+    """Return the text of a file of at most ``limit`` bytes, without a byte order mark; ``None`` if it is unreadable."""
+    try:
+        data = _read(path, limit)
+        is_text = len(data) <= limit and not is_wide(data)
+        return data.decode("utf-8").removeprefix(MARK) if is_text else None
+    except (OSError, ValueError):
+        return None
+
+
+def problem_of_text(path: str) -> str:
+    """The reason why `read_text` gives nothing although there is a file: it is no text; empty for all others."""
+    try:
+        data = _read(path, _SIZE_LIMIT)
+        if len(data) <= _SIZE_LIMIT:
+            data.decode("utf-8")
+            return IS_WIDE if is_wide(data) else ""
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 text, at byte {error.start}"
+    except (OSError, ValueError):
+        return ""
+    return ""
+
+
+def _read(path: str, limit: int) -> bytes:
+    with open_regular(Path(path), follow=True) as file:
+        return file.read(limit + 1)

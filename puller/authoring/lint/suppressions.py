@@ -22,9 +22,8 @@ from bundles.filesystem.trees import walk
 from foundation.problems import Location, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.text import yaml_text
-from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.findings import RULES, Finding, Severity, may_be_switched_off
 from puller.authoring.lint.refusals import finding
-from puller.authoring.lint.rules import RULES, may_be_switched_off
 from puller.authoring.lint.subject import Subject
 from puller.manifest.problems import Problems
 from puller.values.suggestions import Meant, meant

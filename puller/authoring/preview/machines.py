@@ -13,8 +13,8 @@ import msgspec
 from foundation.problems import ProblemCode
 from puller.errors import UsageError, reason
 from puller.facts import documents
-from puller.facts.errors import FactError
-from puller.facts.tree import described
+from puller.facts.fact_tree import described
+from puller.facts.fact_values import FactError
 
 _ENDINGS = (".json", ".yaml", ".yml")
 

@@ -12,13 +12,13 @@ from hiera.document.document import Document
 from hiera.errors import HieraError
 from puller.authoring.preview.differences import Outcome, Refusal
 from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.reads import Read, Reads, Watched, answers, missing
 from puller.authoring.resolution import resolve
 from puller.data.sources import DataSource, Origin, Surroundings, read
 from puller.errors import ConfigurationError, ManifestError, PullerError
 from puller.manifest.bundle_facts import FACTS
 from puller.manifest.libraries import files_in
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import ManifestSource
+from puller.manifest.manifest import Inputs, ManifestSource
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -97,3 +97,91 @@ def _programs(directory: Path) -> list[Path]:
         return sorted(path for path in directory.iterdir() if path.suffix.lower() not in _DOCUMENTS)
     except OSError:  # as most bundles have none; what cannot be read is told when it is asked for
         return []
+
+
+# Resolutions that machines share: one that has seen nothing of the facts but what another machine has too is its own.
+#
+# 1. A machine that answers all that an earlier resolution has asked as the machine of that one did, has its outcome.
+# 2. Any other is resolved by itself, and once more with watched facts, which tells what was asked. After many machines
+#    that share nothing this is done for few.
+# 3. Where the two differ, watching has got in the way: nothing is shared any more.
+#
+# It grows with the kinds of machines, and with the number of machines only by the questions that they are asked.
+
+_MOST_KEPT = 512
+"""Outcomes that are kept; so that a bundle that looks at the name of every machine does not fill the memory."""
+_MOST_SHAPES = 64
+"""Lists of questions that a machine is asked, at most."""
+_MOST_IN_VAIN = 200
+"""Machines in a row that share nothing, after which few are asked what they could share."""
+_SELDOM = 16
+"""The one of how many is asked then: a fleet in the order of its names may have its like machines last."""
+
+
+def joined_missing(sides: Iterable["Shared"]) -> dict[str, tuple[str, ...]]:
+    """Return the missing facts of both sides of a preview, each with the names of its machines."""
+    names: dict[str, dict[str, None]] = {}
+    for side in sides:
+        for fact, of_side in side.missing.items():
+            names.setdefault(fact, {}).update(dict.fromkeys(of_side))
+    return {fact: tuple(of_fact) for fact, of_fact in names.items()}
+
+
+class Shared:
+    """Resolves each kind of machine once."""
+
+    def __init__(self, resolver: OneByOne) -> None:
+        self._resolver = resolver
+        self._kept: dict[tuple[Read, ...], dict[tuple[str, ...], Outcome]] = {}
+        self._count = 0
+        self._in_vain = 0
+        self._is_trusted = True
+        """Whether watching has never got in the way."""
+        self._asked: tuple[Read, ...] = ()
+        """The questions of the last resolution that was watched."""
+        self.missing: dict[str, list[str]] = {}
+        """Facts that the bundle asks for, and the machines with partial facts that do not have them."""
+        self.resolved = 0
+        """Machines that were resolved, and did not share another's outcome."""
+
+    def __call__(self, machine: Machine) -> Outcome:
+        outcome = self._resolved(machine)
+        if machine.is_partial:
+            for name in dict.fromkeys(missing(self._asked, machine.facts)):
+                self.missing.setdefault(name, []).append(machine.name)
+        return outcome
+
+    def _resolved(self, machine: Machine) -> Outcome:
+        # 1.
+        if (known := self._find(machine.facts)) is not None:
+            self._in_vain = 0
+            return known
+        # 2.
+        self.resolved += 1
+        outcome = self._resolver.of(machine.facts)
+        self._in_vain += 1
+        if self._is_trusted and (self._in_vain <= _MOST_IN_VAIN or self._in_vain % _SELDOM == 0):
+            self._watch(machine.facts, outcome)
+        return outcome
+
+    def _find(self, facts: Mapping[str, Any]) -> Outcome | None:
+        for reads, outcomes in self._kept.items():
+            if (known := outcomes.get(answers(reads, facts))) is not None:
+                self._asked = reads
+                return known
+        return None
+
+    def _watch(self, facts: Mapping[str, Any], outcome: Outcome) -> None:
+        reads = Reads()
+        # 3.
+        watched = self._resolver.of(Watched(facts, reads))
+        self._asked = reads.questions()
+        if watched != outcome:
+            self._is_trusted = False
+            self._kept.clear()
+            return
+        if self._count >= _MOST_KEPT or len(self._kept) >= _MOST_SHAPES:
+            self._kept.clear()
+            self._count = 0
+        self._kept.setdefault(self._asked, {})[answers(self._asked, facts)] = outcome
+        self._count += 1

@@ -8,31 +8,218 @@
 """
 
 import contextlib
+import ctypes
+import errno
 import importlib
 import os
 import pkgutil
 import socket
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from hiera.errors import HieraError
-from puller.authoring.trials.asked import Trial, TrialOutcome
-from puller.authoring.trials.private_root import enter_private_root
+from puller.authoring.trials.trial import Trial, TrialOutcome
 from puller.data.sources import DataSource, Origin
-from puller.engine.apply import apply_catalog
+from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.errors import PullerError, ResourceError
-from puller.facts.tree import described
-from puller.manifest.host_catalog import HostCatalog, load_together
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import ManifestSource
+from puller.errors import PullerError, ResourceError, SourceError
+from puller.facts.fact_tree import described
+from puller.manifest.graph.host_catalog import HostCatalog, load_together
+from puller.manifest.manifest import Inputs, ManifestSource
 from puller.reporting.report import Event, State
 from puller.system.signals import StopRequests
+
+# A root directory for this process alone: a tree, memory that takes what is written, and nothing else of the machine.
+#
+# 1. The process has ``/proc`` of its own processes, a few devices that hold nothing, and no setting of the kernel that
+#    could be written.
+# 2. All that will be needed of this machine is mounted, read-only, at its own path: Python's modules, the bundle.
+# 3. The root is changed, and the machine's own let go of: afterwards no path leads to it.
+# 4. The process gives up the machine: it goes on as root of a user namespace, whose rights reach only what is made in
+# it.
+#    What was mounted before is locked there: it cannot be unmounted, nor made writable, and the commands of a bundle
+# may
+#    still mount what they like. See user_namespaces(7) and mount_namespaces(7).
+
+_PLACE: Final = "/sys"
+"""Where the private root is built: in these namespaces nothing else of it is looked at."""
+
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS: Final = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+
+# include/uapi/linux/mount.h, sched.h and prctl.h
+_MNT_DETACH: Final = 2
+_CLONE_NEWNS: Final = 0x00020000
+_CLONE_NEWUTS: Final = 0x04000000
+_CLONE_NEWIPC: Final = 0x08000000
+_CLONE_NEWUSER: Final = 0x10000000
+_PR_SET_DUMPABLE: Final = 4
+
+
+def enter_private_root(tree: str, needed: Iterable[str]) -> None:
+    """Change the root of this process, which has a mount namespace of its own and one thread, to a copy of ``tree``.
+
+    ``needed``: paths of this machine that stay readable. Raises ``SourceError`` where the kernel refuses.
+    """
+    root = f"{_PLACE}/root"
+    _mount("-t", "tmpfs", "-o", "mode=0755", "puller-trial", _PLACE)
+    for name in ("tree", "upper", "work", "root"):
+        os.mkdir(f"{_PLACE}/{name}")
+    # By a path without commas and colons, which options of overlayfs would be cut at.
+    _mount("--bind", tree, f"{_PLACE}/tree")
+    layers = f"lowerdir={_PLACE}/tree,upperdir={_PLACE}/upper,workdir={_PLACE}/work"
+    mode = os.stat(f"{_PLACE}/tree").st_mode & 0o7777
+    os.chmod(f"{_PLACE}/upper", mode)
+    _mount("-t", "overlay", "-o", f"nodev,{layers}", "overlay", root)
+    _mount_kernel(root)
+    for path in needed:  # after /dev, for a bundle may lie in /dev/shm
+        _show(path, root)
+    settings = os.open(
+        "/proc/sys/user", os.O_PATH | os.O_DIRECTORY
+    )  # writable, as that of the private root is not
+    try:
+        _change_root(root)
+        _enter_user_namespace()
+        _forbid_control_groups(settings)
+    finally:
+        os.close(settings)
+    # Its memory is still of the machine's namespace: no command sees its environment, or writes the answer for it.
+    _libc_call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _show(path: str, root: str) -> None:
+    """Mount a file or directory of this machine, read-only, at its own path below ``root``."""
+    target = Path(root + path)
+    if os.path.isdir(path):
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    _mount("--bind", "-o", "ro,nodev", path, str(target))
+
+
+def _mount_kernel(root: str) -> None:
+    for name in ("proc", "sys", "dev"):
+        os.makedirs(f"{root}/{name}", exist_ok=True)
+    _mount("-t", "proc", "-o", "nosuid,nodev,noexec", "proc", f"{root}/proc")
+    for path in _of_kernel(f"{root}/proc"):
+        _mount("--bind", "-o", "ro", path, path)
+    _mount("-t", "sysfs", "-o", "ro,nosuid,nodev,noexec", "sysfs", f"{root}/sys")
+    _mount("-t", "tmpfs", "-o", "mode=0755,nosuid", "dev", f"{root}/dev")
+    for name in filter(lambda name: os.path.exists(f"/dev/{name}"), _DEVICES):
+        Path(f"{root}/dev/{name}").touch()
+        _mount("--bind", f"/dev/{name}", f"{root}/dev/{name}")
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{root}/dev/{name}")
+    os.mkdir(f"{root}/dev/shm")  # noqa: S108  that of the private root
+    _mount("-t", "tmpfs", "-o", "mode=1777,nosuid,nodev", "shm", f"{root}/dev/shm")  # noqa: S108
+
+
+def _of_kernel(proc: str) -> list[str]:
+    """What lies below ``/proc``, is of no process, and could be written: its mode alone lets root do so."""
+    with os.scandir(proc) as entries:
+        return [
+            entry.path
+            for entry in entries
+            if not entry.name.isdecimal()
+            and not entry.is_symlink()
+            and (entry.is_dir() or entry.stat().st_mode & 0o222)
+        ]
+
+
+def _change_root(root: str) -> None:
+    """Puts the old root over the new one, as pivot_root(2) describes, and takes it away."""
+    os.chdir(root)
+    _run("pivot_root", ".", ".")
+    _libc_call("umount2", b".", _MNT_DETACH)
+    os.chdir("/")
+
+
+def _enter_user_namespace() -> None:
+    """Give up all rights outside a new user namespace, in which each account has the number that it had.
+
+    Its numbers can only be written by a process that is still outside: a child, which runs nothing of the tree.
+    """
+    maps = {name: _same_numbers(Path(f"/proc/self/{name}").read_text()) for name in ("uid_map", "gid_map")}
+    process = os.getpid()
+    wait, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os._exit(_write_maps(wait, process, maps))
+    os.close(wait)
+    try:
+        _libc_call("unshare", _CLONE_NEWUSER | _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWIPC)
+        os.write(go, b"1")
+    finally:
+        os.close(go)
+        _, status = os.waitpid(child, 0)
+    if status:
+        raise SourceError(
+            "uid_map: a private root cannot be made here: the kernel refuses its accounts",
+            code=ProblemCode.SYSTEM_ERROR,
+        )
+
+
+def _same_numbers(lines: str) -> str:
+    """A map of a namespace inside one with the map ``lines`` (*inside outside count*) that changes no number."""
+    return "".join(f"{inside} {inside} {count}\n" for inside, _, count in map(str.split, lines.splitlines()))
+
+
+def _write_maps(wait: int, process: int, maps: dict[str, str]) -> int:
+    """Status 0 when ``process`` has its numbers, or has not come as far as wanting them."""
+    try:
+        if os.read(wait, 1):
+            for name, lines in maps.items():
+                Path(f"/proc/{process}/{name}").write_text(lines)
+    except OSError:
+        return 1
+    return 0
+
+
+def _forbid_control_groups(settings: int) -> None:
+    """Forbid namespaces of control groups, in one of which those of this machine could be mounted, and written.
+
+    ``settings``: a descriptor of ``/proc/sys/user``, where each process finds the limits of its own user namespace.
+    """
+    file = os.open("max_cgroup_namespaces", os.O_WRONLY, dir_fd=settings)
+    with open(file, "w") as stream:
+        stream.write("0")
+
+
+def _mount(*arguments: str) -> None:
+    _run("mount", *arguments)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = " ".join(done.stderr.split())
+        raise SourceError(
+            f"{' '.join(command)}: a private root cannot be made here: {said}", code=ProblemCode.SYSTEM_ERROR
+        )
+
+
+def _libc_call(name: str, *arguments: int | bytes) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments):
+        number = ctypes.get_errno()
+        # unshare(2): no space is left in user.max_user_namespaces, which some machines have set to 0.
+        limit = (
+            ": user.max_user_namespaces is too low" if name == "unshare" and number == errno.ENOSPC else ""
+        )
+        raise SourceError(
+            f"{name}: a private root cannot be made here: {os.strerror(number)}{limit}",
+            code=ProblemCode.SYSTEM_ERROR,
+        )
+
 
 _STATE: Final = Path("/var/lib/puller")
 

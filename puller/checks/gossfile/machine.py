@@ -20,10 +20,10 @@ import msgspec
 
 from bundles.deadline import Deadline
 from puller.checks import http, service
-from puller.checks.answers import NotCarriedOut
+from puller.checks.check_outcome import NotCarriedOut
 from puller.checks.file import group_name, kind_of, owner_name
 from puller.checks.gossfile.matchers import Lines
-from puller.checks.gossfile.reading import Test
+from puller.checks.gossfile.parsing import Test
 from puller.checks.kinds import Http, Service, parse_address
 from puller.checks.process import running
 from puller.checks.streams import NoConnectionError, closing, connect

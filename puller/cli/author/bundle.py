@@ -2,33 +2,196 @@
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from bundles.archive.pack import SCHEMA_FILE, build_bundle
 from bundles.archive.unpack import inspect as inspect_archive
-from bundles.errors import PublishError
+from bundles.errors import BundleError, PublishError
 from bundles.filesystem.output import OutputTree, open_output_directory
 from bundles.filesystem.trees import measure
 from bundles.format.identity import parse_name, parse_version
 from bundles.progress import watched_by
-from foundation.problems import ProblemCode
+from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from puller.cli.author.new_agent import files_of
-from puller.cli.author.refusal import refuse_broken
+from puller.authoring.lint.check import lint_bundle
 from puller.cli.options import text_format_option
 from puller.cli.output import say, warn
-from puller.engine.schema import manifest_schema
+from puller.engine.manifest_schema import manifest_schema
+from puller.errors import ManifestError, SourceError
 from puller.manifest.libraries import files_in, outside_of, unused_libraries
-from puller.manifest.source import MANIFEST
+from puller.manifest.manifest import MANIFEST, Inputs, open_source
 from puller.reporting.fetching import Fetching
 
 if TYPE_CHECKING:
     from bundles.filesystem.trees import Counted
     from bundles.format.description import BundleDescription
+    from puller.authoring.lint.check import Linted
+
+
+# Bundles that cannot work on any host, refused before anything of them is packed, signed or written.
+
+
+def refuse_broken(sources: Iterable[Path]) -> None:
+    """Raise ``ManifestError`` with all that lint calls an error in any of these directories and archives.
+
+    Nothing of this machine counts: what facts, data and other bundles of the hosts could mend is no error. References
+    that only another bundle can make good are warned of where they look misspelt.
+    """
+    problems: list[Problem] = []
+    undeclared: list[Problem] = []
+    for source in sources:
+        try:
+            for linted in _linted(source):
+                problems += linted.errors()
+                undeclared += linted.misspelt_references()
+        except (ManifestError, SourceError) as error:
+            problems += error.problems
+    if problems:
+        raise ManifestError(problems)
+    for problem in undeclared:
+        warn(f"{problem}; a host refuses it unless another bundle of the host declares that")
+
+
+def _linted(source: Path) -> Iterator["Linted"]:
+    """Lint's answer for one source; none for what packing or publishing refuses anyway."""
+    if not (source / MANIFEST).is_file() and not source.name.endswith(".tar.gz"):
+        return  # packing says what it is, and what is missing
+
+    try:
+        with open_source(str(source)) as opened:
+            yield lint_bundle(opened, Inputs({}, {}), of_any_host=True)
+    except BundleError:
+        return  # of an archive that is none publishing says what it is
+
+
+# ``puller bundle new --agent``: a bundle that brings a version of Puller to hosts, from its packages.
+#
+# * Each system gets the package that was built for it; a host for which there is none fails, and is not passed over.
+# * The version is in the manifest, so that an earlier version of the bundle is the way back.
+
+_DEBIAN = re.compile(r"puller_([0-9.]+)(-[0-9]+\+deb([0-9]+))_([a-z0-9]+)\.deb")
+_RED_HAT = re.compile(r"puller-([0-9.]+)(-[0-9]+)\.([a-z0-9_]+)\.rpm")
+_BEGINS = {".deb": b"!<arch>\n", ".rpm": b"\xed\xab\xee\xdb"}
+
+_MANIFEST = """\
+# yaml-language-server: $schema=.manifest.schema.json
+# Puller {number} for every machine that follows the bundle "{name}". The run that installs it ends with the version
+# that it began with; the next one is the new version, or the one before it where that does not start.
+#
+#   puller test {name}                what machines of each system get
+#   puller site publish SITE {name} --version {number} --over 24h
+#
+# For the next version, replace the packages, the versions and `number`, and publish it with a version of its own; or
+# begin anew: puller bundle new {name} --agent PACKAGE …
+
+data:
+  number: "{number}"
+
+hierarchy:                            # a machine of another system has no `source`, and fails
+  order:
+    - "{{{{ facts.os.name }}}}-{{{{ facts.os.release.major }}}}-{{{{ facts.os.architecture }}}}"
+    - "{{{{ facts.os.family }}}}-{{{{ facts.os.hardware }}}}"
+
+overrides:
+{overrides}
+resources:
+  - package:
+      - puller:
+          ensure: "{{{{ data.version }}}}"
+          source: "{{{{ data.source }}}}"
+          health_checks:              # they decide whether a version of this bundle stays, or the one before comes back
+            - name: the new version starts
+              command: >-
+                sh -c 'test "$(/usr/bin/puller --version)" = "puller, version {{{{ data.number }}}}" || exit 2'
+              timeout: 3m
+"""
+_SYSTEM = '  {system}: {{version: "{version}", source: "files/{name}"}}\n'
+_CASE = """\
+os: {system}
+expect:
+  package#puller: {{ensure: "{version}", source: "{source}"}}
+"""
+
+
+class AgentPackage(msgspec.Struct, frozen=True):
+    """A package of Puller, by its name."""
+
+    path: Path
+    number: str
+    """Of Puller: ``1.4.0``."""
+    version: str
+    """Of the package: ``1.4.0-1+deb12``."""
+    system: str
+    """Which machines it is for, as the manifest writes it: ``Debian-12-amd64``."""
+    example: str
+    """A known system that is one of those, for a test."""
+
+    @classmethod
+    def of(cls, path: Path) -> "AgentPackage":
+        """Raises ``PublishError`` for anything but a package as `packaging/build` names it."""
+        if found := _DEBIAN.fullmatch(path.name):
+            number, revision, release, architecture = found.groups()
+            system, example = f"Debian-{release}-{architecture}", f"debian-{release}"
+        elif found := _RED_HAT.fullmatch(path.name):
+            number, revision, hardware = found.groups()
+            system, example = f"RedHat-{hardware}", "rocky-9"
+        else:
+            wanted = "puller_1.4.0-1+deb12_amd64.deb or puller-1.4.0-1.x86_64.rpm"
+            raise PublishError(
+                str(path),
+                f"is not named as a package of Puller is, such as {wanted}",
+                code=ProblemCode.UNREADABLE_SOURCE,
+            )
+        try:
+            with path.open("rb") as file:
+                begins = file.read(8)
+        except OSError as error:
+            raise PublishError(
+                str(path), f"cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE
+            ) from error
+        if not begins.startswith(_BEGINS[path.suffix]):
+            raise PublishError(
+                str(path),
+                f"is no {path.suffix} package, whatever its name says",
+                code=ProblemCode.UNREADABLE_SOURCE,
+            )
+        return cls(path, number, f"{number}{revision}", system, example)
+
+
+def files_of(name: str, paths: Sequence[Path]) -> dict[str, bytes]:
+    """All files of the bundle, by their paths in it; raises ``PublishError``."""
+    packages = [AgentPackage.of(path) for path in paths]
+    number = packages[0].number
+    seen: dict[str, AgentPackage] = {}
+    for package in packages:
+        if package.number != number:
+            what = f"is of Puller {package.number}, and {packages[0].path.name} of {number}"
+            raise PublishError(str(package.path), f"{what}: one bundle brings one version")
+        if (other := seen.setdefault(package.system, package)) is not package:
+            raise PublishError(str(package.path), f"is for the same machines as {other.path}")
+    packages.sort(key=lambda package: package.system)
+    overrides = "".join(
+        _SYSTEM.format(system=one.system, version=one.version, name=one.path.name) for one in packages
+    )
+    files = {"manifest.yaml": _MANIFEST.format(name=name, number=number, overrides=overrides).encode()}
+    for one in packages:
+        source = f"files/{one.path.name}"
+        case = _CASE.format(system=one.example, version=one.version, source=source)
+        files[f"tests/{one.system.lower()}.yaml"] = case.encode()
+        try:
+            files[source] = one.path.read_bytes()
+        except OSError as error:
+            raise PublishError(
+                str(one.path), f"cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE
+            ) from error
+    return files
+
 
 _EXAMPLE = Path(__file__).with_name("example")
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from puller.authoring.lint import finding_formats
 from puller.authoring.lint.check import lint_bundle
-from puller.authoring.lint.formats import documents, github, text
-from puller.authoring.lint.formats.junit import as_junit
+from puller.authoring.lint.finding_formats import as_junit
 from puller.cli.completing import files
 from puller.cli.options import before_option, data_options, fact_options, other_machine_options
 from puller.exit_status import ExitStatus
-from puller.manifest.source import open_source
+from puller.manifest.manifest import open_source
 from puller.run.host import load_inputs
 from puller.values.colour import is_wanted
 
@@ -96,10 +96,14 @@ def _lines(linted: "Linted", output_format: str, verbose: bool, site: str) -> It
     ``site`` is the address of the documents of Puller.
     """
     if output_format == "github":
-        return github.lines(linted, verbose=verbose)
+        return finding_formats.github_lines(linted, verbose=verbose)
     if output_format == "junit":
         return [as_junit(linted)]
     if output_format == "text":
-        return text.lines(linted, verbose=verbose, colours=is_wanted(sys.stdout))
+        return finding_formats.text_lines(linted, verbose=verbose, colours=is_wanted(sys.stdout))
 
-    return [documents.as_sarif(linted, site) if output_format == "sarif" else documents.as_json(linted)]
+    return [
+        finding_formats.as_sarif(linted, site)
+        if output_format == "sarif"
+        else finding_formats.as_json(linted)
+    ]

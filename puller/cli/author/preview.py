@@ -3,7 +3,9 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +15,101 @@ import msgspec
 from bundles.archive.unpack import inspect
 from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
-from puller.authoring.preview import groups
-from puller.authoring.preview.formats import markdown
-from puller.authoring.preview.formats.document import as_json
-from puller.authoring.preview.formats.text import text
-from puller.authoring.preview.machines import FactFiles, Several
-from puller.authoring.preview.progress import watched_on_a_terminal
-from puller.authoring.preview.resolvers import Given, OneByOne, empty_documents, unknown_facts
-from puller.authoring.preview.sharing import Shared, joined_missing
+from puller.authoring.preview import groups, preview_formats
+from puller.authoring.preview.machines import FactFiles, Machine, Machines, Several
+from puller.authoring.preview.preview_formats import as_json, as_text
+from puller.authoring.preview.resolvers import (
+    Given,
+    OneByOne,
+    Shared,
+    empty_documents,
+    joined_missing,
+    unknown_facts,
+)
 from puller.cli.author import preview_releases as releases
-from puller.cli.author.preview_fleet import open_fleet
 from puller.cli.author.preview_releases import open_release, open_site
 from puller.cli.completing import files
+from puller.cli.fleet.fleet_options import open_reader, opened_store
 from puller.cli.options import before_option, data_options
 from puller.data.sources import assigned
 from puller.errors import UsageError, reason
 from puller.exit_status import ExitStatus
-from puller.manifest.source import ManifestSource, open_source
-from puller.values.colour import is_wanted
+from puller.facts.fact_tree import described
+from puller.manifest.manifest import ManifestSource, open_source
+from puller.values.colour import can_redraw, is_wanted
 
 if TYPE_CHECKING:
     from puller.authoring.preview.groups import Preview
     from puller.authoring.preview.machines import Machines
+    from puller.fleet.store.queries import Reader
+
+
+# Progress of a long preview: one line on stderr, where somebody watches, which is gone when it is done.
+
+_CLEAR_LINE = "\r\x1b[K"
+_SECONDS = 0.5
+"""Between two lines, and before the first."""
+
+
+@contextlib.contextmanager
+def watched_on_a_terminal(machines: Machines) -> Iterator[Machines]:
+    """Machines, counted on stderr when that is a terminal."""
+    if not can_redraw(sys.stderr):
+        yield machines
+        return
+    try:
+        yield _Counted(machines)
+    finally:  # an error is told on a line of its own
+        _show(_CLEAR_LINE)
+
+
+class _Counted:
+    """Machines that are counted while somebody walks through them."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+
+    def __iter__(self) -> Iterator[Machine]:
+        shown = time.monotonic()
+        for number, machine in enumerate(self._machines, 1):
+            yield machine
+            if time.monotonic() - shown >= _SECONDS:
+                shown = time.monotonic()
+                _show(f"{_CLEAR_LINE}machine {number}")
+
+
+def _show(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+# The machines of a preview, from the store of a fleet: the facts that hosts have sent.
+
+
+class StoredHosts:
+    """The hosts of a store that have sent facts."""
+
+    def __init__(self, reader: "Reader", location: str) -> None:
+        self._reader = reader
+        self._location = location
+
+    def __iter__(self) -> Iterator[Machine]:
+        count = 0
+        for name, facts in self._reader.facts():
+            if facts:
+                count += 1
+                yield Machine(name, described(facts), is_partial=True)
+        if not count:
+            what = "no host in it has sent facts: `reports: facts` in their configuration names them"
+            raise UsageError(f"{self._location}: {what}")
+
+
+@contextmanager
+def open_fleet(location: str) -> Iterator[StoredHosts]:
+    """The hosts of the store at ``location``; raises ``SourceError`` and ``UsageError``."""
+    with opened_store(location) as store:
+        yield StoredHosts(open_reader(store, None), location)
+
 
 _FORMATS = ("text", "json", "markdown")
 
@@ -218,7 +293,7 @@ def _written(found: "Preview", output_format: str, *, colours: bool) -> str:
     if output_format == "json":
         write = as_json
     elif output_format == "markdown":
-        write = markdown.text
+        write = preview_formats.as_markdown
     else:
-        return text(found, colours=colours)
+        return as_text(found, colours=colours)
     return write(found)

@@ -22,7 +22,7 @@ from bundles.transport.mirror import open_mirrors
 from foundation.masking import mask_location
 from foundation.problems import ProblemCode
 from puller.errors import UsageError
-from puller.manifest.source import MANIFEST, ManifestSource
+from puller.manifest.manifest import MANIFEST, ManifestSource
 from puller.system import signals
 
 SITE = "site"

@@ -3,8 +3,8 @@
 import click
 
 from puller.cli.output import show
-from puller.engine.schema import manifest_schema, request_schema
-from puller.reporting.schema import report_schema
+from puller.engine.manifest_schema import manifest_schema, request_schema
+from puller.reporting.sent_report import report_schema
 
 
 @click.group()

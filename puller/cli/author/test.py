@@ -12,10 +12,10 @@ import click
 
 from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
-from puller.authoring.cases import formats
-from puller.authoring.cases.formats import summary, text_lines
-from puller.authoring.cases.running import BundleWithCases, Settings
-from puller.authoring.cases.suites import (
+from puller.authoring.cases.results import as_json, as_junit, summary, text_lines
+from puller.authoring.cases.running import (
+    BundleWithCases,
+    Settings,
     notes_on_snapshots,
     processors,
     run_suite,
@@ -27,13 +27,13 @@ from puller.cli.completing import files
 from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
-from puller.manifest.source import open_source
-from puller.state.places import PRIVATE_KEY
+from puller.manifest.manifest import open_source
+from puller.state.default_paths import PRIVATE_KEY
 from puller.values.colour import is_wanted
 
 if TYPE_CHECKING:
     from puller.authoring.cases.results import Result
-    from puller.authoring.cases.suites import Suite
+    from puller.authoring.cases.running import Suite
 
 
 @click.command("test")
@@ -183,11 +183,11 @@ def _run_one(
 
 def _formatted(results: "Sequence[Result]", seconds: float, output_format: str) -> str:
     if output_format == "json":
-        return formats.as_json(results, seconds)
+        return as_json(results, seconds)
     if output_format == "junit":
-        return formats.as_junit(results, seconds)
-    lines = [line for result in results for line in formats.text_lines(result)]
-    return "\n".join([*lines, formats.summary(results, seconds)]) + "\n"
+        return as_junit(results, seconds)
+    lines = [line for result in results for line in text_lines(result)]
+    return "\n".join([*lines, summary(results, seconds)]) + "\n"
 
 
 def _write(text: str, output: Path | None) -> None:

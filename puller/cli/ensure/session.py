@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from puller.cli.ensure.options import session_option
+from puller.cli.ensure.ensure import session_option
 from puller.cli.options import any_format_option
 from puller.cli.output import say, show
 from puller.engine import sessions

@@ -10,12 +10,12 @@ from puller.cli.completing import resource_types
 from puller.cli.options import fact_options, format_option
 from puller.cli.output import show
 from puller.errors import UsageError
-from puller.facts.given import facts_from
-from puller.manifest.properties import decode, find_problems
-from puller.manifest.source import working_directory
+from puller.facts.given_facts import facts_from
+from puller.manifest.manifest import working_directory
+from puller.manifest.problems import decode, find_problems
 from puller.resources.base import Context, Resource, ResourceType
+from puller.resources.content_sources import fetch_url
 from puller.resources.registry import find_type, type_names
-from puller.resources.remote import fetch_url
 from puller.system.noop import NoopSystem
 from puller.values.suggestions import meant
 

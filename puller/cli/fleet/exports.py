@@ -20,7 +20,7 @@ from foundation.quantities import counted
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.cli.author.preview_releases import open_release, open_site
-from puller.cli.fleet.options import (
+from puller.cli.fleet.fleet_options import (
     open_reader,
     opened_store,
     parse_conditions,
@@ -32,14 +32,14 @@ from puller.cli.output import say, visible_yaml
 from puller.data.sources import SIZE_LIMIT
 from puller.errors import PullerError, SourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
-from puller.fleet.exports import as_data, as_targets, collect, is_suspicious
+from puller.fleet.collected_exports import as_data, as_targets, collect, is_suspicious
 from puller.manifest.reading import ManifestText
 from puller.values.visible import visible_json
 
 if TYPE_CHECKING:
-    from puller.fleet.exports import Collected, Targets
-    from puller.fleet.store.reading import Reader
-    from puller.values.exports import Export
+    from puller.fleet.collected_exports import Collected, Targets
+    from puller.fleet.store.queries import Reader
+    from puller.values.export_types import Export
 
 
 class FewHostsError(PullerError):

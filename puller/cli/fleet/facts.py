@@ -8,7 +8,13 @@ import click
 from bundles.filesystem.output import OutputTree
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
-from puller.cli.fleet.options import open_reader, opened_store, parse_conditions, store_option, where_option
+from puller.cli.fleet.fleet_options import (
+    open_reader,
+    opened_store,
+    parse_conditions,
+    store_option,
+    where_option,
+)
 from puller.cli.output import say
 from puller.errors import SourceError, file_problem
 

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-from puller.cli.colour import with_colour_option
+from puller.cli.output import with_colour_option
 
 _COMMANDS = {
     "import": ("importing:import_reports", "Bring reports that have arrived into the store."),

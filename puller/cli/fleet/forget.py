@@ -2,7 +2,7 @@
 
 import click
 
-from puller.cli.fleet.options import opened_store, store_option
+from puller.cli.fleet.fleet_options import opened_store, store_option
 from puller.cli.output import say, warn
 from puller.exit_status import ExitStatus
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from foundation.quantities import counted
-from puller.cli.fleet.options import opened_store, store_option
+from puller.cli.fleet.fleet_options import opened_store, store_option
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show, warn
 from puller.exit_status import ExitStatus
-from puller.fleet.importing.opening import open_source
+from puller.fleet.store.import_sources import open_source
 from puller.values.colour import can_redraw
 
 if TYPE_CHECKING:
-    from puller.fleet.importing.importer import Imported
+    from puller.fleet.store.importer import Imported
 
 _REDRAWN_AFTER = 0.2
 """Seconds between two looks of a progress line."""
@@ -66,7 +66,7 @@ def import_reports(
     Exit status: 0; 4 when there are files that are no reports, and all others are imported.
     """
     with opened_store(location, make=True) as store:
-        from puller.fleet.importing.importer import import_documents  # needs the extra fleet
+        from puller.fleet.store.importer import import_documents  # needs the extra fleet
 
         values = {}
         if keep is not None:

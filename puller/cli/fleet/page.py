@@ -10,7 +10,7 @@ import click
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
-from puller.cli.fleet.options import open_reader, opened_store, silent_option, store_option
+from puller.cli.fleet.fleet_options import open_reader, opened_store, silent_option, store_option
 from puller.cli.output import say
 from puller.errors import UsageError
 from puller.values.colour import can_redraw
@@ -44,8 +44,8 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
             raise UsageError(
                 f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
             ) from None
-        from puller.fleet.importing.importer import refused_files  # needs the extra fleet
         from puller.fleet.pages.pages import make_pages  # needs the extra fleet
+        from puller.fleet.store.importer import refused_files  # needs the extra fleet
 
         refused, _ = refused_files(store)
         began = time.monotonic()

@@ -13,7 +13,7 @@ from bundles.errors import SettingsError
 from bundles.filesystem.output import open_output_directory
 from foundation.problems import ProblemCode
 from puller.cli.output import say, warn
-from puller.fleet.receiving.server import ReportServer
+from puller.fleet.receiving import ReportServer
 
 _DEFAULT = "127.0.0.1:8765"
 
@@ -86,6 +86,6 @@ def _parsed(listen: str) -> tuple[str, int]:
 
 
 def _log_requests() -> None:
-    logger = logging.getLogger("puller.fleet.receiving.server")
+    logger = logging.getLogger("puller.fleet.receiving")
     logger.addHandler(logging.StreamHandler())
     logger.setLevel(logging.INFO)

@@ -10,7 +10,7 @@ from bundles.first_few import first_few
 from foundation.formatting import plain
 from foundation.quantities import counted
 from foundation.timestamps import iso_text, minute_text
-from puller.cli.fleet.options import (
+from puller.cli.fleet.fleet_options import (
     open_reader,
     opened_store,
     parse_conditions,
@@ -23,7 +23,7 @@ from puller.cli.output import print_table, say, show
 from puller.fleet.conditions import Condition
 
 if TYPE_CHECKING:
-    from puller.fleet.store.reading import Reader
+    from puller.fleet.store.queries import Reader
     from puller.fleet.views import FailureView, HostRow
 
 _MOST = 10
@@ -63,7 +63,7 @@ def status(
     """
     wanted = parse_conditions(conditions)
     with opened_store(location) as store:
-        from puller.fleet.importing.importer import refused_files  # needs the extra fleet
+        from puller.fleet.store.importer import refused_files  # needs the extra fleet
 
         reader = open_reader(store, silent_after)
         if failed or silent or conditions:

@@ -2,26 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hiera.errors import HieraError
 from puller.cli.completing import files
-from puller.cli.hiera.answers import facts_of, open_answers, source_of
-from puller.cli.hiera.asking import find_values, question_of, told
 from puller.cli.hiera.encryption import create_keys, decrypt, encrypt
-from puller.cli.hiera.options import data_place_options
-from puller.cli.hiera.printing import made_printable, secret_printer
-from puller.cli.options import format_option
+from puller.cli.hiera.lookup_sources import (
+    facts_of,
+    made_printable,
+    member,
+    open_answers,
+    secret_printer,
+    show_explanation,
+    show_values,
+    source_of,
+)
+from puller.cli.options import fact_options, format_option, no_system_facts_option, together
 from puller.cli.output import show, warn
+from puller.data.queries import Answer, Question
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from hiera.values.secrets import Secret
     from puller.data.queries import Answer
+
+
+# The job of ``puller hiera lookup``, once its options are known.
+
+
+def find_values(
+    arguments: tuple[str, ...], output_format: str, *, explain: bool, reveal: bool, options: Mapping[str, Any]
+) -> int:
+    """Look keys up and print what they are; gives the exit status, and raises ``UsageError``.
+
+    ``arguments`` are keys, and at their end the source where no option names one.
+    """
+    keys, source = source_of(arguments, options)
+    question = question_of(options, explained=explain)
+    secret = secret_printer(reveal, masked=explain)
+    found = {
+        key: made_printable(answer, secret) for key, answer in _ask(keys, question, source, options).items()
+    }
+    if output_format == "json":
+        show({key: member(answer, explain) for key, answer in found.items()}, "json")
+    elif explain:
+        for answer in found.values():
+            show_explanation(answer)
+    else:
+        show_values(found)
+    return ExitStatus.OK if all(answer.found for answer in found.values()) else ExitStatus.NO
+
+
+def _ask(
+    keys: Sequence[str], question: Question, source: str | None, options: Mapping[str, Any]
+) -> dict[str, Answer]:
+    """The answers by key; what is wrong with the facts or the data as a whole is the answer for each."""
+    try:
+        with open_answers(options, source, facts_of(options), told) as answers:
+            return {key: answers.ask(key, question) for key in keys}
+    except HieraError as error:
+        return {key: Answer(key, error=str(error)) for key in keys}
+
+
+def question_of(options: Mapping[str, Any], *, explained: bool = False) -> Question:
+    """The question that the options ask; raises ``UsageError``."""
+    default = options.get("default")
+    return Question(_merge(options), default, default is not None, options.get("value_type"), explained)
+
+
+def _merge(options: Mapping[str, Any]) -> Any:
+    """The strategy as ``puppet lookup`` makes it of the same options."""
+    merge = options.get("merge")
+    deep = {
+        name: options.get(name) for name in ("knock_out_prefix", "sort_merged_arrays", "merge_hash_arrays")
+    }
+    if merge != "deep":
+        if any(value not in (None, False) for value in deep.values()):
+            what = "--knock-out-prefix, --sort-merged-arrays and --merge-hash-arrays"
+            raise UsageError(f"{what} are for --merge deep only")
+        return merge
+    chosen = {
+        "strategy": "deep",
+        "sort_merged_arrays": deep["sort_merged_arrays"],
+        "merge_hash_arrays": deep["merge_hash_arrays"],
+    }
+    prefix = deep["knock_out_prefix"]
+    return chosen if prefix is None else {**chosen, "knockout_prefix": prefix}
+
+
+def told(text: str) -> None:
+    """Say what is amiss with the data."""
+    warn(f"warning: {text}")
+
+
+# The options of ``puller hiera`` that say where data is and for which host.
+
+_EXISTING = click.Path(exists=True, dir_okay=False)
+_DIRECTORY = click.Path(exists=True, file_okay=False)
+data_place_options = together(
+    fact_options,
+    click.option(
+        "--hiera", "config", type=_EXISTING, metavar="FILE", help="A hiera.yaml, with its data beside it."
+    ),
+    click.option(
+        "--environment",
+        type=_DIRECTORY,
+        metavar="DIR",
+        help="Puppet's: hiera.yaml, data and modules.",
+    ),
+    click.option("--document", type=_EXISTING, metavar="FILE", help="A single document."),
+    click.option(
+        "--global", "global_config", type=click.Path(), metavar="FILE", help="The global hiera.yaml."
+    ),
+    click.option("--modules", multiple=True, type=_DIRECTORY, metavar="DIR", help="A directory of modules."),
+    click.option(
+        "--environment-name",
+        default="production",
+        show_default=True,
+        metavar="NAME",
+        help="What %{environment} is.",
+    ),
+    click.option(
+        "--private-key", type=_EXISTING, metavar="FILE", help="The eyaml key for levels that name none."
+    ),
+    no_system_facts_option,
+)
+"""For ``open_answers``."""
+
 
 _reveal_option = click.option("--reveal", is_flag=True, help="Show secrets; only for root, on a terminal.")
 _source_argument = click.argument("source", required=False, metavar="[SOURCE]", shell_complete=files)

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from puller.cli.commands import cli
+from puller.cli.command_table import cli
 
 _VARIABLE = "_PULLER_COMPLETE"
 """With it in the environment the command answers a shell: click's protocol."""

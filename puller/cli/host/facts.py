@@ -12,8 +12,8 @@ from bundles.filesystem.output import write_output
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from hiera.errors import ExpressionError, HieraError
-from hiera.values import paths
-from hiera.values.paths import first_missing, parse_path, path_text
+from hiera.values import data_paths
+from hiera.values.data_paths import first_missing, parse_path, path_text
 from puller.cli.host.common import chosen, load_host, state_in_use
 from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
@@ -21,12 +21,12 @@ from puller.errors import SourceError, UsageError
 from puller.exit_status import ExitStatus
 from puller.facts import documents
 from puller.facts.anonymous import anonymous
-from puller.facts.given import chosen_facts, facts_from
-from puller.facts.tree import BUILT_IN
+from puller.facts.fact_tree import BUILT_IN
+from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.bundle_facts import need_bundle_facts
-from puller.manifest.source import open_source
+from puller.manifest.manifest import open_source
 from puller.run.host import own_facts
-from puller.state.places import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
+from puller.state.default_paths import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
 from puller.values.suggestions import did_you_mean, meant
 from puller.values.visible import visible_json
 
@@ -170,10 +170,10 @@ def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[st
 def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
     steps = _steps(path)
     try:
-        value = paths.find(found, steps)
+        value = data_paths.find(found, steps)
     except HieraError:  # said with the other problems
         return ExitStatus.NO
-    if value is paths.MISSING:
+    if value is data_paths.MISSING:
         warn(_missing(found, steps))
         return ExitStatus.NO
     show(_plain_text(value) if output_format == "yaml" else value, output_format)

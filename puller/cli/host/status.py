@@ -25,7 +25,7 @@ from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.retention import began
 from puller.run.host_state import BundleState, HostState, Unconfigured
-from puller.run.left.managed import Left
+from puller.run.leftovers.managed import Left
 from puller.state.directories import Directories
 
 if TYPE_CHECKING:

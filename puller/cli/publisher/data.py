@@ -7,9 +7,9 @@ import click
 
 from bundles.filesystem.atomic import read_limited
 from bundles.first_few import first_few
-from bundles.format.limits import LARGEST_SITE_DATA
+from bundles.format.size_limits import LARGEST_SITE_DATA
+from bundles.publisher.data_publication import plan_data, publish_data, withdraw_data
 from bundles.publisher.site import Site
-from bundles.publisher.site_data import plan_data, publish_data, withdraw_data
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.timestamps import zulu_text
 from hiera.document.document import Document
@@ -17,8 +17,8 @@ from hiera.errors import HieraError
 from puller.cli.completing import files
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
-from puller.cli.publisher.options import passphrase_option, site_directory
-from puller.cli.publisher.secrets import passphrase_of_keys
+from puller.cli.publisher.key_sources import passphrase_of_keys
+from puller.cli.publisher.site_options import passphrase_option, site_directory
 from puller.errors import ManifestError, UsageError
 
 

@@ -11,14 +11,15 @@ from bundles.publisher.keys import make_key, public_pem
 from foundation.problems import ProblemCode
 from puller.cli.options import Decorator, text_format_option, together
 from puller.cli.output import print_table, say, show
-from puller.cli.publisher.key_sources import key_maker, role_keys, signer_of
-from puller.cli.publisher.options import (
-    passphrase_option,
-    site_directory,
-    uri_option,
+from puller.cli.publisher.key_sources import (
+    NEW_KEYS_VARIABLE,
+    changed_passphrase,
+    key_maker,
+    new_passphrase,
+    role_keys,
+    signer_of,
 )
-from puller.cli.publisher.secrets import NEW_KEYS_VARIABLE, changed_passphrase, new_passphrase
-from puller.cli.publisher.sentences import print_outcome
+from puller.cli.publisher.site_options import passphrase_option, print_outcome, site_directory, uri_option
 
 if TYPE_CHECKING:
     from bundles.publisher.roles import HeldKey

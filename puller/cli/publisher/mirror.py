@@ -9,7 +9,7 @@ from bundles.format.identity import parse_name
 from bundles.format.index import parse_channel
 from bundles.progress import watched_by
 from bundles.publisher.mirroring.copy import SiteCopy
-from bundles.publisher.mirroring.state import Selection
+from bundles.publisher.mirroring.mirror_state import Selection
 from bundles.transport.mirror import open_mirrors
 from foundation.quantities import counted
 from puller.cli.options import text_format_option

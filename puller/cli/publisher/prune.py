@@ -18,9 +18,8 @@ from foundation.timestamps import minute_text
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
-from puller.cli.publisher.options import passphrase_option, site_directory
-from puller.cli.publisher.secrets import passphrase_of_keys
-from puller.cli.publisher.sentences import reach
+from puller.cli.publisher.key_sources import passphrase_of_keys
+from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from bundles.format.history import History, Said, Version
     from bundles.publisher.pruning.prune import Pruned
     from bundles.publisher.pruning.rule import PruningRule
-    from bundles.publisher.records import Record
+    from bundles.publisher.published import Record
 
 _HEAD = ("BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES")
 

@@ -16,32 +16,34 @@ from bundles.publisher.site import Site
 from bundles.publisher.versions import AUTO
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from puller.authoring.cases.formats import text_lines
+from puller.authoring.cases.results import text_lines
 from puller.authoring.cases.running import Settings
-from puller.cli.author.bundle import libraries_of
-from puller.cli.author.refusal import refuse_broken
+from puller.cli.author.bundle import libraries_of, refuse_broken
 from puller.cli.author.test import open_bundles, run_tests
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show
-from puller.cli.publisher.options import (
+from puller.cli.publisher.key_sources import passphrase_of_keys
+from puller.cli.publisher.site_options import (
     channel_option,
+    ended_rollout,
+    next_step,
     passphrase_option,
+    print_statement,
+    publication_line,
     rollout_options,
     rollout_request,
     site_directory,
 )
-from puller.cli.publisher.secrets import passphrase_of_keys
-from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
 from puller.errors import ManifestError, SourceError
 from puller.reporting.fetching import Fetching
-from puller.state.places import PRIVATE_KEY
+from puller.state.default_paths import PRIVATE_KEY
 from puller.values.colour import can_redraw
 from puller.values.visible import visible
 
 if TYPE_CHECKING:
     from bundles.archive.pack import Libraries
-    from bundles.publisher.changes import Changes
     from bundles.publisher.publication import Progress, Publication
+    from bundles.publisher.versions import Changes
 
 _MANIFEST = "manifest.yaml"
 _CLEAR_LINE = "\r\x1b[K"

@@ -18,7 +18,7 @@ from foundation.quantities import counted, size_text
 from puller.cli.completing import files
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show
-from puller.cli.publisher.options import site_directory
+from puller.cli.publisher.site_options import site_directory
 from puller.values.colour import can_redraw
 from puller.values.visible import visible
 

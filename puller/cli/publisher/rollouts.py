@@ -9,17 +9,18 @@ from bundles.publisher.channels import Channels
 from bundles.publisher.site import Site
 from puller.cli.completing import bundles_of_site
 from puller.cli.output import say
-from puller.cli.publisher.options import (
+from puller.cli.publisher.key_sources import passphrase_of_keys
+from puller.cli.publisher.site_options import (
     channel_option,
     over_option,
     passphrase_option,
     percent_option,
+    print_statement,
+    print_statements,
     rollout_options,
     rollout_request,
     site_directory,
 )
-from puller.cli.publisher.secrets import passphrase_of_keys
-from puller.cli.publisher.sentences import print_statement, print_statements
 
 _bundle = click.argument("bundle", shell_complete=bundles_of_site)
 _bundles = click.argument(

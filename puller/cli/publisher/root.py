@@ -9,10 +9,14 @@ from bundles.publisher.ceremony import Proposal
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.output import say
-from puller.cli.publisher.key_sources import role_keys, signer_of
-from puller.cli.publisher.options import passphrase_option, site_directory, uri_option
-from puller.cli.publisher.secrets import is_terminal
-from puller.cli.publisher.sentences import print_list, print_outcome
+from puller.cli.publisher.key_sources import is_terminal, role_keys, signer_of
+from puller.cli.publisher.site_options import (
+    passphrase_option,
+    print_list,
+    print_outcome,
+    site_directory,
+    uri_option,
+)
 
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 _existing_file = click.argument(

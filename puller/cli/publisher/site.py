@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import SettingsError
+from bundles.publisher.channels import reached_by
+from bundles.publisher.data_publication import published_data
 from bundles.publisher.expiry import DEFAULT_LIFETIMES
 from bundles.publisher.new_site import make_site
 from bundles.publisher.renewal import refresh_site
 from bundles.publisher.site import Site
-from bundles.publisher.site_data import published_data
-from bundles.publisher.statements import reached_by
 from bundles.publisher.verification import verify_site
 from bundles.publisher.web_server import open_server
 from foundation.problems import ProblemCode
@@ -21,21 +21,20 @@ from foundation.timestamps import minute_text, zulu_text
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.data import data
+from puller.cli.publisher.key_sources import new_passphrase, passphrase_of_keys
 from puller.cli.publisher.keys import keys, rotate, threshold
 from puller.cli.publisher.mirror import mirror
-from puller.cli.publisher.options import passphrase_option, site_directory
 from puller.cli.publisher.prune import history, plain_history, print_versions, prune
 from puller.cli.publisher.publish import publish
 from puller.cli.publisher.push import push
 from puller.cli.publisher.rollouts import back, halt, promote, rollout, withdraw
 from puller.cli.publisher.root import root
-from puller.cli.publisher.secrets import new_passphrase, passphrase_of_keys
-from puller.cli.publisher.sentences import reach
+from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
 from puller.cli.publisher.watch import watch
 
 if TYPE_CHECKING:
+    from bundles.publisher.data_publication import PublishedData
     from bundles.publisher.site import Listed, RoleStatus
-    from bundles.publisher.site_data import PublishedData
 
 _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
 

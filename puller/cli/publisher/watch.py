@@ -9,28 +9,26 @@ import click
 
 from bundles.errors import BundleError
 from bundles.format.release import shown_percent
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import Channels, reached_by
 from bundles.publisher.site import Site
-from bundles.publisher.statements import reached_by
 from bundles.publisher.watch_rule import May
-from puller.cli.fleet.options import opened_store, store_option
+from puller.cli.fleet.fleet_options import opened_store, store_option
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
-from puller.cli.publisher.options import passphrase_option, site_directory
-from puller.cli.publisher.secrets import passphrase_of_keys
-from puller.cli.publisher.sentences import next_step
+from puller.cli.publisher.key_sources import passphrase_of_keys
+from puller.cli.publisher.site_options import next_step, passphrase_option, site_directory
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
-from puller.fleet.watching.judging import Verdict, judge
+from puller.fleet.watching.judgement import Verdict, judge
+from puller.fleet.watching.notifications import tell_command, tell_url
 from puller.fleet.watching.prometheus import doubt_of
-from puller.fleet.watching.telling import tell_command, tell_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bundles.format.release import Release
     from bundles.publisher.watch_rule import WatchRule
-    from puller.fleet.store.reading import Reader
+    from puller.fleet.store.queries import Reader
 
 
 @click.command("watch")
@@ -64,7 +62,7 @@ def watch(
     site = Site(directory)
     rule = site.settings().watching
     with opened_store(location) as store:
-        from puller.fleet.store.reading import Reader
+        from puller.fleet.store.queries import Reader
 
         reader = Reader(store, datetime.now(UTC), rule.silent_after)
         found = [
@@ -150,7 +148,7 @@ def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
 
 
 def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule") -> _Watched:
-    from puller.fleet.watching.outcomes import blindness, last_heard, outcomes_of  # needs the extra fleet
+    from puller.fleet.watching.judgement import blindness, last_heard, outcomes_of  # needs the extra fleet
 
     rollout = release.rollout
     is_halted = rollout is not None and rollout.halted

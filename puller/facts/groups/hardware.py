@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from puller.facts.values import present
+from puller.facts.fact_values import present
 from puller.values.units import bytes_text, hertz_text
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from puller.facts.fact_values import present
 from puller.facts.groups.virtual import container
-from puller.facts.values import present
 from puller.version import __version__
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from puller.facts.values import present
+from puller.facts.fact_values import present
 
 if TYPE_CHECKING:
     from puller.facts.machine import Machine

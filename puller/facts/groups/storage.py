@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from puller.facts.limits import within
-from puller.facts.values import present
+from puller.facts.fact_values import present, within
 from puller.values.units import bytes_text, percent_text
 
 if TYPE_CHECKING:

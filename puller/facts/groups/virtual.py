@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from puller.facts.fact_values import present
 from puller.facts.groups.hardware import DMI
-from puller.facts.values import present
 
 if TYPE_CHECKING:
     from puller.facts.machine import Machine

@@ -1,10 +1,15 @@
 """The templates of the pages: all that hosts say is text in them, whatever it looks like."""
 
+import hashlib
+import io
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from html import escape
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -17,10 +22,178 @@ from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text
 from puller.fleet.conditions import Condition
-from puller.fleet.pages import links
-from puller.fleet.pages.charts import shares_over_time
 from puller.fleet.views import Series
 from puller.values.visible import visible, visible_json
+
+# Pictures of the fleet over time, as SVG that stands within a page and has its colours: light, dark, and in print.
+#
+# Drawn by matplotlib. It knows no variables of style sheets, so each colour is drawn as one that nothing else has, and
+# is
+# replaced afterwards. A picture has a title and a description for those who do not see it; its numbers are in a table.
+
+MOST_SERIES = 7
+"""Series that have a colour of their own; the smaller ones are drawn as one."""
+OTHERS = "others"
+_INK, _LINE = "#010203", "#040506"
+_SERIES = [f"#0a0b{number:02x}" for number in range(MOST_SERIES + 1)]
+_CHART_COLOURS = {_INK: "currentColor", _LINE: "var(--line)"} | {
+    colour: f"var(--s{number})" for number, colour in enumerate(_SERIES)
+}
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_LONGEST = 32  # characters of a name
+_SIZE = (10.0, 3.2)  # inches, of 72 units
+
+
+def shares_over_time(
+    title: str,
+    times: Sequence[datetime],
+    series: Mapping[str, Sequence[int]],
+    colours: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """An SVG of how a whole is divided at each of ``times``: ``series`` has a count for each of them.
+
+    Counts hold from their time to the next one. The first series is at the bottom. ``colours`` are the variables of the
+    style sheet for some of them, ``good``. Fewer than two times have no picture: the text is empty then.
+    """
+    if len(times) < 2 or not series:
+        return ""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    drawn = _few(series)
+    places = [float(place) for place in date2num(list(times))]
+    # Names of versions are drawn as they are: a dollar sign is no formula.
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": title,
+        "font.family": "sans-serif",
+        "text.parse_math": False,
+    }
+    with rc_context(style), warnings.catch_warnings():
+        # The fonts of this machine lack what those of the reader have.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        axes.stackplot(
+            places, *drawn.values(), labels=list(map(_label, drawn)), colors=_SERIES, step="post", linewidth=0
+        )
+        axes.set_xlim(places[0], places[-1])
+        axes.set_ylim(0, max(map(sum, zip(*drawn.values(), strict=True))) or 1)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        axes.set_ylabel("hosts", color=_INK)
+        locator = AutoDateLocator(minticks=3, maxticks=8, tz=times[0].tzinfo)
+        axes.xaxis_date(times[0].tzinfo)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=times[0].tzinfo))
+        axes.xaxis.get_offset_text().set_color(_INK)
+        axes.grid(axis="y", color=_LINE, linewidth=0.6)
+        axes.set_axisbelow(False)
+        axes.tick_params(colors=_INK, length=3)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(
+            handles[::-1],
+            labels[::-1],
+            loc="outside right upper",
+            frameon=False,
+            labelcolor=_INK,
+            fontsize=10,
+        )
+        into = io.StringIO()
+        figure.savefig(into, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    named = {
+        colour: f"var(--{colours[name]})"
+        for name, colour in zip(drawn, _SERIES, strict=False)
+        if name in colours
+    }
+    return _within_a_page(into.getvalue(), title, {**_CHART_COLOURS, **named})
+
+
+def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """Return the most important series, in their order, and the sum of the others.
+
+    These are the newest series that has hosts now, then the largest of today, then the largest of the past.
+    """
+    names = [name for name in series if name != OTHERS]
+    newest = next((name for name in reversed(names) if series[name] and series[name][-1]), None)
+
+    def importance(name: str) -> tuple[bool, int, int, str]:
+        counts = series[name]
+        return name != newest, -(counts[-1] if counts else 0), -max(counts, default=0), name
+
+    chosen = sorted(names, key=importance)[:MOST_SERIES]
+    drawn = {name: list(counts) for name, counts in series.items() if name in chosen}
+    rest = [counts for name, counts in series.items() if name not in chosen]
+    if rest:
+        drawn[OTHERS] = [sum(counts) for counts in zip(*rest, strict=True)]
+    return drawn
+
+
+def _label(name: str) -> str:
+    """A name as it stands beside a picture: short, and of what XML can hold."""
+    text = _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", visible(name))
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"\u200b{text}" if text.startswith("_") else text  # matplotlib leaves out what begins so
+
+
+def _within_a_page(svg: str, title: str, colours: Mapping[str, str]) -> str:
+    """Only the element itself, with the colours of the page and a name."""
+    svg = svg[svg.index("<svg") :]
+    # Its style sheet would be one of the whole page.
+    svg = re.sub(r"<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
+    svg = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', _opening(title), svg, count=1)
+    # Several pictures stand in one page, and each has the same names within itself.
+    prefix = re.sub(r"[^a-z0-9]+", "-", title.lower())
+    svg = re.sub(r'\b(id="|href="#|url\(#)', lambda found: f"{found[1]}{prefix}-", svg)
+    for drawn, wanted in colours.items():
+        svg = svg.replace(drawn, wanted)
+    return svg.strip()
+
+
+def _opening(title: str) -> str:
+    label = escape(_NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", visible(title))).replace("\\", "\\\\")
+    return rf'<svg viewBox="\1" role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
+
+
+# Where each page is: names of files that are safe whatever a host, a version or a resource is called.
+
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._+-]{0,80}")
+
+
+def file_name(text: str) -> str:
+    """A name without slashes for any text: itself when it is plain, else what is plain of it and a digest."""
+    if _PLAIN.fullmatch(text) and not text.endswith((".html", ".")):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40]
+    return f"{plain}~{digest}" if plain else digest
+
+
+def host_page(name: str) -> str:
+    """The page of a host, from the top of the pages."""
+    return f"hosts/{file_name(name)}.html"
+
+
+def release_page(bundle: str, version: str) -> str:
+    """The page of a version of a bundle."""
+    return f"releases/{file_name(f'{bundle}@{version}')}.html"
+
+
+def failure_page(key: str) -> str:
+    """The page of the same error on some hosts."""
+    return f"failures/{file_name(key)}.html"
+
+
+def resource_page(reference: str) -> str:
+    """The page of a resource."""
+    return f"resources/{file_name(reference)}.html"
+
 
 _SHORT = 160  # characters
 _COLOURS = {
@@ -36,7 +209,7 @@ _KINDS = {"+": "added", "-": "removed"}
 _MOST_FACTS = 500
 
 
-def environment() -> Environment:
+def make_environment() -> Environment:
     """The templates, with escaping always on, and undefined names as errors."""
     made = Environment(
         loader=FunctionLoader(template),
@@ -59,10 +232,10 @@ def environment() -> Environment:
     )
     made.globals.update(
         chart=_chart,
-        host_page=links.host_page,
-        release_page=links.release_page,
-        failure_page=links.failure_page,
-        resource_page=links.resource_page,
+        host_page=host_page,
+        release_page=release_page,
+        failure_page=failure_page,
+        resource_page=resource_page,
     )
     return made
 

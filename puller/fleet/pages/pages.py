@@ -12,21 +12,124 @@ from typing import Any
 
 import msgspec
 
+from bundles.filesystem.output import OutputTree
 from foundation.problem_pages import load_entries
-from puller.fleet.pages import links
-from puller.fleet.pages.environment import (
-    as_script_data,
-    asset,
-    css,
-    environment,
-    shown_time,
-    template,
-)
-from puller.fleet.pages.output import Output
-from puller.fleet.store.reading import Reader
+from foundation.problems import ProblemCode
+from puller.errors import SourceError, UsageError, file_problem
+from puller.fleet.pages import environment
+from puller.fleet.pages.environment import as_script_data, asset, css, make_environment, shown_time, template
+from puller.fleet.store.queries import Reader
 from puller.fleet.views import FleetView, HostRow, ReleaseView
 from puller.values.visible import visible
 from puller.version import __version__
+
+# The directory of the pages: what is new is written, what is gone removed, and files of others are left alone.
+#
+# ``pages.json`` names the files that are ours, and what each was made of, so that the next time only those are made of
+# which something is different. The directory may belong to another user: ``bundles/filesystem/output.py`` writes there.
+
+LIST = "pages.json"
+_SIZE_LIMIT = 256 * 1024 * 1024
+
+
+class _Made(msgspec.Struct, tag_field="format", tag=1):
+    """The files of the last time, each with a digest of what it was made of."""
+
+    files: dict[str, str] = {}
+
+
+class Output:
+    """Files below ``directory``; methods raise ``SourceError``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._tree = OutputTree(directory)
+        self._before = self._read()
+        self._files: dict[str, str] = {}
+        self.written = 0
+        self.removed = 0
+
+    def _read(self) -> dict[str, str]:
+        try:
+            made = msgspec.json.decode(self._tree.read(LIST, _SIZE_LIMIT), type=_Made)
+        except FileNotFoundError:
+            if self._directory.exists() and any(self._directory.iterdir()):
+                what = "is not empty, and no directory of pages"
+                raise UsageError(
+                    f"{self._directory}: {what}: name a new or an empty one",
+                    code=ProblemCode.UNWRITABLE_OUTPUT,
+                ) from None
+            return {}
+        except OSError as error:
+            raise SourceError(file_problem(error, "cannot be read")) from error
+        except (msgspec.DecodeError, ValueError) as error:
+            raise SourceError(
+                f"{self._directory / LIST}: is damaged: {error}",
+                code=ProblemCode.INVALID_DOCUMENT,
+                hint="remove it and the pages",
+            ) from None
+        return made.files
+
+    def is_made(self, name: str, of: str) -> bool:
+        """Whether a page is there that was made of the same; it stays then."""
+        if self._before.get(name) == of and self._is_file(name):
+            self._files[name] = of
+            return True
+        return False
+
+    def write(self, name: str, data: bytes, of: str = "") -> None:
+        """Write a page, unless it is there as it is to be."""
+        of = of or hashlib.sha256(data).hexdigest()
+        if self.is_made(name, of):
+            return
+        try:
+            if not self._tree.is_file(LIST):
+                # Before the first page: after a kill the directory is still known as one of pages.
+                self._note(self._before)
+            # All of them are brought to the disk together, before the list says that they are there.
+            self._tree.write(name, [data], durable=False)
+        except OSError as error:
+            path = self._directory / name
+            raise SourceError(
+                file_problem(error, "cannot be written", where=path), code=ProblemCode.UNWRITABLE_OUTPUT
+            ) from error
+        self._files[name] = of
+        self.written += 1
+
+    def finish(self) -> None:
+        """Remove the pages that were not made this time, and note those that were."""
+        try:
+            self._tree.sync()
+            # Both, until what is gone is removed: a kill in between leaves no file that nobody knows.
+            self._note({**self._before, **self._files})
+            for name in self._before.keys() - self._files.keys():
+                if _is_ours(name):
+                    self._tree.remove(name)
+                    self.removed += 1
+            self._note(self._files)
+        except OSError as error:
+            where = error.filename or self._directory
+            raise SourceError(
+                file_problem(error, "cannot be written", where=where), code=ProblemCode.UNWRITABLE_OUTPUT
+            ) from error
+        finally:
+            self._tree.close()
+
+    def _is_file(self, name: str) -> bool:
+        try:
+            return self._tree.is_file(name)
+        except OSError as error:
+            raise SourceError(file_problem(error, "cannot be read")) from error
+
+    def _note(self, files: dict[str, str]) -> None:
+        self._tree.write(LIST, [msgspec.json.encode(_Made(files))])
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name can be that of a page: the list lies where others may write."""
+    parts = name.split("/")
+    return len(parts) <= 2 and all(part and part[0] != "." for part in parts)
+
 
 _ASSETS = ("style.css", "hosts.js")
 _TEMPLATES = ("page.html", "parts.html", "host.html")
@@ -68,7 +171,7 @@ class _Making:
         self._output = output
         self._fleet = fleet
         self._progress = progress
-        self._environment = environment()
+        self._environment = make_environment()
         self._common: dict[str, Any] = {
             "name": name,
             "made": fleet.made,
@@ -95,9 +198,9 @@ class _Making:
         """The page of each host of which there is a newer report, or another state."""
         hosts = self._reader.hosts
         made_of = {name: self._digest(row, self._reader.run_of(name)) for name, row in hosts.items()}
-        new = [name for name in hosts if not self._output.is_made(links.host_page(name), made_of[name])]
+        new = [name for name in hosts if not self._output.is_made(environment.host_page(name), made_of[name])]
         for done, view in enumerate(self._reader.details(new), start=1):
-            page = links.host_page(view.row.name)
+            page = environment.host_page(view.row.name)
             self._page(page, "host.html", "hosts.html", of=made_of[view.row.name], view=view)
             self._progress(done, len(new))
 
@@ -111,7 +214,7 @@ class _Making:
 
     def _releases(self) -> None:
         for view in self._all_releases():
-            page = links.release_page(view.bundle, view.row.version)
+            page = environment.release_page(view.bundle, view.row.version)
             self._page(page, "release.html", "releases.html", view=view)
 
     def _all_releases(self) -> Iterator[ReleaseView]:
@@ -121,7 +224,7 @@ class _Making:
 
     def _failures(self) -> None:
         for view in self._fleet.failures:
-            self._page(links.failure_page(view.key), "failure.html", "failures.html", view=view)
+            self._page(environment.failure_page(view.key), "failure.html", "failures.html", view=view)
 
     def _resources(self) -> None:
         """The pages of resources; others name only those that have one."""
@@ -129,7 +232,9 @@ class _Making:
         self._common["resources_with_page"] = {one.reference for one in found}
         for view in found:
             whole = replace(view, recent=self._reader.recent(view.reference))
-            self._page(links.resource_page(view.reference), "resource.html", "resources.html", view=whole)
+            self._page(
+                environment.resource_page(view.reference), "resource.html", "resources.html", view=whole
+            )
         self._list("resources.html", resources=found)
 
     def _hosts_of_list(self) -> dict[str, Any]:
@@ -154,7 +259,7 @@ def _data(row: HostRow) -> list[Any]:
     text = ", ".join(map(" ".join, bundles))
     heard = row.heard.timestamp() if row.heard else 0
     search = " ".join((row.name, row.why, row.system, text)).lower()
-    page, state = links.host_page(row.name), css(row.state)
+    page, state = environment.host_page(row.name), css(row.state)
     shown = [[visible(part) for part in pair] for pair in bundles]
     return [
         visible(row.name),

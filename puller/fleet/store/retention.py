@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
-from puller.fleet.store import schema
+from puller.fleet.store import database
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -18,9 +18,9 @@ MOST_RUNS = 5000
 def forget_before(connection: "Connection", when: datetime) -> int:
     """Forget the runs and periods that had ended before; gives how many runs."""
     seconds = when.timestamp()
-    connection.execute(schema.events.delete().where(schema.events.c.at < seconds))
-    gone = connection.execute(schema.runs.delete().where(schema.runs.c.at < seconds)).rowcount
-    connection.execute(schema.periods.delete().where(schema.periods.c.ended < seconds))
+    connection.execute(database.events.delete().where(database.events.c.at < seconds))
+    gone = connection.execute(database.runs.delete().where(database.runs.c.at < seconds)).rowcount
+    connection.execute(database.periods.delete().where(database.periods.c.ended < seconds))
     return gone
 
 
@@ -30,7 +30,7 @@ def forget_beyond(connection: "Connection", most: int = MOST_RUNS) -> int:
     The time for which runs are kept bounds no host that sends a report every second.
     """
     gone = 0
-    for table in (schema.runs, schema.periods):
+    for table in (database.runs, database.periods):
         counted = select(table.c.host).group_by(table.c.host).having(func.count() > most)
         for host in connection.execute(counted).scalars().all():
             gone += _forget_oldest(connection, table, host, most)
@@ -38,30 +38,30 @@ def forget_beyond(connection: "Connection", most: int = MOST_RUNS) -> int:
 
 
 def _forget_oldest(connection: "Connection", table: "Table", host: str, most: int) -> int:
-    when = table.c.at if table is schema.runs else table.c.began
+    when = table.c.at if table is database.runs else table.c.began
     first_kept = select(when).where(table.c.host == host).order_by(when.desc()).offset(most - 1).limit(1)
     seconds = connection.execute(first_kept).scalar()
     is_old = (table.c.host == host) & (when < seconds)
-    if table is not schema.runs:
+    if table is not database.runs:
         connection.execute(table.delete().where(is_old & table.c.ended.is_not(None)))
         return 0
-    events = schema.events.c
-    connection.execute(schema.events.delete().where((events.host == host) & (events.at < seconds)))
+    events = database.events.c
+    connection.execute(database.events.delete().where((events.host == host) & (events.at < seconds)))
     return connection.execute(table.delete().where(is_old)).rowcount
 
 
 def forget_hosts(connection: "Connection", names: Sequence[str]) -> list[str]:
     """Forget hosts that are gone, with all that is kept of them; gives those that were known."""
-    table = schema.hosts.c
+    table = database.hosts.c
     known = [str(name) for (name,) in connection.execute(select(table.host).where(table.host.in_(names)))]
     for each in (
-        schema.hosts,
-        schema.standings,
-        schema.failing,
-        schema.restless,
-        schema.runs,
-        schema.events,
-        schema.periods,
+        database.hosts,
+        database.standings,
+        database.failing,
+        database.restless,
+        database.runs,
+        database.events,
+        database.periods,
     ):
         connection.execute(each.delete().where(each.c.host.in_(known)))
     return known

@@ -19,9 +19,9 @@ from foundation.problems import Problem, ProblemCode, replaced
 from foundation.timestamps import parse_moment
 from puller.exit_status import ExitStatus
 from puller.fleet.conditions import conditions_of_bundles
-from puller.fleet.document import Document, plain
-from puller.fleet.same_errors import general_problem, key_of, without_host
-from puller.fleet.store import schema
+from puller.fleet.host_document import Document, plain
+from puller.fleet.problem_groups import general_problem, key_of, without_host
+from puller.fleet.store import database
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
 
@@ -83,7 +83,7 @@ def put(connection: "Connection", documents: Iterable[Document]) -> Put:
 
 
 def _known(connection: "Connection", names: Collection[str]) -> dict[str, _Known]:
-    table = schema.hosts.c
+    table = database.hosts.c
     found: dict[str, _Known] = {}
     for part in _parts(sorted(names)):
         rows = connection.execute(
@@ -94,7 +94,7 @@ def _known(connection: "Connection", names: Collection[str]) -> dict[str, _Known
 
 
 def _runs_there(connection: "Connection", documents: Sequence[Document]) -> set[tuple[str, str]]:
-    table, found = schema.runs.c, set()
+    table, found = database.runs.c, set()
     for part in _parts([(document.host, document.run) for document in documents]):
         rows = connection.execute(
             select(table.host, table.run).where(tuple_(table.host, table.run).in_(part))
@@ -202,17 +202,17 @@ class _Changes:
         self._write_periods()
         new = [row for host, row in self._hosts.items() if host in self._new]
         old = [row for host, row in self._hosts.items() if host not in self._new]
-        self._insert(schema.hosts, new)
+        self._insert(database.hosts, new)
         if old:
-            table = schema.hosts
+            table = database.hosts
             names = [column.name for column in table.columns if column.name != "host"]
             values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
             statement = table.update().where(table.c.host == bindparam("new_host")).values(values)
             self._connection.execute(
                 statement, [{f"new_{name}": value for name, value in row.items()} for row in old]
             )
-        self._insert(schema.runs, self._runs)
-        self._insert(schema.events, self._events)
+        self._insert(database.runs, self._runs)
+        self._insert(database.events, self._events)
 
     def _write_details(self) -> None:
         """The bundles, failures and restless resources of hosts of which something is different."""
@@ -221,15 +221,15 @@ class _Changes:
         }
         known = self._failing_since(self._details).items()
         since |= {(host, key): at for (host, key), at in known if key in self._failing[host].before}
-        for table in (schema.standings, schema.failing, schema.restless):
+        for table in (database.standings, database.failing, database.restless):
             self._delete_of(table, [host for host in self._details if host not in self._new])
         documents = self._details.values()
-        self._insert(schema.standings, [row for document in documents for row in _standings(document)])
-        self._insert(schema.failing, [row for document in documents for row in _failing(document, since)])
-        self._insert(schema.restless, [row for document in documents for row in _restless(document)])
+        self._insert(database.standings, [row for document in documents for row in _standings(document)])
+        self._insert(database.failing, [row for document in documents for row in _failing(document, since)])
+        self._insert(database.restless, [row for document in documents for row in _restless(document)])
 
     def _failing_since(self, hosts: Iterable[str]) -> dict[tuple[str, str], float]:
-        table, found = schema.failing.c, {}
+        table, found = database.failing.c, {}
         for part in _parts(list(hosts)):
             rows = self._connection.execute(
                 select(table.host, table.key, table.since).where(table.host.in_(part))
@@ -264,7 +264,7 @@ class _Changes:
                         "condition": condition,
                     }
                     begun[document.host, bundle, at] = new  # type: ignore[index]
-        table = schema.periods
+        table = database.periods
         row_of = and_(
             table.c.host == bindparam("of_host"),
             table.c.bundle == bindparam("of_bundle"),
@@ -274,7 +274,7 @@ class _Changes:
             self._connection.execute(table.update().where(row_of).values(ended=bindparam("until")), ended)
         if none:
             self._connection.execute(table.delete().where(row_of), none)
-        self._insert(schema.periods, list(begun.values()))
+        self._insert(database.periods, list(begun.values()))
 
     @staticmethod
     def _end(
@@ -299,7 +299,7 @@ class _Changes:
             ended.append({**of, "until": at})
 
     def _current_periods(self, hosts: Collection[str]) -> dict[str, dict[str, dict[str, Any]]]:
-        table = schema.periods
+        table = database.periods
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for part in _parts(sorted(set(hosts) - self._new)):
             rows = self._connection.execute(

@@ -25,7 +25,7 @@ def database_paths() -> tuple[str, ...]:
     return tuple(f"{DIRECTORY}/{name}" for name in ("passwd", "shadow", "group", "gshadow"))
 
 
-class User(msgspec.Struct, frozen=True):
+class UserEntry(msgspec.Struct, frozen=True):
     """A line of passwd(5)."""
 
     name: str
@@ -64,7 +64,7 @@ class Names:
         self.groups = {group.name: group for group in reversed([*_groups(group)])}
 
     @cached_property
-    def users_by_id(self) -> dict[int, User]:
+    def users_by_id(self) -> dict[int, UserEntry]:
         """By uid."""
         return {user.uid: user for user in self.users.values()}
 
@@ -111,7 +111,7 @@ class Databases:
         """Users and groups."""
         return self._names.current(context)
 
-    def ageing(self, user: User, context: Context) -> Ageing:
+    def ageing(self, user: UserEntry, context: Context) -> Ageing:
         """The hash and the days of a user; of one who is in passwd only, the hash that is there."""
         fields = self._shadow.current(context).get(user.name)
         if fields is None:
@@ -164,7 +164,7 @@ class Known:
         return self.names.memberships.get(user, set())
 
 
-def find_user(name: str) -> User | None:
+def find_user(name: str) -> UserEntry | None:
     """A user as passwd(5) has it now, outside of a run; ``None`` where there is none. Raises ``OSError``."""
     with open(f"{DIRECTORY}/passwd", "rb") as file:
         return Names(file.read(), b"").users.get(name)
@@ -196,12 +196,12 @@ def _lines(content: bytes) -> dict[str, list[str]]:
     return found
 
 
-def _users(content: bytes) -> Iterator[User]:
+def _users(content: bytes) -> Iterator[UserEntry]:
     for fields in _lines(content).values():
         if len(fields) == 7 and _is_id(fields[2]) and _is_id(fields[3]):
             name, password, uid, gid, comment, home, shell = fields
             home = home and (home.rstrip("/") or "/")  # one directory, however somebody wrote it
-            yield User(name, Secret(password), int(uid), int(gid), comment, home, shell)
+            yield UserEntry(name, Secret(password), int(uid), int(gid), comment, home, shell)
 
 
 def _groups(content: bytes) -> Iterator[Group]:

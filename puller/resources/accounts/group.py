@@ -13,14 +13,12 @@ import msgspec
 from foundation.differences import Difference, changed, presence
 from puller.errors import ResourceError
 from puller.resources.accounts import tools
-from puller.resources.accounts.agreement import agree_on_group
+from puller.resources.accounts.account_agreement import agree_on_group, before_group, contradictions
+from puller.resources.accounts.account_properties import GroupProperties, check_group, require_new_name
 from puller.resources.accounts.databases import Known, database_paths, find_group
-from puller.resources.accounts.group_properties import GroupProperties, check_group
-from puller.resources.accounts.names import require_new_name
-from puller.resources.accounts.order import before_group, contradictions
 from puller.resources.base import Declared, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 
 class GroupState(msgspec.Struct, frozen=True):

@@ -8,14 +8,14 @@ import os
 import stat
 
 from puller.errors import ResourceError
-from puller.resources.accounts.databases import Known, User, login_defs
+from puller.resources.accounts.databases import Known, UserEntry, login_defs
 from puller.resources.base import Context
 from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import distrust_of_new_way, user_name
 from puller.resources.paths import require_parent
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
-from puller.system.trusted import distrust_of_way
+from puller.system.trusted_files import distrust_of_way
 
 
 def find_home(home: str, context: Context) -> os.stat_result | None:
@@ -55,7 +55,7 @@ def clear_for_new(home: str, uid: int | None, context: Context) -> None:
         context.system.remove(home, found)
 
 
-def is_own_already(user: User, new: str, known: Known, context: Context) -> bool:
+def is_own_already(user: UserEntry, new: str, known: Known, context: Context) -> bool:
     """Return whether another directory is the user's alone, so that it can become the home without a move.
 
     It is a home from earlier, for example. The present home must be missing or empty, as two homes are not merged.
@@ -66,7 +66,7 @@ def is_own_already(user: User, new: str, known: Known, context: Context) -> bool
     return find_home(new, context) is not None and not _why_not_own(user, new, known, context)
 
 
-def require_movable(user: User, new: str, known: Known, context: Context) -> None:
+def require_movable(user: UserEntry, new: str, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` where the home of a user cannot be moved, or is not theirs alone."""
     require_parent(new, context)
     _require_own_way(new, user.uid, context)
@@ -78,7 +78,7 @@ def require_movable(user: User, new: str, known: Known, context: Context) -> Non
         _require_own(user, "moved", known, context)
 
 
-def require_removable(user: User, known: Known, context: Context) -> None:
+def require_removable(user: UserEntry, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` where the home is not the user's alone, or removing it would empty anything else."""
     if find_home(user.home, context) is not None:
         _require_own(user, "removed", known, context)
@@ -96,14 +96,14 @@ def _require_own_way(home: str, uid: int | None, context: Context) -> None:
         raise ResourceError(f"home {home} is not made, because others could exchange it: {reason}")
 
 
-def _require_own(user: User, what: str, known: Known, context: Context) -> None:
+def _require_own(user: UserEntry, what: str, known: Known, context: Context) -> None:
     if why := _why_not_own(user, user.home, known, context):
         raise ResourceError(f"home {user.home} of {user.name} {why}, so it is not {what}")
 
     refuse_mounted(user.home, what)
 
 
-def _why_not_own(user: User, home: str, known: Known, context: Context) -> str:
+def _why_not_own(user: UserEntry, home: str, known: Known, context: Context) -> str:
     """Return why an existing home is not the user's alone, in a directory of root; empty if it is."""
     found = find_home(home, context)
     above = context.system.lstat(os.path.dirname(home))
@@ -121,7 +121,7 @@ def _why_not_own(user: User, home: str, known: Known, context: Context) -> str:
     return f"is that of {shared.name}, too" if shared else ""
 
 
-def make(user: User, context: Context) -> None:
+def make(user: UserEntry, context: Context) -> None:
     """Make a home that is missing, with the mode that useradd gives."""
     context.system.make_directory(user.home, Attributes(user.uid, user.gid, _mode()))
 

@@ -5,10 +5,9 @@ from itertools import chain
 
 from foundation.differences import Difference
 from puller.resources.accounts import homes, tools
+from puller.resources.accounts.account_properties import DAYS, NEVER, UserProperties, field_of
 from puller.resources.accounts.authorized_keys import write
 from puller.resources.accounts.databases import Known
-from puller.resources.accounts.passwords import field_of
-from puller.resources.accounts.user_properties import DAYS, NEVER, UserProperties
 from puller.resources.accounts.user_state import (
     UserState,
     default_home,

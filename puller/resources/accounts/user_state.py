@@ -13,12 +13,17 @@ import msgspec
 from foundation.differences import Difference, DifferenceKind, added, changed, presence, secret
 from foundation.quantities import counted
 from puller.errors import ResourceError
-from puller.resources.accounts.authorized_keys import Wanted, all_missing, look
-from puller.resources.accounts.databases import Ageing, Databases, Known, User
-from puller.resources.accounts.keys import parse_key
-from puller.resources.accounts.names import is_id
-from puller.resources.accounts.passwords import is_locked, is_met
-from puller.resources.accounts.user_properties import DAYS, UserProperties, day_of, days_of
+from puller.resources.accounts.account_properties import (
+    DAYS,
+    UserProperties,
+    day_of,
+    days_of,
+    is_id,
+    is_locked,
+    is_met,
+)
+from puller.resources.accounts.authorized_keys import Wanted, all_missing, look, parse_key
+from puller.resources.accounts.databases import Ageing, Databases, Known, UserEntry
 from puller.resources.base import Context
 from puller.resources.owners import group_id
 
@@ -31,7 +36,7 @@ _AGEING = ("password", "locked", "expires", *DAYS)
 class UserState(msgspec.Struct, frozen=True):
     """A user as the databases have it; ``found`` is ``None`` when there is none."""
 
-    found: User | None = None
+    found: UserEntry | None = None
     ageing: Ageing | None = None
     """Looked at when anything of it is managed."""
     groups: frozenset[str] = frozenset()
@@ -90,7 +95,7 @@ def default_home(name: str) -> str:
     return f"{HOMES}/{name}"
 
 
-def _manages_home_of(user: User, properties: UserProperties) -> bool:
+def _manages_home_of(user: UserEntry, properties: UserProperties) -> bool:
     """Whether a home that is missing is made: not that of ``nobody``, which nobody has asked for."""
     if not manages_home(properties):
         return False
@@ -103,7 +108,7 @@ def _exists(home: str, context: Context) -> bool:
     return context.system.lstat(home) is not None or context.system.exists(home)
 
 
-def wanted_keys(user: User, properties: UserProperties) -> "Wanted | None":
+def wanted_keys(user: UserEntry, properties: UserProperties) -> "Wanted | None":
     """The keys of a user; ``None`` where they are not managed."""
     if properties.authorized_keys is None:
         return None
@@ -112,7 +117,7 @@ def wanted_keys(user: User, properties: UserProperties) -> "Wanted | None":
     return Wanted(keys, properties.exclusive_keys, user.name, user.uid, user.gid, user.home)
 
 
-def _look_at_keys(user: User, properties: UserProperties, context: Context) -> "KeysState | None":
+def _look_at_keys(user: UserEntry, properties: UserProperties, context: Context) -> "KeysState | None":
     wanted = wanted_keys(user, properties)
     if wanted is None:
         return None
@@ -147,7 +152,7 @@ def differences_of(properties: UserProperties, actual: UserState, context: Conte
 
 
 def _of_passwd(
-    properties: UserProperties, actual: UserState, user: User, context: Context
+    properties: UserProperties, actual: UserState, user: UserEntry, context: Context
 ) -> Iterator[Difference]:
     if properties.uid not in (None, user.uid):
         yield changed("uid", str(user.uid), str(properties.uid))
@@ -164,7 +169,7 @@ def _of_passwd(
             yield changed(name, found, wanted)
 
 
-def _is_primary(group: str | int, user: User, name: str, context: Context) -> bool:
+def _is_primary(group: str | int, user: UserEntry, name: str, context: Context) -> bool:
     """Whether a group is the primary one, also in a dry run that would have given it another id before."""
     known = Known(context)
     if name == str(group) and not known.is_gone("group", name):

@@ -1,7 +1,7 @@
 """The ``archive`` resource: an archive that is fetched, and put into a directory (``docs/resources/archive.md``).
 
 * What was fetched is in its place only when it is what was asked for, and in the directory only when all of it is.
-* What a directory was filled from is on record (``puller.resources.archives.receipts``): contents of another archive,
+* What a directory was filled from is on record (``archive_receipts``): contents of another archive,
   of another checksum or of an extraction that did not end are replaced.
 * What is extracted is what was hashed: the file is opened once.
 * Nothing is fetched for what can be repaired here: an owner, a group, an extraction of a file that is right.
@@ -20,17 +20,16 @@ from bundles.errors import FormatError
 from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, file_problem
-from puller.resources.agreeing import agree
-from puller.resources.archives.download import download
-from puller.resources.archives.extract import unpacked
-from puller.resources.archives.fetching import Request
-from puller.resources.archives.filling import Plan, Surroundings, fill, finish
-from puller.resources.archives.kinds import Kind, find_kind
-from puller.resources.archives.limits import LIMITS
-from puller.resources.archives.listing import listed
-from puller.resources.archives.opened import Opened, measure, measure_when_settled, open_archive
-from puller.resources.archives.properties import ArchiveProperties, check_properties
-from puller.resources.archives.receipts import (
+from puller.resources.archives.archive_listing import listed
+from puller.resources.archives.archive_properties import (
+    ArchiveProperties,
+    ArchiveState,
+    Steps,
+    check_properties,
+    decide,
+    find_contents_difference,
+)
+from puller.resources.archives.archive_receipts import (
     Filling,
     Fingerprint,
     Place,
@@ -38,7 +37,11 @@ from puller.resources.archives.receipts import (
     has_one_purpose,
     identity_of,
 )
-from puller.resources.archives.steps import ArchiveState, Steps, decide, find_contents_difference
+from puller.resources.archives.download import Request, download
+from puller.resources.archives.extract import unpacked
+from puller.resources.archives.filling import Plan, Surroundings, fill, finish
+from puller.resources.archives.members import LIMITS, Kind, find_kind
+from puller.resources.archives.opened import Opened, measure, measure_when_settled, open_archive
 from puller.resources.base import PropertyError, Resource
 from puller.resources.checksums import short, verified
 from puller.resources.claims import Claim, Use
@@ -51,6 +54,7 @@ from puller.resources.owners import (
     user_id,
 )
 from puller.resources.paths import require_makeable, require_parent
+from puller.resources.property_agreement import agree
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name
 

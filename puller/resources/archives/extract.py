@@ -19,14 +19,11 @@ from typing import BinaryIO
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import drop_acls_of_others, in_progress, naming
 from bundles.filesystem.trees import remove_directory
-from bundles.format.paths import shown
-from puller.resources.archives.kinds import Kind
-from puller.resources.archives.limits import LIMITS, Limits
-from puller.resources.archives.members import Member, Type
-from puller.resources.archives.opened import Opened, kept
+from bundles.format.member_paths import shown
+from puller.resources.archives.archive_listing import read_members
+from puller.resources.archives.members import LIMITS, Kind, Limits, Member, Type
+from puller.resources.archives.opened import Opened, kept, needing_space
 from puller.resources.archives.placing import Unpacked
-from puller.resources.archives.reading import read_members
-from puller.resources.archives.space import needing_space
 from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -15,9 +15,16 @@ from typing import Protocol
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.archives.leftovers import Removable
+from puller.resources.archives.archive_receipts import (
+    Filling,
+    Made,
+    Members,
+    Place,
+    Receipts,
+    Removable,
+    has_one_purpose,
+)
 from puller.resources.archives.placing import Unpacked
-from puller.resources.archives.receipts import Filling, Made, Members, Place, Receipts, has_one_purpose
 from puller.resources.owned_paths import OwnedPaths
 
 

@@ -5,9 +5,10 @@
   copied to a private file while it is hashed, and read from there: its owner may write to it at any time.
 """
 
+import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -16,10 +17,34 @@ import msgspec
 
 from bundles.filesystem.atomic import naming
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from puller.errors import ChangedMeanwhile
-from puller.resources.archives.receipts import identity_of
-from puller.resources.archives.space import needing_space
+from puller.errors import ChangedMeanwhile, ResourceError
+from puller.resources.archives.archive_receipts import identity_of
 from puller.system.safe_paths import open_safely
+from puller.values.units import bytes_text
+
+# Full file systems in words: where, what was to go there, how much that takes, and how much is free.
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def needing_space(where: str, directory: int, what: str, need: Callable[[], int | None]) -> Iterator[None]:
+    """Raises ``ResourceError`` in place of *no space left*; ``need`` is asked for the bytes then, if they are known.
+
+    ``directory`` is open, and on the file system in question.
+    """
+    found = os.statvfs(directory)  # before: afterwards nothing is free
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+
+        size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
+        space = "space" if size is None else bytes_text(size)
+        full = "no space left on the file system" if error.errno == errno.ENOSPC else "no quota left"
+        raise ResourceError(f"{where}: {full}: wanted {space} for {what}, {free} were free") from error
+
 
 _TICK = 20_000_000  # nanoseconds; the kernel's clock for files goes in steps of up to 10 ms
 _COPY = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

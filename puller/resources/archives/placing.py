@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from bundles.filesystem.trees import kind_of, sync_filesystem
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.archives.leftovers import (
+from puller.resources.archives.archive_receipts import (
+    Made,
+    Members,
     Removable,
     digest_at,
     everything_below,
@@ -22,8 +24,7 @@ from puller.resources.archives.leftovers import (
     remove,
     stat_at,
 )
-from puller.resources.archives.receipts import Made, Members
-from puller.resources.archives.space import needing_space
+from puller.resources.archives.opened import needing_space
 
 _KINDS = {"file": "a regular file", "link": "a symbolic link", "directory": "a directory"}
 

@@ -7,13 +7,13 @@ import requests
 
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
-from bundles.format.paths import shown
-from bundles.transport.handed_over import taken_over
+from bundles.format.member_paths import shown
 from bundles.transport.location import Location
 from bundles.transport.sessions import HttpSession
 from bundles.transport.settings import END_UNKNOWN, TransportSettings
 from bundles.transport.web import WebMirror
-from puller.resources.archives.kinds import Kind
+from bundles.transport.worker_arguments import taken_over
+from puller.resources.archives.members import Kind
 
 _STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
 

@@ -17,11 +17,12 @@ from typing import BinaryIO
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.paths import MemberPath, shown
+from bundles.format.member_paths import MemberPath, shown
 from foundation.quantities import counted
-from puller.resources.archives.limits import Budget, Limits
 from puller.resources.archives.members import (
     LONGEST_TARGET,
+    Budget,
+    Limits,
     Member,
     Type,
     directory_mode,

@@ -20,10 +20,9 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.checkouts import steps
-from puller.resources.checkouts.git import Git, is_installed
-from puller.resources.checkouts.goals import Goal, goal_here, latest
-from puller.resources.checkouts.remote import Remote
+from puller.resources.checkouts.git import Git, Remote, is_installed
 from puller.resources.checkouts.repository import Repository
+from puller.resources.checkouts.steps import Goal, goal_here, latest
 from puller.resources.checkouts.work import find_work, unfinished_operation
 from puller.resources.claims import Claim, Use
 from puller.resources.owned_paths import refuse_owned_below

@@ -11,11 +11,10 @@ from foundation.differences import ABSENT, changed, presence
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.checksums import sha256, short
-from puller.resources.edits.contradictions import of_blocks
 from puller.resources.edits.edit import Edit, EditProperties
-from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
-from puller.resources.edits.receipts import Made
-from puller.resources.edits.text import Edited, Text, printable
+from puller.resources.edits.edit_receipts import Made
+from puller.resources.edits.file_text import Edited, Text, printable
+from puller.resources.edits.patterns import check_one_line, check_places, in_words, of_blocks, place_for
 
 _MARK = "{mark}"
 

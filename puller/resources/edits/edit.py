@@ -20,17 +20,16 @@ from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.edits.places import Place, Texts
-from puller.resources.edits.plan import Plan
-from puller.resources.edits.receipts import Receipts
-from puller.resources.edits.text import Edited, Text, printable
+from puller.resources.edits.edit_receipts import Receipts
+from puller.resources.edits.file_text import Edited, Text, printable
+from puller.resources.edits.plan import Place, Plan, Texts
 from puller.resources.paths import check_path, require_parent
 from puller.resources.validation import Validation, check_validate
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
 
 if TYPE_CHECKING:  # imported when something is changed
-    from puller.resources.edits.receipts import Made
+    from puller.resources.edits.edit_receipts import Made
 
 _NEW_MODE = 0o644
 

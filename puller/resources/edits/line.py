@@ -11,8 +11,9 @@ from typing import Any
 from foundation.differences import ABSENT, changed, presence
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
-from puller.resources.edits.contradictions import of_lines
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
+from puller.resources.edits.edit_receipts import Made, checksum_of
+from puller.resources.edits.file_text import Edited, Text, in_short, printable
 from puller.resources.edits.patterns import (
     check_one_line,
     check_pattern,
@@ -21,10 +22,9 @@ from puller.resources.edits.patterns import (
     expanded,
     in_words,
     matching,
+    of_lines,
     place_for,
 )
-from puller.resources.edits.receipts import Made, checksum_of
-from puller.resources.edits.text import Edited, Text, in_short, printable
 
 _MORE_LINES = re.compile(r"(?<!\\)(?:\\\\)*\\[nr0]")
 """An escape that Python fills in with the end of a line, or with NUL."""

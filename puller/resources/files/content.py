@@ -18,9 +18,9 @@ from puller.errors import ResourceError
 from puller.resources import base
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
-from puller.resources.files.properties import FileProperties
+from puller.resources.content_sources import fetched, is_url
+from puller.resources.files.file_properties import FileProperties
 from puller.resources.owners import require_trusted_source
-from puller.resources.remote import fetched, is_url
 from puller.system.protocol import System
 from puller.templates.functions import over_data
 
@@ -112,7 +112,7 @@ def bundled_content(properties: FileProperties, context: Context) -> Content | N
 
 
 def _of_template(template: str, properties: FileProperties, context: Context) -> Content:
-    from puller.templates.engine import choose_engine  # the engines load what they need
+    from puller.templates.engine_choice import choose_engine  # the engines load what they need
     from puller.templates.rendering import render_file
 
     engine = choose_engine(template, properties.engine)

@@ -3,8 +3,8 @@
 from typing import Self, cast
 
 from puller.resources.base import Context
+from puller.resources.files.file_properties import FileProperties
 from puller.resources.files.one_file import OneFile
-from puller.resources.files.properties import FileProperties
 
 
 class File(OneFile):
@@ -14,7 +14,7 @@ class File(OneFile):
         """The resource for these properties: few files are trees, and only those have anything to do with them."""
         if not properties.recurse and not properties.purge:
             return super().__new__(cls)
-        from puller.resources.files.tree import Tree
+        from puller.resources.files.file_tree import Tree
 
         return cast(
             "Self", Tree(properties, context)

@@ -20,8 +20,9 @@ from puller.resources import base
 from puller.resources.base import PropertyError, Resource
 from puller.resources.checksums import sha256, short, verified
 from puller.resources.claims import Claim, Use
+from puller.resources.content_sources import is_url
 from puller.resources.files.content import Content, Pending, SourceFile, bundled_content, find_content
-from puller.resources.files.properties import (
+from puller.resources.files.file_properties import (
     CONTENT_SOURCES,
     UNUSED,
     FileProperties,
@@ -37,7 +38,6 @@ from puller.resources.owners import (
     user_id,
 )
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
-from puller.resources.remote import is_url
 from puller.system.protocol import Attributes, require_one_name, requires_new_file
 from puller.values.file_mode import FileMode
 
@@ -188,7 +188,7 @@ class OneFile(Resource[FileProperties, FileState]):
             return {} if content is None else {properties.name: content}
         if properties.ensure != "directory" or properties.source is None:
             return {}
-        from puller.resources.bundled_contents import bundled_contents, plain_files
+        from puller.resources.content_sources import bundled_contents, plain_files
 
         found = bundled_contents([properties.source], self.context, below=properties.name)
         return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
@@ -477,7 +477,7 @@ class OneFile(Resource[FileProperties, FileState]):
 
     @classmethod
     def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:
-        from puller.resources.files.agreement import agree_on_file  # few manifests declare a file twice
+        from puller.resources.files.tinycm import agree_on_file  # few manifests declare a file twice
 
         return agree_on_file(first, second)
 

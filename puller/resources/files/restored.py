@@ -19,7 +19,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Properties, Resource
 from puller.resources.owners import attribute_differences, group_name, user_name
 from puller.resources.paths import PathState, require_parent
-from puller.system.kernel_files import is_parameter
+from puller.system.file_content import is_parameter
 from puller.system.protocol import Attributes
 
 _KEPT = "what was there before"

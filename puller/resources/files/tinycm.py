@@ -1,16 +1,19 @@
 """TinyCM's file definitions, which work unchanged (``docs/coming-from.md``).
 
 Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
-``puller.resources.files.properties``.
+``puller.resources.files.file_properties``.
 """
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
+from puller.resources.files.file_properties import CONTENT_SOURCES, FileProperties
+from puller.resources.property_agreement import Rule, agree
+from puller.templates.engine_choice import choose_engine
 from puller.templates.rendering import Rendered
 
 _KEYS = ("contents", "type", "permission-mask")
@@ -105,3 +108,54 @@ def _step(value: Any, key: str, field: str) -> Any:
     if isinstance(value, list) and (key.isascii() and key.isdecimal()) and int(key) < len(value):
         return value[int(key)]
     raise ResourceError(f"content: {{{field}}}: there is no {key!r}")
+
+
+# Two declarations of one file as one: TinyCM's rule, and what follows from a file having one content.
+
+_HOW = ("engine", "encoding", "interpolate", "data")
+"""How a content is made; without a content they say nothing."""
+_NOTHING = FileProperties(name="")
+
+
+def agree_on_file(first: FileProperties, second: FileProperties) -> FileProperties:
+    """The properties that both say; raises ``Contradiction``.
+
+    Where both say what is in it, they say the same in the same way. Where one of them does, it says all of it.
+    """
+    rules: dict[str, Rule] = {
+        "ensure": lambda one, other: _ensure(first, second),
+        "create": lambda one, other: True,  # whichever comes first, it is to be there
+    }
+    if first.template is not None and first.template == second.template:
+        rules["engine"] = _engine(first.template)
+    return agree(first, second, exact=_exact(first, second), rules=rules)
+
+
+def _exact(first: FileProperties, second: FileProperties) -> Collection[str]:
+    silent = [properties for properties in (first, second) if not _has_content(properties)]
+    if not silent:
+        return (*CONTENT_SOURCES, *_HOW)
+    if len(silent) == 2:
+        return ()
+    return [name for name in _HOW if getattr(silent[0], name) != getattr(_NOTHING, name)]
+
+
+def _ensure(first: FileProperties, second: FileProperties) -> str:
+    """A file that is only to be there, with its attributes, may be one whose content is written once."""
+    there = [properties for properties in (first, second) if properties.ensure == "present"]
+    if {first.ensure, second.ensure} != {"present", "exists"} or _has_content(there[0]):
+        raise ValueError(f"{first.ensure} is not {second.ensure}")
+    return "exists"
+
+
+def _engine(template: str) -> Rule:
+    def rule(one: str | None, other: str | None) -> str | None:
+        if choose_engine(template, one) != choose_engine(template, other):
+            raise ValueError(f"{one} is not {other}")
+        return one or other
+
+    return rule
+
+
+def _has_content(properties: FileProperties) -> bool:
+    return any(getattr(properties, name) is not None for name in CONTENT_SOURCES)

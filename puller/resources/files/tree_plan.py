@@ -23,7 +23,7 @@ from puller.resources.owners import (
     require_trusted_source,
     user_id,
 )
-from puller.resources.tree_paths import kind, parents, printable
+from puller.resources.paths import kind, parents, printable
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
 

@@ -17,11 +17,11 @@ import msgspec
 from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.base import Context, Properties, PropertyError, Resource
+from puller.resources.canonical_names import Spellings
 from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
 from puller.resources.kernel import module_files
-from puller.resources.kernel.modprobe import load, require_modprobe, unload
 from puller.resources.kernel.module_files import (
     CONFIGURED,
     LOADED_AT_BOOT,
@@ -31,9 +31,42 @@ from puller.resources.kernel.module_files import (
     normalized,
 )
 from puller.resources.owners import attribute_differences
-from puller.resources.spellings import Spellings
-from puller.system.protocol import Attributes
+from puller.system.commands import SEARCH_PATH, Command
+from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
+
+# Calls of modprobe.
+
+_TIMEOUT = 120.0  # seconds; a driver may look for its devices
+_TOOL = "/usr/sbin/modprobe"
+
+
+def load(name: str, system: System) -> None:
+    """Load a module with what it needs; raises ``ResourceError``."""
+    _run(system, "--", name)
+
+
+def unload(name: str, system: System) -> None:
+    """Unload a module with what nothing else needs; raises ``ResourceError``."""
+    _run(system, "-r", "--", name)
+
+
+def require_modprobe(context: Context) -> None:
+    """Raise ``ResourceError`` when there is no modprobe, and in noop no earlier resource may bring it."""
+    is_there = any(os.access(f"{directory}/modprobe", os.X_OK) for directory in SEARCH_PATH.split(":"))
+    if not is_there and not (context.noop and context.uncertain(_TOOL)):
+        raise ResourceError(
+            "modprobe is not installed", code=ProblemCode.MISSING_DEPENDENCY, hint="it is in the package kmod"
+        )
+
+
+def _run(system: System, *arguments: str) -> None:
+    completed = system.execute(Command(["modprobe", *arguments], {"LC_ALL": "C.UTF-8"}, timeout=_TIMEOUT))
+    if completed.exit_code != 0:
+        printed = completed.tail()
+        what = f"modprobe {' '.join(arguments)}: {completed.outcome}"
+        raise ResourceError(what + (f"; it printed:\n{printed}" if printed else ""))
+
 
 _ENSURE = ("present", "loaded", "absent", "blacklisted")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,54}")  # the kernel's limit is 55 characters
@@ -366,3 +399,20 @@ def _same_value(one: str, other: str) -> bool:
     """Whether two values of a parameter are the same; a switch has several words for each of its states."""
     pair = {one.lower(), other.lower()}
     return len(pair) == 1 or pair <= {*_TRUE} or pair <= {*_FALSE}
+
+
+# Modules that nobody declares any more: their files go, and what is loaded stays until the machine starts again.
+
+
+class LeftKernelModule(KernelModule):
+    """A module whose files were written, to be ``absent``."""
+
+    def _of_kernel(self, actual: ModuleState) -> Iterator[Difference]:
+        yield from ()  # it may have been loaded for something else, such as the disk
+
+    def _refuse_what_cannot_be(self, actual: ModuleState) -> None:
+        """What other files say of it is nobody's business any more."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ()

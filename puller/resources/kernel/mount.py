@@ -15,20 +15,18 @@ from foundation.differences import Difference, added, changed, presence, removed
 from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
+from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, Use
 from puller.resources.diff import unified
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
 from puller.resources.kernel.mount_changes import change_mounts, foretell
-from puller.resources.kernel.mount_options import is_bind, not_in_force
-from puller.resources.kernel.mount_paths import paths_of
-from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountState, fstab_file, plan
+from puller.resources.kernel.mount_commands import Processes
+from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountState, fstab_file, paths_of, plan
 from puller.resources.kernel.mount_sources import is_wanted
-from puller.resources.kernel.mount_table import Mounts, MountTable
-from puller.resources.kernel.processes import Processes
+from puller.resources.kernel.mount_table import Mounts, MountTable, is_bind, not_in_force
 from puller.resources.paths import check_path
-from puller.resources.spellings import Spellings
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 _ENSURE = ("mounted", "present", "unmounted", "absent")
 _GONE = ("unmounted", "absent")

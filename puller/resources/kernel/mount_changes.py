@@ -10,14 +10,12 @@ from functools import partial
 from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context
-from puller.resources.kernel import fstab, mounting
+from puller.resources.kernel import fstab, mount_commands
 from puller.resources.kernel.fstab import Fields
-from puller.resources.kernel.mount_options import is_bind, not_in_force
-from puller.resources.kernel.mount_paths import refuse_paths_of_users
-from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, fstab_file
+from puller.resources.kernel.mount_commands import Processes, some
+from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, fstab_file, refuse_paths_of_users
 from puller.resources.kernel.mount_sources import is_device_missing
-from puller.resources.kernel.mount_table import Mounts
-from puller.resources.kernel.processes import Processes, some
+from puller.resources.kernel.mount_table import Mounts, is_bind, not_in_force
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes, System
 
@@ -168,7 +166,7 @@ def _refuse_to_unmount(context: Context, point: str, foreseen: Foreseen) -> None
 def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> None:
     wanted, point = change.wanted, change.actual.point
     if not context.uncertain("/sbin"):
-        mounting.require_helper(wanted.type)
+        mount_commands.require_helper(wanted.type)
     comes = foreseen.will_hold(wanted.device) or _may_come(wanted.device, context)
     if not comes and is_device_missing(wanted.device, wanted.type):
         raise ResourceError(f"there is no {wanted.device}")
@@ -220,7 +218,7 @@ def _before(context: Context, change: Change) -> None:
         _unmount(context, change.actual.point)
     if change.plan.remounted:
         for arguments in change.remount(Mounts.current(context)).commands:
-            mounting.mount_by(context.system, arguments)
+            mount_commands.mount_by(context.system, arguments)
         _require_in_force(context, change)
 
 
@@ -241,7 +239,7 @@ def _after(context: Context, change: Change) -> None:
         if not system.is_directory(point) and not system.exists(point):
             system.make_directory(point, Attributes(os.geteuid(), os.getegid(), 0o755))
         _require_same_point(context, change)
-        mounting.mount(system, point)
+        mount_commands.mount(system, point)
         _require_mounted(context, change)
 
 
@@ -267,7 +265,7 @@ def _unmount(context: Context, point: str) -> None:
     for _ in range(_MOST_LAYERS):
         if not Mounts.current(context).at(point):
             return
-        mounting.unmount(context.system, point)
+        mount_commands.unmount(context.system, point)
     if layers := len(Mounts.current(context).at(point)):
         raise ResourceError(
             f"{point} is still mounted {layers} times, after it was unmounted {_MOST_LAYERS} times"
@@ -279,7 +277,7 @@ def _write(context: Context, changes: Sequence[Change], *, back: bool) -> None:
     found = ((change.edit, change.way_back) for change in changes)
     edits = [before if back else edit for edit, before in found if edit is not None]
     is_written = edits and fstab_file(context).write(context.system, partial(fstab.edited, edits=edits))
-    if is_written and (problem := mounting.tell_systemd(context.system)):
+    if is_written and (problem := mount_commands.tell_systemd(context.system)):
         for change in changes:
             change.note(problem)
 
@@ -292,10 +290,10 @@ def _mount_again(context: Context, change: Change) -> None:
     if change.actual.entry is not None or before.root == "/":
         try:
             if change.actual.entry is not None:
-                mounting.mount(context.system, change.wanted.point)
+                mount_commands.mount(context.system, change.wanted.point)
             else:
                 options = ",".join(before.all_options)
-                mounting.mount_by(
+                mount_commands.mount_by(
                     context.system, ("-t", before.type, "-o", options, "--", before.source, before.point)
                 )
         except ResourceError as error:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from puller.errors import ResourceError
 from puller.resources.kernel.fstab import Fields
-from puller.resources.kernel.mount_options import content_of_overlay, is_bind
-from puller.resources.kernel.mount_table import Mounted, MountTable
+from puller.resources.kernel.mount_table import Mounted, MountTable, content_of_overlay, is_bind
 
 DISK = "/dev/disk"
 SYS_BLOCK = "/sys/block"

@@ -4,7 +4,10 @@
   directories, is not there for anybody.
 """
 
-from collections.abc import Iterator, Mapping
+import grp
+import pwd
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -125,3 +128,184 @@ class Mounts:
                 shared._table = MountTable(stream.read())
             shared._changes = changes
         return shared._table
+
+
+# Options of a mount: which of those that are wanted are not in force, as far as the kernel tells.
+#
+# * Compared is what the kernel shows under the same name, and flags that it would show. Everything else (what only
+#   mount(8) or systemd reads, what a file system does not show, what a server has a say in) is taken from fstab.
+# * Sizes, ids and permissions are compared as numbers.
+
+NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "9p", "afs", "fuse.sshfs"})
+"""File systems of a server, which has a say in their options."""
+
+_FLAGS = {
+    **{flag: (flag, True) for flag in ("ro", "nosuid", "nodev", "noexec", "nodiratime", "sync", "dirsync")},
+    **{flag: (flag, True) for flag in ("noatime", "relatime", "lazytime", "nosymfollow")},
+    "rw": ("ro", False),
+    "suid": ("nosuid", False),
+    "dev": ("nodev", False),
+    "exec": ("noexec", False),
+    "async": ("sync", False),
+    "diratime": ("nodiratime", False),
+    "symfollow": ("nosymfollow", False),
+}
+ATIMES = frozenset({"noatime", "relatime", "strictatime"})
+"""Access times of a mount point: one of these always holds."""
+FLAGS_OF_MOUNT = {
+    "nosuid": ("nosuid", "suid"),
+    "nodev": ("nodev", "dev"),
+    "noexec": ("noexec", "exec"),
+    "nodiratime": ("nodiratime", "diratime"),
+    "nosymfollow": ("nosymfollow", "symfollow"),
+}
+"""Flags of a mount point, beside ``ro`` and the access times, with the words that set and clear them."""
+_OF_EACH_MOUNT = frozenset({"ro", *FLAGS_OF_MOUNT, *ATIMES})
+PROPAGATIONS = frozenset(
+    f"{recursive}{kind}" for recursive in ("", "r") for kind in ("shared", "slave", "private", "unbindable")
+)
+"""How mounts below a mount point reach other mount points."""
+OF_CONTENT = ("lowerdir=", "upperdir=", "workdir=", "lowerdir+=", "datadir+=")
+"""Options of an overlay that say what is mounted. No remount changes them."""
+_EXCLUDE = {"noatime": "relatime", "relatime": "noatime"}
+
+_ONLY_IN_FSTAB = frozenset(
+    (
+        *("defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "noowner"),
+        *("group", "nogroup", "loop", "bind", "rbind"),
+    )
+)
+_NEVER_SHOWN = ("x-", "X-", "comment=", "loop=", "offset=", "sizelimit=", "helper=", "uhelper=")
+
+# What the kernel leaves out where it is so.
+_UNSHOWN = {
+    ("proc", "hidepid"): "0",
+    ("proc", "gid"): "0",
+    ("tmpfs", "mode"): "1777",
+    ("tmpfs", "uid"): "0",
+    ("tmpfs", "gid"): "0",
+    ("tmpfs", "size"): "the default",
+}
+_HIDEPID = {"off": "0", "noaccess": "1", "invisible": "2", "ptraceable": "4"}
+_MODES = frozenset({"mode", "umask", "fmask", "dmask", "ptmxmode"})
+_SIZE = re.compile(r"([0-9]+)([kmgtpe]?)", re.IGNORECASE)
+_PAGE = 4096  # bytes
+
+
+def is_bind(options: Iterable[str]) -> bool:
+    """Whether these are the options of a mount of another directory."""
+    return not {"bind", "rbind"}.isdisjoint(options)
+
+
+def is_only_in_fstab(option: str) -> bool:
+    """Whether an option is none of the kernel's."""
+    return option in _ONLY_IN_FSTAB or option.startswith(_NEVER_SHOWN)
+
+
+def of_kernel(options: Iterable[str]) -> frozenset[str]:
+    """The options that a remount could change."""
+    return frozenset(option for option in options if not is_only_in_fstab(option))
+
+
+def is_of_mount(option: str) -> bool:
+    """Whether an option belongs to the mount point, and not to the file system."""
+    name = _FLAGS[option][0] if option in _FLAGS else option
+    return name in _OF_EACH_MOUNT or option in PROPAGATIONS
+
+
+def wanted_flags(options: Iterable[str]) -> dict[str, bool]:
+    """The flags of these options that belong to a mount point, with their last value."""
+    return {name: on for _, name, on in _flags([*options], bind=True)}
+
+
+def has_propagation(mount: Mounted, word: str) -> bool:
+    """Whether mounts reach a mount point, and go out from it, as a word of mount(8) says."""
+    kind = word if word in ("shared", "slave", "private", "unbindable") else word[1:]
+    if kind == "private":
+        return not mount.propagation
+    # The kernel makes a mount private that has nothing to be the slave of.
+    return kind in mount.propagation or (kind == "slave" and not mount.propagation)
+
+
+def content_of_overlay(options: Iterable[str]) -> frozenset[str]:
+    """The options that say what an overlay is made of."""
+    return frozenset(option for option in options if option.startswith(OF_CONTENT))
+
+
+def not_in_force(options: Sequence[str], mount: Mounted) -> list[str]:
+    """The wanted options that a mount does not have."""
+    bind = is_bind(options)
+    shown = {*mount.options} if bind else {*mount.options, *mount.of_all}
+    missing = [option for option, name, on in _flags(options, bind=bind) if (name in shown) is not on]
+    if bind and "rw" in options and "ro" not in options and "ro" in mount.of_all and "rw" not in missing:
+        missing.append("rw")  # of its own it is writable, and its file system is not
+    missing += [word for word in _last_propagation(options) if not has_propagation(mount, word)]
+    if bind or mount.type in NETWORK:
+        return missing
+    values = dict(option.split("=", 1) for option in (*mount.options, *mount.of_all) if "=" in option)
+    for key, value in _values(options).items():
+        found = values.get(key) or _UNSHOWN.get((mount.type, key))
+        if found is not None and not _same_value(mount.type, key, value, found):
+            missing.append(f"{key}={value}")
+    return missing
+
+
+def _last_propagation(options: Sequence[str]) -> list[str]:
+    return [option for option in options if option in PROPAGATIONS][-1:]
+
+
+def _flags(options: Sequence[str], *, bind: bool) -> Iterator[tuple[str, str, bool]]:
+    """The flags that count: the option, its name in the table, and whether it is to be there. The last one says it."""
+    found: dict[str, tuple[str, bool]] = {}
+    for option in options:
+        if option in _FLAGS:
+            name, on = _FLAGS[option]
+            found[name] = (option, on)
+            found.pop(_EXCLUDE.get(option, ""), None)
+    yield from (
+        (option, name, on) for name, (option, on) in found.items() if not bind or name in _OF_EACH_MOUNT
+    )
+
+
+def _values(options: Sequence[str]) -> dict[str, str]:
+    pairs = (option.split("=", 1) for option in options if "=" in option and not is_only_in_fstab(option))
+    return {key: value.strip('"') for key, value in pairs}
+
+
+def _same_value(kind: str, key: str, wanted: str, found: str) -> bool:
+    if wanted == found or wanted.endswith("%"):  # of the memory that there was when it was mounted
+        return True
+    if key == "hidepid":
+        return _HIDEPID.get(wanted, wanted) == _HIDEPID.get(found, found)
+    if key in _MODES:
+        return _octal(wanted) == _octal(found)
+    if key in ("uid", "gid"):
+        return _id(key, wanted) == _id(key, found)
+    sizes = [_size(text) for text in (wanted, found)]
+    if None in sizes:
+        return False
+    if kind == "tmpfs" and key == "size":
+        sizes = [-(-(size or 0) // _PAGE) for size in sizes]
+    return sizes[0] == sizes[1]
+
+
+def _octal(text: str) -> int | str:
+    return int(text, 8) if re.fullmatch("[0-7]+", text) else text
+
+
+def _id(key: str, text: str) -> int | str:
+    find: Callable[[str], int] = (
+        (lambda name: pwd.getpwnam(name).pw_uid) if key == "uid" else (lambda name: grp.getgrnam(name).gr_gid)
+    )
+    try:
+        return int(text) if (text.isascii() and text.isdecimal()) else find(text)
+    except KeyError:
+        return text
+
+
+def _size(text: str) -> int | None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        return None
+    power = "kmgtpe".find(match[2].lower()) + 1 if match[2] else 0
+    return int(match[1]) << 10 * power

@@ -14,27 +14,31 @@ import msgspec
 from foundation.differences import ABSENT, Difference, added, changed, presence, secret
 from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError, reason
-from puller.resources.agreeing import agree
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
+from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
 from puller.resources.kernel.edited_file import EditedFile
-from puller.resources.kernel.parameters import (
+from puller.resources.kernel.sysctl_files import (
+    BootFiles,
+    Edit,
+    edited,
+    find_place,
     module_of,
     normalized,
+    parse,
     path_of,
     problem_of_key,
+    remember,
     same_words,
     set_before,
     spellings,
     why_missing,
     why_not_writable,
 )
-from puller.resources.kernel.places import remember
-from puller.resources.kernel.sysctl_files import BootFiles, Edit, edited, parse
 from puller.resources.paths import check_path
-from puller.resources.spellings import Spellings
-from puller.values.reference import Reference
+from puller.resources.property_agreement import agree
+from puller.values.references import Reference
 
 DEFAULT_PATH = "/etc/sysctl.d/90-puller.conf"
 _ENSURE = ("present", "absent")
@@ -365,3 +369,25 @@ def _one_value(one: Any, other: Any) -> Any:
     if str(one).split() != str(other).split():
         raise ValueError(f"{one!r} is not {other!r}")
     return one
+
+
+# A kernel parameter that Puller has written and nobody declares any more: its line goes, the running value stays.
+
+
+class LeftSysctl(Sysctl):
+    """A parameter that was written, to be ``absent``."""
+
+    @property
+    def _file(self) -> EditedFile[dict[str, str]]:
+        known = find_place(normalized(self.properties.name), self.context)
+        return EditedFile.of(self.context, known or self.properties.path, parse)
+
+    @classmethod
+    def claims(cls, properties: SysctlProperties) -> Iterator[Claim]:
+        del properties
+        return iter(())
+
+    @classmethod
+    def places(cls, properties: SysctlProperties) -> Iterable[str]:
+        del properties
+        return ()  # of its own: what others keep in the file stays

@@ -14,23 +14,25 @@ from functools import partial
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.packages.apt_simulation import OPTIONS, parse_simulation
 from puller.resources.packages.apt_sources import accepting_changes, options_for_one
-from puller.resources.packages.inventory import Inventory
-from puller.resources.packages.job import Job, failure, output
 from puller.resources.packages.manager import (
     Approve,
     Found,
     Installed,
+    Inventory,
+    Job,
     Manager,
     Plan,
     Record,
     Request,
     Wanted,
     approve_all,
+    failure,
+    output,
 )
-from puller.resources.packages.properties import Options
+from puller.resources.packages.package_properties import Options
 from puller.resources.packages.providers import PROVIDERS
+from puller.resources.packages.simulations import APT_OPTIONS, parse_apt_simulation
 from puller.resources.packages.versions import DPKG
 from puller.system.commands import Completed
 
@@ -135,7 +137,7 @@ class Apt(Manager):
 
     def plan(self, job: Job, request: Request) -> Plan:
         completed = self._simulate(job, request)
-        return parse_simulation(output(_description(request), completed), self._native)
+        return parse_apt_simulation(output(_description(request), completed), self._native)
 
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
         # By apt's words, as its exit code is 100 for nearly everything.
@@ -150,7 +152,7 @@ class Apt(Manager):
             simulated = self._simulate(job, request)
             if simulated.exit_code != 0:
                 return simulated
-            plan = parse_simulation(simulated.stdout, self._native)
+            plan = parse_apt_simulation(simulated.stdout, self._native)
             approve(plan, request)
             # Another process may change packages between the simulation and the change.
             options = ("--no-remove",) if request.install and not plan.removals else ()
@@ -159,7 +161,7 @@ class Apt(Manager):
         self._change(job, run, _description(request), remedies)
 
     def _run_simulation(self, job: Job, request: Request) -> Completed:
-        return job.query(*_apt_get(job, request, *OPTIONS, *(_WITHOUT_CACHE if job.noop else ())))
+        return job.query(*_apt_get(job, request, *APT_OPTIONS, *(_WITHOUT_CACHE if job.noop else ())))
 
     def canonical(self, job: Job, name: str) -> str:
         if not self._native:

@@ -13,10 +13,9 @@ import msgspec
 
 from puller.errors import NeededByAnother, ResourceError
 from puller.resources.base import Context, Part
-from puller.resources.packages.job import Job
 from puller.resources.packages.kept_files import KeptFiles
-from puller.resources.packages.manager import Manager, Plan, Record, Request, Wanted
-from puller.resources.packages.properties import GONE, PackageProperties
+from puller.resources.packages.manager import Job, Manager, Plan, Record, Request, Wanted
+from puller.resources.packages.package_properties import GONE, PackageProperties
 
 
 class Claims:

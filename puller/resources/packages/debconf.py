@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from puller.errors import ResourceError
 from puller.resources.base import Context
-from puller.resources.packages.job import Job
-from puller.resources.packages.properties import Answer
+from puller.resources.packages.manager import Job
+from puller.resources.packages.package_properties import Answer
 from puller.resources.read_once import ReadOnce
 from puller.system.commands import Completed
 

@@ -13,22 +13,24 @@ import msgspec
 
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.packages.dnf_simulation import OPTIONS, has_plan, parse_simulation
-from puller.resources.packages.inventory import Inventory
-from puller.resources.packages.job import Job, failure, output
 from puller.resources.packages.manager import (
     Approve,
     Found,
     Installed,
+    Inventory,
+    Job,
     Manager,
     Plan,
     Record,
     Request,
     Wanted,
     approve_all,
+    failure,
+    output,
 )
-from puller.resources.packages.properties import Options
+from puller.resources.packages.package_properties import Options
 from puller.resources.packages.providers import PROVIDERS
+from puller.resources.packages.simulations import DNF_OPTIONS, has_plan, parse_dnf_simulation
 from puller.resources.packages.versions import RPM
 from puller.system.commands import Completed
 
@@ -97,7 +99,7 @@ class Dnf(Manager):
         completed = self._simulate(job, request)
         if not _is_complete(completed):
             raise failure(" ".join(("dnf", *self._words(job, request))), completed)
-        return parse_simulation(completed.stdout)
+        return parse_dnf_simulation(completed.stdout)
 
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
         verb, *packages = self._words(job, request)
@@ -106,14 +108,14 @@ class Dnf(Manager):
             simulated = self._simulate(job, request)
             if not _is_complete(simulated):
                 return simulated
-            approve(parse_simulation(simulated.stdout), request)
+            approve(parse_dnf_simulation(simulated.stdout), request)
             return self._with_packages(job.execute, ("dnf", verb, "-y", *_options(request)), packages)
 
         self._change(job, run, " ".join(("dnf", verb, *packages)), dict.fromkeys(_NOT_FOUND, self.refresh))
 
     def _run_simulation(self, job: Job, request: Request) -> Completed:
         verb, *packages = self._words(job, request)
-        options = (*OPTIONS, *(("--cacheonly",) if job.noop else ()), *_options(request))
+        options = (*DNF_OPTIONS, *(("--cacheonly",) if job.noop else ()), *_options(request))
         return self._with_packages(job.query, ("dnf", verb, *options), packages)
 
     def _words(self, job: Job, request: Request) -> list[str]:

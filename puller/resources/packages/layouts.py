@@ -16,11 +16,10 @@ from urllib.parse import urlsplit
 
 from puller.errors import ResourceError
 from puller.resources.packages.apt_sources import ACCEPTS_CHANGES, options_for_one, parse_entries
-from puller.resources.packages.job import Job, failure
-from puller.resources.packages.openpgp import Key
-from puller.resources.packages.private import private_directory
+from puller.resources.packages.manager import Job, failure
+from puller.resources.packages.package_file import private_directory
 from puller.resources.packages.providers import PROVIDERS, load_class
-from puller.resources.packages.repository_properties import RepositoryProperties
+from puller.resources.packages.repository_properties import Key, RepositoryProperties
 from puller.system.protocol import Attributes, System
 
 if TYPE_CHECKING:

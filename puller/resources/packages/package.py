@@ -17,19 +17,18 @@ import msgspec
 from foundation.differences import Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import NeededByAnother, ResourceError
-from puller.resources.agreeing import agree
 from puller.resources.base import ANYTHING, Content, PropertyError, Resource
-from puller.resources.bundled_contents import bundled_contents
+from puller.resources.canonical_names import Spellings
+from puller.resources.content_sources import bundled_contents
 from puller.resources.packages.conflicts import Claims, DryRun, culprit
 from puller.resources.packages.debconf import find_other_answers, give_answers
-from puller.resources.packages.job import Job
-from puller.resources.packages.manager import Request, Wanted
-from puller.resources.packages.names import canonical_name
+from puller.resources.packages.manager import Job, Request, Wanted
 from puller.resources.packages.package_file import PackageFile
-from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
+from puller.resources.packages.package_properties import DEFAULTS, GONE, PackageProperties, check_package
+from puller.resources.packages.package_state import REMOVALS, Action, PackageState
 from puller.resources.packages.providers import PROVIDERS, load_class, provider_of
-from puller.resources.packages.state import REMOVALS, Action, PackageState
-from puller.resources.spellings import Spellings
+from puller.resources.packages.versions import canonical_name
+from puller.resources.property_agreement import agree
 
 if TYPE_CHECKING:  # the package managers are imported when one is asked
     from puller.resources.packages.manager import Installed, Manager, Plan

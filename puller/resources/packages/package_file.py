@@ -9,6 +9,8 @@
 
 import contextlib
 import os
+import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -16,17 +18,31 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
+from puller.resources.content_sources import fetched, is_url
 from puller.resources.packages.manager import Record
-from puller.resources.packages.private import private_directory
-from puller.resources.packages.properties import PackageProperties
-from puller.resources.remote import fetched, is_url
+from puller.resources.packages.package_properties import PackageProperties
 from puller.state.state_file import StateFile
-from puller.system.protocol import Attributes
-from puller.system.trusted import judge
+from puller.system.protocol import Attributes, System
+from puller.system.trusted_files import judge
 
 if TYPE_CHECKING:
-    from puller.resources.packages.job import Job
-    from puller.resources.packages.manager import Manager
+    from puller.resources.packages.manager import Job, Manager
+
+
+# A directory of our own for as long as a package manager needs files that are in no place of theirs yet.
+
+
+@contextlib.contextmanager
+def private_directory(system: System, mode: int) -> Iterator[str]:
+    """A new directory that nobody else writes into, gone afterwards; ``mode`` says who may read. Raises ``OSError``."""
+    path = os.path.join(tempfile.gettempdir(), f"puller-{secrets.token_hex(8)}")
+    system.make_directory(path, Attributes(os.geteuid(), os.getegid(), mode))
+    try:
+        yield path
+    finally:
+        if (found := system.lstat(path)) is not None:
+            system.remove_tree(path, found)
+
 
 _REMEMBERED = "package-files.json"
 """By checksum: the name, version and architecture of a package."""

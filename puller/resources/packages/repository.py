@@ -15,22 +15,27 @@ from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.base import Content, Declared, PropertyError, Resource
-from puller.resources.bundled_contents import bundled_contents
 from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
+from puller.resources.content_sources import bundled_contents
 from puller.resources.diff import unified
 from puller.resources.owners import attribute_differences
-from puller.resources.packages.job import Job
 from puller.resources.packages.layouts import Files, Layout, all_layouts, layout_of
-from puller.resources.packages.openpgp import Key, is_armoured, parse_key
+from puller.resources.packages.manager import Job
 from puller.resources.packages.providers import PROVIDERS, provider_of
-from puller.resources.packages.repository_properties import RepositoryProperties, check_repository
-from puller.resources.packages.sources import Sources, read_source
+from puller.resources.packages.repository_files import Sources, read_source
+from puller.resources.packages.repository_properties import (
+    Key,
+    RepositoryProperties,
+    check_repository,
+    is_armoured,
+    parse_key,
+)
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
-from puller.system.trusted import judge
+from puller.system.trusted_files import judge
 from puller.values.file_mode import FileMode
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 _ATTRIBUTES = Attributes(0, 0, 0o644)
 _TIMEOUT = 600.0  # seconds, for fetching what one repository offers

@@ -12,10 +12,10 @@ import stat
 from collections.abc import Iterable, Mapping
 
 from bundles.filesystem.free_space import needing
-from puller.resources.scaffolds.ownership import Ownership
+from puller.resources.paths import parents
 from puller.resources.scaffolds.post import Draft
+from puller.resources.scaffolds.scaffold_state import Ownership
 from puller.resources.scaffolds.target import Target, in_the_way
-from puller.resources.tree_paths import parents
 from puller.system.protocol import Attributes, System
 
 

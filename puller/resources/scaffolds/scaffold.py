@@ -14,27 +14,31 @@ from typing import Any
 from foundation.differences import Difference, presence
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
-from puller.resources.agreeing import agree
 from puller.resources.base import Properties, PropertyError, Resource
-from puller.resources.bundled_contents import plain_files
 from puller.resources.checksums import sha256
 from puller.resources.claims import Claim, Use
+from puller.resources.content_sources import plain_files
 from puller.resources.owned_paths import OwnedPaths, owned_below
-from puller.resources.paths import check_managed
-from puller.resources.receipts import SCAFFOLDS, Receipts
+from puller.resources.paths import check_managed, kind
+from puller.resources.property_agreement import agree
+from puller.resources.receipts import SCAFFOLDS, LeftFiles, Receipts
 from puller.resources.scaffolds.changes import clear, place
-from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands
-from puller.resources.scaffolds.state import ScaffoldState, compare, diff, remaining
+from puller.resources.scaffolds.scaffold_state import Ownership, ScaffoldState, compare, diff, remaining
+from puller.resources.scaffolds.scaffold_tree import (
+    Rendered,
+    RenderRequest,
+    Tree,
+    render_source,
+    require_same,
+)
 from puller.resources.scaffolds.target import Target, look_at, require_possible, with_own_leftovers
-from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, render_source, require_same
-from puller.resources.tree_paths import kind
 from puller.system.mounts import refuse_mounted_among
 from puller.system.protocol import Attributes, requires_new_file
-from puller.templates.engine import ENGINES, choose_engine
+from puller.templates.engine_choice import ENGINES, choose_engine
 from puller.templates.functions import over_data
 from puller.values.file_mode import FileMode
-from puller.values.removed import ABSENT
+from puller.values.removal_policy import ABSENT
 
 OWN_ENGINE = "jet"
 """What renders a directory of templates when nothing is said about it."""
@@ -418,3 +422,14 @@ def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:
 
 def _post_commands(properties: ScaffoldProperties) -> tuple[PostCommand, ...]:
     return tuple(PostCommand(pattern, text) for item in properties.post for pattern, text in item.items())
+
+
+# A scaffold that nobody declares any more: what it has made is removed by its receipt, without its templates.
+
+
+class LeftScaffold(LeftFiles):
+    """A scaffold's own files and directories, to be ``absent``."""
+
+    type_name = "scaffold"
+    receipts = SCAFFOLDS
+    noun = "scaffold files"

@@ -14,10 +14,9 @@ import msgspec
 
 from puller.errors import ResourceError
 from puller.resources.owned_paths import OwnedPaths
-from puller.resources.paths import require_makeable
+from puller.resources.paths import directories_of, kind, printable, require_makeable
 from puller.resources.receipts import Receipt, own_file
-from puller.resources.scaffolds.tree import Tree
-from puller.resources.tree_paths import directories_of, kind, printable
+from puller.resources.scaffolds.scaffold_tree import Tree
 from puller.system.protocol import System
 
 Found = os.stat_result | None

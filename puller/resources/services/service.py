@@ -18,19 +18,17 @@ from typing import Any, Literal
 from foundation.differences import Action, Difference, acting, changed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.agreeing import agree
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
+from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, Use
+from puller.resources.property_agreement import agree
 from puller.resources.services.managers import SYSTEM, Manager, manager_of
 from puller.resources.services.systemd import Systemd
-from puller.resources.services.unit import Unit
-from puller.resources.services.unit_files import UNIT_DIRECTORIES
-from puller.resources.services.unit_links import aliased_unit, contradictory_links, links_of
-from puller.resources.services.unit_names import unit_of
-from puller.resources.spellings import Spellings
-from puller.system import stability
+from puller.resources.services.unit_files import UNIT_DIRECTORIES, Unit
+from puller.resources.services.unit_links import aliased_unit, contradictory_links, links_of, unit_of
+from puller.system import systemd_units
 from puller.system.identity import Identity
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 _ENSURE = ("running", "stopped")
 _MASKED = "masked"
@@ -365,7 +363,7 @@ class Service(Resource[ServiceProperties, Unit]):
             if after.crash:
                 raise ResourceError(f"{unit.id} does not keep running: {after.crash}")
             if after.is_running is not wants_running:
-                ended = stability.last_exit(after.fields)
+                ended = systemd_units.last_exit(after.fields)
                 how = f", its process ended with {ended}" if ended else ""
                 raise ResourceError(f"{unit.id} is {after.state}, though systemctl reports success{how}")
         except ResourceError as error:

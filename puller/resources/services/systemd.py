@@ -19,16 +19,13 @@ import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
-from puller.resources.services.at_boot import AtBoot
-from puller.resources.services.install_section import InstallSections
+from puller.resources.services.install_section import AtBoot, InstallSections
 from puller.resources.services.managers import SYSTEM, Manager
-from puller.resources.services.masks import Masks
-from puller.resources.services.unit import INIT_SCRIPTS, Unit
-from puller.resources.services.unit_files import UnitFiles, parse_last_read
-from puller.resources.services.unit_records import Installs, Restarts
-from puller.system import stability
-from puller.system.boot import DEFAULT, DEPENDENTS, Boot, Node
+from puller.resources.services.unit_files import INIT_SCRIPTS, Unit, UnitFiles, parse_last_read
+from puller.resources.services.unit_records import Installs, Masks, Restarts
+from puller.system import systemd_units
 from puller.system.commands import Command, Completed
+from puller.system.systemd_units import DEFAULT, DEPENDENTS, Boot, Node
 from puller.values.visible import visible
 
 PATIENCE = 30.0
@@ -51,7 +48,7 @@ _FIELDS = {
     "SourcePath": "source",
 }
 _PROPERTIES = ",".join(
-    dict.fromkeys((*_FIELDS, "NeedDaemonReload", "CanReload", *DEPENDENTS, *stability.PROPERTIES))
+    dict.fromkeys((*_FIELDS, "NeedDaemonReload", "CanReload", *DEPENDENTS, *systemd_units.PROPERTIES))
 )
 
 
@@ -126,7 +123,7 @@ class Systemd:
         """Return the unit of this name, asked for anew. By default a state that passes is waited for."""
         unit = first = self._show([name])[name]
         for look in range(int(PATIENCE / _PAUSE) if waits else 0):
-            is_crashing = unit.restarts > first.restarts or look * _PAUSE >= stability.WATCH
+            is_crashing = unit.restarts > first.restarts or look * _PAUSE >= systemd_units.WATCH
             if not unit.is_passing or (unit.is_restarting and is_crashing):
                 break
             self._sleep(_PAUSE)
@@ -141,18 +138,18 @@ class Systemd:
         3. So does a unit that was restarted often since the last run.
         """
         # 1. Watch
-        before, last = unit.restarts, stability.last_exit(unit.fields)
-        if unit.is_running and stability.ends_early(unit.fields):
-            last = stability.last_exit(self._show([name])[name].fields)
+        before, last = unit.restarts, systemd_units.last_exit(unit.fields)
+        if unit.is_running and systemd_units.ends_early(unit.fields):
+            last = systemd_units.last_exit(self._show([name])[name].fields)
             unit = self.ask(name)
         # 2. Restarted meanwhile
         crash = ""
         if unit.is_restarting or unit.restarts > before:
-            last = last or stability.last_exit(unit.fields)
+            last = last or systemd_units.last_exit(unit.fields)
             crash = f"its process has ended{f' with {last}' if last else ''}, and systemd restarts it"
         # 3. Restarted since the last run
         elif unit.is_running:
-            crash = self._restarts.since_last_run(unit.id, unit.restarts, stability.age(unit.fields))
+            crash = self._restarts.since_last_run(unit.id, unit.restarts, systemd_units.age(unit.fields))
         return msgspec.structs.replace(unit, crash=crash) if crash else unit
 
     @property
@@ -235,8 +232,8 @@ class Systemd:
             needs_reload=needs_reload,
             can_reload=given.get("CanReload") == "yes",
             dependents=Node.parse(given).dependents,
-            restarts=stability.number(given, "NRestarts"),
-            fields={name: given[name] for name in stability.PROPERTIES if name in given},
+            restarts=systemd_units.number(given, "NRestarts"),
+            fields={name: given[name] for name in systemd_units.PROPERTIES if name in given},
         )
 
     # Changing

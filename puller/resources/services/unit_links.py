@@ -7,8 +7,31 @@ from typing import Any
 
 from puller.resources.base import Declared
 from puller.resources.services.unit_files import UNIT_DIRECTORIES
-from puller.resources.services.unit_names import unit_of
 from puller.system.real_paths import RealPaths
+
+# Names of units as systemd completes them: ``cron`` is ``cron.service`` (systemctl(1)).
+
+SUFFIXES = frozenset(
+    (
+        "service",
+        "socket",
+        "device",
+        "mount",
+        "automount",
+        "swap",
+        "target",
+        "path",
+        "timer",
+        "slice",
+        "scope",
+    )
+)
+
+
+def unit_of(name: str) -> str:
+    """Return the full name of a unit."""
+    return name if name.rpartition(".")[2] in SUFFIXES and "." in name else f"{name}.service"
+
 
 DIRECTORY = "/etc/systemd/system"
 """Where ``systemctl enable``, ``link`` and ``mask`` make links of the system's units."""

@@ -12,9 +12,9 @@ from bundles.store.store import Store
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
 from puller.run.host_state import Unconfigured, is_bundle_name
-from puller.run.left.managed import Left, Managed
-from puller.run.left.trial_copies import TrialCopies
-from puller.run.policy.pins import Pins
+from puller.run.leftovers.managed import Left, Managed
+from puller.run.leftovers.trial_copies import TrialCopies
+from puller.run.policy.holds import Pins
 from puller.run.trials import Trials
 from puller.state.directories import Directories
 

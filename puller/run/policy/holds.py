@@ -2,16 +2,163 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
-from foundation.timestamps import iso_text
+from foundation.timestamps import iso_text, minute_text, parse_moment
 from puller.config.configuration import Configuration
 from puller.config.maintenance_windows import Window, next_opening, why_closed
-from puller.run.policy.disable import Disabled, find_disabled
-from puller.run.policy.pins import Pins
+from puller.errors import ConfigurationError
+from puller.errors import reason as reason_of
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
+from puller.state.state_file import StateFile, set_aside
+
+# The operator's word that nothing is applied for now: ``puller disable``.
+#
+# * A hold is in force until ``puller enable``, or until its end if it has one. No run removes one: an operator may be
+#   replacing it at that moment, and a clock that was wrong for a while must not end it for good.
+# * A hold that cannot be read is in force: damage to a file must not set off what somebody wanted to stop.
+
+
+class Disabled(msgspec.Struct, frozen=True):
+    """Why nothing is applied; ``since`` and ``until`` are UTC in ISO 8601, or empty: not known, no end."""
+
+    reason: str
+    since: str = ""
+    until: str = ""
+    by: str = ""
+    """The user who said so."""
+
+    def __str__(self) -> str:
+        by = f" by {self.by}" if self.by else ""
+        since = f" since {minute_text(parse_moment(self.since))}" if self.since else ""
+        until = f" until {minute_text(parse_moment(self.until))}" if self.until else ""
+        return f"disabled{by}{since}{until}: {self.reason}"
+
+
+class _DisableDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal[1]
+    reason: str
+    since: str
+    until: str
+    by: str
+
+    def __post_init__(self) -> None:
+        parse_moment(self.since)
+        if self.until:
+            parse_moment(self.until)
+
+
+def find_disabled(directories: Directories, now: datetime) -> Disabled | None:
+    """The hold that is in force; ``None`` when there is none, or its end has come.
+
+    One that cannot be read is in force without an end, and its reason is what is wrong with it.
+    """
+    try:
+        document = _file(directories).read()
+    except (OSError, ValueError) as error:
+        what = reason_of(error) if isinstance(error, OSError) else str(error)
+        return Disabled(
+            f"{directories.disabled}: {what}; nothing is applied until `puller enable` removes it"
+        )
+    if document is None or (document.until and parse_moment(document.until) <= now):
+        return None
+    return Disabled(document.reason, document.since, document.until, document.by)
+
+
+def disable(
+    directories: Directories, reason: str, by: str, now: datetime, until: datetime | None = None
+) -> Disabled:
+    """Apply nothing from the next run on; takes the place of an earlier hold, whatever it looks like.
+
+    Raises ``OSError``.
+    """
+    _clear_place(directories)
+    hold = _DisableDocument(1, " ".join(reason.split()), iso_text(now), iso_text(until) if until else "", by)
+    _file(directories).save(hold)
+    return Disabled(hold.reason, hold.since, hold.until, hold.by)
+
+
+def enable(directories: Directories, now: datetime) -> Disabled | None:
+    """Apply again from the next run on; gives the hold that was in force. Raises ``OSError``."""
+    hold = find_disabled(directories, now)
+    _clear_place(directories)
+    _file(directories).remove()
+    return hold
+
+
+def _file(directories: Directories) -> StateFile[_DisableDocument]:
+    return StateFile(directories.disabled, _DisableDocument, "")
+
+
+def _clear_place(directories: Directories) -> None:
+    """A directory in the place of the file is neither replaced by a rename nor removed by ``unlink``."""
+    if directories.disabled.is_dir() and not directories.disabled.is_symlink():
+        set_aside(directories.disabled)
+
+
+# Versions that this host's operator holds bundles at, until they are let go.
+#
+# * A pin wins over the channel. A version in the configuration is a pin, too: two that differ are a mistake that only a
+#   person can settle, so nothing new is chosen then.
+# * A pin chooses among what is published and signed; it lets nothing in that the site does not offer.
+
+_LOSS = "PINS ARE LOST: bundles that were pinned follow their channel again, until `puller pin` holds them"
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1]
+    bundles: dict[str, str]
+
+
+class Pins:
+    """All of them, by the name of the bundle."""
+
+    def __init__(self, file: StateFile[_Document], entries: Mapping[str, str], *, noop: bool) -> None:
+        self.entries = dict(entries)
+        self._file = file
+        self._noop = noop
+
+    @classmethod
+    def load(cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> "Pins":
+        """Read the file; ``warn`` is told when it cannot be used, and there are none then. Raises ``OSError``."""
+        file = StateFile(directories.pins, _Document, _LOSS)
+        document = file.load(warn, noop=noop)
+        return cls(file, document.bundles if document else {}, noop=noop)
+
+    def find(self, bundle: str) -> str | None:
+        """The version that a bundle is held at."""
+        return self.entries.get(bundle)
+
+    def version_for(self, bundle: str, configured: str | None) -> str | None:
+        """The version that a bundle is held at by a pin or by the configuration; ``None`` follows the channel.
+
+        Raises ``ConfigurationError`` when these two differ.
+        """
+        pinned = self.find(bundle)
+        if pinned and configured and pinned != configured:
+            raise ConfigurationError(
+                f"{bundle}: `puller pin` holds it at {pinned}, its version in the configuration is {configured}; "
+                f"`puller unpin {bundle}` leaves it to the configuration"
+            )
+        return pinned or configured
+
+    def set(self, bundle: str, version: str) -> None:
+        """Hold a bundle at a version; raises ``OSError``."""
+        self._save({**self.entries, bundle: version})
+
+    def remove(self, bundle: str) -> str | None:
+        """Let a bundle follow its channel again; gives the version that it was held at. Raises ``OSError``."""
+        if (version := self.find(bundle)) is not None:
+            self._save({name: pin for name, pin in self.entries.items() if name != bundle})
+        return version
+
+    def _save(self, entries: dict[str, str]) -> None:
+        if not self._noop:
+            self._file.save(_Document(1, entries))
+        self.entries = entries
 
 
 class Holds(msgspec.Struct, frozen=True):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from puller.templates.errors import TemplateError
-from puller.templates.gotemplate.rendering import Frame
+from puller.templates.gotemplate.rendering_state import Frame
 from puller.templates.limits import LONG_TEXT, Exceeded
-from puller.templates.source import TemplateSource
+from puller.templates.template_errors import TemplateError
+from puller.templates.template_text import TemplateSource
 
 Evaluate = Callable[[Frame, Any], Any]
 """A compiled operand: the value that it has in a frame, with this dot."""

@@ -7,17 +7,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.syntax.nodes import Boolean, Nil, Number, String
-from puller.templates.gotemplate.values import Uint32
-from puller.templates.govalue.complexes import Complex
+from puller.templates.govalue.strconv import Complex
 from puller.templates.govalue.types import (
     MISSING,
+    GoObject,
     Int64,
     Ints,
     NilMap,
@@ -26,6 +25,30 @@ from puller.templates.govalue.types import (
     Strings,
     type_name,
 )
+from puller.templates.template_errors import FunctionError
+
+# Values of Go that only this engine has, beside those of ``govalue``.
+#
+# * An object has the fields and methods that it lists, and no others: a template never reaches a Python attribute.
+# * A nil slice or map is empty like any other, but is ``null`` in JSON and cannot be written to.
+
+
+class Struct(GoObject):
+    """A value with fields and methods. Methods are functions that take the value first; their annotations are
+    their signature in Go (``signature.py``)."""
+
+    methods: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
+    def fields(self) -> Mapping[str, Any]:
+        """The exported fields by name."""
+        return {}
+
+
+class Uint32(int):
+    """Go's ``uint32``: only a constant can be one."""
+
+    go_type: ClassVar[str] = "uint32"
+
 
 Constant = Boolean | Nil | Number | String
 

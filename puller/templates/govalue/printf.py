@@ -12,8 +12,14 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from puller.templates.govalue.complexes import Complex
-from puller.templates.govalue.strconv import can_backquote, format_float, format_int, quote, quote_rune
+from puller.templates.govalue.strconv import (
+    Complex,
+    can_backquote,
+    format_float,
+    format_int,
+    quote,
+    quote_rune,
+)
 from puller.templates.govalue.types import (
     MISSING,
     GoObject,

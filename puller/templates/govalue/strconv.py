@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import Any, ClassVar, Final
 
-from puller.templates.govalue.types import INT64_MAX, UINT64_MAX, from_bytes, to_bytes
+from puller.templates.govalue.types import INT64_MAX, UINT64_MAX, GoObject, from_bytes, to_bytes
 
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
@@ -301,3 +301,35 @@ def _escape_meaning(match: re.Match[str], mark: str) -> bytes:
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
         raise ValueError("invalid syntax")
     return chr(code).encode()
+
+
+# Go's ``complex128``.
+
+
+class Complex(GoObject):
+    """A number that a template can write as a constant, and print."""
+
+    go_type: ClassVar[str] = "complex128"
+    go_kind: ClassVar[str] = "complex128"
+
+    def __init__(self, value: complex) -> None:
+        self.value = value
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Complex) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def json_value(self) -> Any:
+        """Raises ValueError: JSON has no complex numbers."""
+        raise ValueError(f"json: unsupported type: {self.go_type}")
+
+    def text(self) -> str:
+        """As ``(1.5+2i)``."""
+        imaginary = format_float(self.value.imag)
+        sign = "" if imaginary[0] in "+-" else "+"
+        return f"({format_float(self.value.real)}{sign}{imaginary}i)"

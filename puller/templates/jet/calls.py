@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.govalue.types import MISSING
 from puller.templates.jet import values
 from puller.templates.jet.expressions import ExpressionCompiler, pay
@@ -29,6 +28,7 @@ from puller.templates.jet.nodes import (
 )
 from puller.templates.jet.values import Function, Writer, to_text
 from puller.templates.limits import Exceeded
+from puller.templates.template_errors import FunctionError, LimitError, TemplateError
 
 
 class _Written(str):

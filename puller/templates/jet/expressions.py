@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
-from puller.templates.errors import FunctionError, similar_names
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import MISSING
 from puller.templates.jet import values
@@ -37,7 +36,8 @@ from puller.templates.jet.nodes import (
 )
 from puller.templates.jet.values import is_true, to_text
 from puller.templates.limits import LONG_TEXT, Exceeded
-from puller.templates.source import TemplateSource
+from puller.templates.template_errors import FunctionError, similar_names
+from puller.templates.template_text import TemplateSource
 
 _T = TypeVar("_T")
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from foundation.quantities import counted
-from puller.templates.errors import FunctionError
 from puller.templates.govalue.gojson import to_json
 from puller.templates.govalue.printf import sprintf
 from puller.templates.govalue.text import (
@@ -36,6 +35,7 @@ from puller.templates.jet.values import (
     describe,
 )
 from puller.templates.limits import LONG_TEXT
+from puller.templates.template_errors import FunctionError
 
 _PIECE_COST: Final = 64
 """Characters that one piece of a split text counts for: a list of many short strings is large too."""

@@ -52,7 +52,7 @@ from puller.templates.jet.nodes import (
     Yield,
     YieldContent,
 )
-from puller.templates.source import TemplateSource
+from puller.templates.template_text import TemplateSource
 
 
 class _Mark(NamedTuple):

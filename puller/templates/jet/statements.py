@@ -12,7 +12,6 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from puller.templates.errors import FunctionError, LimitError, TemplateError, similar_names
 from puller.templates.govalue.types import MISSING, GoError, LazyMap, UnlistedMap
 from puller.templates.jet.calls import CallCompiler
 from puller.templates.jet.frame import ROOT_NAMES, BlockCode, Content, Context, Frame, Output, Value
@@ -41,7 +40,8 @@ from puller.templates.jet.nodes import (
 )
 from puller.templates.jet.values import rows, rows_are_boxed
 from puller.templates.limits import Exceeded, Pieces
-from puller.templates.source import TemplateSource
+from puller.templates.template_errors import FunctionError, LimitError, TemplateError, similar_names
+from puller.templates.template_text import TemplateSource
 
 _ROUNDS_BETWEEN_LOOKS: Final = 128
 

@@ -12,7 +12,6 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
-from puller.templates.errors import FunctionError
 from puller.templates.govalue.printf import format_value, sprint
 from puller.templates.govalue.strconv import format_float, parse_float, parse_int, parse_uint
 from puller.templates.govalue.types import (
@@ -38,6 +37,7 @@ from puller.templates.govalue.types import (
     wrap_int64,
 )
 from puller.templates.scope import TemplateScope
+from puller.templates.template_errors import FunctionError
 
 
 class IntRange(GoObject):

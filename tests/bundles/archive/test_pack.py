@@ -20,8 +20,8 @@ from bundles.archive.unpack import inspect
 from bundles.errors import PublishError
 from bundles.format.description import BundleDescription, FileMode
 from bundles.format.identity import DESCRIPTION
-from bundles.format.limits import Limits
-from bundles.format.paths import MemberPath
+from bundles.format.member_paths import MemberPath
+from bundles.format.size_limits import Limits
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]
 MakeBundle = Callable[..., BuiltBundle]

@@ -22,7 +22,7 @@ from bundles.archive.unpack import inspect, unpack
 from bundles.errors import SignatureError, StoreError, UnpackError
 from bundles.filesystem.trees import remove_tree
 from bundles.format.identity import DESCRIPTION
-from bundles.format.limits import Limits
+from bundles.format.size_limits import Limits
 from foundation.problems import ProblemCode
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]
@@ -416,9 +416,9 @@ def test_everything_is_on_the_disk_before_the_directory_gets_its_name(
         real_rename(source, target)
 
     real_rename = os.rename
-    monkeypatch.setattr("bundles.archive.new_tree.sync_filesystem", sync)
+    monkeypatch.setattr("bundles.archive.unpack.sync_filesystem", sync)
     monkeypatch.setattr(
-        "bundles.archive.new_tree.sync_directory", lambda path: seen.append(f"sync {path.name}")
+        "bundles.archive.unpack.sync_directory", lambda path: seen.append(f"sync {path.name}")
     )
     monkeypatch.setattr(os, "rename", rename)
     unpack(built.path, tmp_path / "out")

@@ -521,7 +521,7 @@ def test_a_full_disk_while_refreshing_leaves_what_was_trusted(
 ) -> None:
     import errno
 
-    from bundles.client import trusted_metadata
+    from bundles.client import trust
 
     host.refresh()
     publisher.publish("1.1.0")
@@ -532,7 +532,7 @@ def test_a_full_disk_while_refreshing_leaves_what_was_trusted(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     with monkeypatch.context() as disk:
-        disk.setattr(trusted_metadata, "write_file", full)
+        disk.setattr(trust, "write_file", full)
         with pytest.raises(StoreError, match="No space left on device"):
             host.refresh()
     assert written

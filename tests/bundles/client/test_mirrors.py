@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bundles.client import trusted_metadata
+from bundles.client import trust
 from bundles.client.mirror_backoff import (
     FIRST_BACKOFF,
     LONGEST_BACKOFF,
@@ -433,7 +433,7 @@ def test_a_memory_that_cannot_be_kept_costs_a_note(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         write_file(path, data)
 
-    monkeypatch.setattr(trusted_metadata, "write_file", full)
+    monkeypatch.setattr(trust, "write_file", full)
     assert host.version() == "1.0.0"
     assert f"{host.state / MEMORY}: cannot be written: No space left on device" in host.notes
 

@@ -314,7 +314,7 @@ def test_it_reaches_no_other_part_of_the_kernel(attempt: Callable[..., str], wha
 @pytest.fixture
 def unprotected(monkeypatch: pytest.MonkeyPatch, operations: None) -> Iterator[Network]:
     """Workers on a kernel without Landlock."""
-    monkeypatch.setattr("bundles.confined.landlock.version", lambda libc: 0)
+    monkeypatch.setattr("bundles.confined.confinement.landlock_version", lambda libc: 0)
     with confined(at_once=True) as opened:
         opened.user = "nobody" if os.geteuid() == 0 else ""
         yield opened

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.archive.deflate import gzipped
+from bundles.archive.compression import gzipped
 from bundles.errors import FormatError
-from bundles.format.artifact import Digest
 from bundles.format.compressed_file import longest_compressed, verified, verify
+from bundles.format.index import Digest
 
 
 def digest_of(data: bytes) -> Digest:

@@ -12,8 +12,7 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import FormatError
-from bundles.format.artifact import Archive, Artifact, Digest
-from bundles.format.index import Index, Indexes
+from bundles.format.index import Archive, Artifact, Digest, Index, Indexes
 from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, Selection, place
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)

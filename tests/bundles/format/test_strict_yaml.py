@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bundles.format import strict_yaml
+from bundles.publisher import settings
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from bundles.format import strict_yaml
     ],
 )
 def test_what_is_written_is_text(text: bytes, value: Any) -> None:
-    assert strict_yaml.load(text) == value
+    assert settings.load(text) == value
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_what_is_written_is_text(text: bytes, value: Any) -> None:
 )
 def test_anything_else_is_refused(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        strict_yaml.load(text)
+        settings.load(text)

@@ -15,13 +15,11 @@ import pytest
 from bundles.archive.pack import BuiltBundle, DescribedBundle, build_bundle
 from bundles.errors import BundleError, KeyFileError, PublishError, SignatureError
 from bundles.format.release import Release
-from bundles.publisher.changes import Changes
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.publication import Publication, Wish, plan_bundles, publish_bundles
 from bundles.publisher.site import Site
-from bundles.publisher.statements import AT_ONCE, RolloutRequest
 from bundles.publisher.verification import verify_site
-from bundles.publisher.versions import AUTO
+from bundles.publisher.versions import AUTO, Changes
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher, Survives

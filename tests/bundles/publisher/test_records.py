@@ -12,12 +12,11 @@ import pytest
 
 from bundles.errors import PublishError, SignatureError
 from bundles.format.release import Release
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.publication import publish_bundle
-from bundles.publisher.records import OFFERED, Record
+from bundles.publisher.published import OFFERED, Record
 from bundles.publisher.renewal import refresh_site
 from bundles.publisher.site import Site
-from bundles.publisher.statements import RolloutRequest
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ import pytest
 
 from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.format.release import Release, Rollout
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.publication import publish_bundle
-from bundles.publisher.statements import RolloutRequest
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:

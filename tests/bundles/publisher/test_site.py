@@ -24,15 +24,14 @@ from bundles.filesystem.atomic import temporary_name
 from bundles.format.bins import bin_of
 from bundles.format.history import history_path
 from bundles.format.index import index_path
-from bundles.format.limits import LARGEST_METADATA
 from bundles.format.release import Release
-from bundles.publisher.channels import Channels
+from bundles.format.size_limits import LARGEST_METADATA
+from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.expiry import DEFAULT_LIFETIMES, Lifetimes
 from bundles.publisher.new_site import make_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.renewal import refresh_site
 from bundles.publisher.site import Site
-from bundles.publisher.statements import RolloutRequest
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from bundles.errors import PublishError
 from bundles.format.release import Release, Rollout
-from bundles.publisher.statements import (
+from bundles.publisher.channels import (
     AT_ONCE,
     RolloutRequest,
     halted,

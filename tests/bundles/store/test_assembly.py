@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from bundles.archive.deflate import gzipped
+from bundles.archive.compression import gzipped
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.errors import StoreError, UnpackError
 from bundles.filesystem.trees import walk
-from bundles.format.artifact import Archive, Artifact, Digest
+from bundles.format.index import Archive, Artifact, Digest
 from bundles.store.assembly import REQUEST, Assembly, is_promising
 from bundles.store.contents import Installed
 from bundles.store.store import Store
@@ -215,7 +215,7 @@ def test_a_disk_that_fails_meanwhile_leaves_nothing(parts: Parts, monkeypatch: p
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bundles.archive.new_tree.sync_filesystem", full)
+    monkeypatch.setattr("bundles.archive.unpack.sync_filesystem", full)
     with pytest.raises(StoreError, match="No space left"):
         parts.install()
     assert parts.store.find("web", parts.new.sha256) is None

@@ -11,7 +11,7 @@ import pytest
 from bundles.archive.pack import BuiltBundle
 from bundles.errors import StoreError
 from bundles.store import verify
-from bundles.store.fingerprints import LONGEST_TRUSTED
+from bundles.store.contents import LONGEST_TRUSTED
 from bundles.store.store import Store
 
 

@@ -11,10 +11,9 @@ import pytest
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import TransportError
 from bundles.transport.location import Location
-from bundles.transport.plain_uploads import PlainUploads
 from bundles.transport.settings import TransportSettings
-from bundles.transport.uploads import Uploads, open_uploads
-from bundles.transport.web_uploads import WebUploads
+from bundles.transport.uploads import PlainUploads, Uploads, open_uploads
+from bundles.transport.web_transfers import WebUploads
 from hiera.values.secrets import Secret
 from tests.simulators import authority, reportserver
 

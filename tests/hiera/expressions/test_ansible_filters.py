@@ -8,7 +8,7 @@ import pytest
 
 from hiera.errors import ExpressionError, HieraError, LimitError
 from hiera.expressions.expressions import Scope, evaluate
-from hiera.expressions.filters import FILTERS, TESTS
+from hiera.expressions.filters import OWN_FILTERS, OWN_TESTS
 from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
 from hiera.values.secrets import Secret
 
@@ -41,10 +41,10 @@ OF_ANSIBLE = {
 
 
 def test_every_filter_and_test_of_its_core_is_there_or_refused_by_name() -> None:
-    assert set(OF_ANSIBLE["filters"].split()) <= {*FILTERS, *REFUSED_FILTERS}
-    assert set(OF_ANSIBLE["tests"].split()) <= {*TESTS, *REFUSED_TESTS}
-    assert not FILTERS.keys() & REFUSED_FILTERS.keys()
-    assert not TESTS.keys() & REFUSED_TESTS.keys()
+    assert set(OF_ANSIBLE["filters"].split()) <= {*OWN_FILTERS, *REFUSED_FILTERS}
+    assert set(OF_ANSIBLE["tests"].split()) <= {*OWN_TESTS, *REFUSED_TESTS}
+    assert not OWN_FILTERS.keys() & REFUSED_FILTERS.keys()
+    assert not OWN_TESTS.keys() & REFUSED_TESTS.keys()
 
 
 @pytest.mark.parametrize(

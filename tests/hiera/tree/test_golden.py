@@ -10,7 +10,7 @@ import pytest
 
 from hiera.errors import HieraError, KeyNotFound
 from hiera.tree.config.documents import Texts
-from hiera.tree.context.scope import verify_complete
+from hiera.tree.context.interpolation import verify_complete
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby.printable import printable
 

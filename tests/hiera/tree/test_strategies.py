@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import HieraError, LookupFailure
-from hiera.tree.context.absent import ABSENT
-from hiera.tree.context.explain import SILENT
+from hiera.tree.context.explain import ABSENT, SILENT
 from hiera.tree.ruby import deep_merge
 from hiera.tree.ruby.deep_merge import Options
 from hiera.tree.strategies import strategy

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import ExpressionError
-from hiera.values.paths import MISSING, find, parse_path, path_text
+from hiera.values.data_paths import MISSING, find, parse_path, path_text
 from hiera.values.secrets import Secret
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/paths.yaml").read_text(), yaml.CSafeLoader)

@@ -12,11 +12,10 @@ import foundation.formatting
 import foundation.problems
 from foundation.problems import Problem, ProblemCode
 from puller.authoring.lint.check import lint_bundle
-from puller.cli.author.refusal import refuse_broken
+from puller.cli.author.bundle import refuse_broken
 from puller.errors import PullerError
 from puller.manifest.loader import load_manifest
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import MANIFEST, ManifestSource
+from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource
 from tests.puller.authoring.lint.test_broken_bundles import BROKEN, FINE, SUSPICIOUS
 from tests.puller.authoring.lint.test_mutations import BUNDLES, MACHINES, ROOT, SEED, mutations
 

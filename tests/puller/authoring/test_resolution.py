@@ -10,8 +10,7 @@ from hiera.values.secrets import Secret
 from puller.authoring.resolution import Resolution, ResolvedResource, resolve
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import ManifestSource
+from puller.manifest.manifest import Inputs, ManifestSource
 
 KEY = b"0123456789abcdef"
 MANIFEST = """\

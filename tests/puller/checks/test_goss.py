@@ -12,7 +12,7 @@ import pytest
 
 from foundation.durations import Duration
 from puller.checks.gossfile.matchers import Lines, matches, problems
-from puller.checks.gossfile.reading import read
+from puller.checks.gossfile.parsing import read
 from puller.checks.kinds import HealthCheck
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
@@ -249,7 +249,7 @@ def test_what_cannot_be_carried_out_hides_nothing_that_is_wrong(tmp_path: Path) 
 
 def test_every_kind_is_read() -> None:
     from puller.checks.gossfile.machine import Machine
-    from puller.checks.gossfile.reading import ATTRIBUTES
+    from puller.checks.gossfile.parsing import ATTRIBUTES
 
     for kind in ATTRIBUTES:
         assert hasattr(Machine, f"_{kind.replace('-', '_')}"), kind

@@ -15,7 +15,7 @@ from puller.checks import kinds
 from puller.checks.kinds import Disk, File, HealthCheck, Process
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
-from puller.system import stability
+from puller.system import systemd_units
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from puller.values.convert import parse_value
@@ -272,5 +272,5 @@ def test_unit_that_is_restarted_is_not_active(monkeypatch: pytest.MonkeyPatch) -
 def test_unit_whose_young_process_ends_is_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
     systemd_with(monkeypatch, {}, {"NRestarts": "1"})
     ended = iter([True])
-    monkeypatch.setattr(stability, "ends_early", lambda fields, at_most: next(ended))
+    monkeypatch.setattr(systemd_units, "ends_early", lambda fields, at_most: next(ended))
     assert asked(service=kinds.Service(unit="app")).status is Health.CRITICAL

@@ -215,7 +215,7 @@ def test_units_are_installed_with_the_path_of_the_command(puller: Puller, tmp_pa
 def test_units_of_a_package_are_left_alone_and_name_the_command_of_every_version(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from puller.cli.commands import run_click
+    from puller.cli.command_table import run_click
 
     monkeypatch.setattr(sys, "prefix", "/usr/lib/puller/1.0.0")
     monkeypatch.setattr(
@@ -232,7 +232,7 @@ def test_units_of_a_package_are_left_alone_and_name_the_command_of_every_version
 def test_the_tight_profile_is_a_drop_in_of_both_services_also_beside_a_package(
     puller: Puller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from puller.cli.commands import run_click
+    from puller.cli.command_table import run_click
 
     assert puller("install-units", "--tight", "--root", "root").returncode == 0
     made = sorted(
@@ -250,7 +250,7 @@ def test_the_tight_profile_is_a_drop_in_of_both_services_also_beside_a_package(
 def test_the_units_of_a_user_start_the_user_s_agent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from puller.cli.commands import run_click
+    from puller.cli.command_table import run_click
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("puller.cli.host.units.require_user", lambda: None)

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from puller.cli import main
-from puller.facts.given import given_facts
+from puller.facts.fact_tree import BUILT_IN
+from puller.facts.given_facts import given_facts
 from puller.facts.systems import facts_of, known_systems
-from puller.facts.tree import BUILT_IN
 
 Run = Callable[..., str]
 

@@ -321,7 +321,7 @@ def test_a_rollback_leaves_applying_to_a_run_that_was_faster(
         raise BusyError("another run is at work")
 
     with monkeypatch.context() as patched:
-        patched.setattr("puller.cli.host.rollback.run", busy)
+        patched.setattr("puller.cli.host.hold.run", busy)
         said = say("rollback", "web")
     assert said.status == 0
     assert said.output.endswith("another run has just begun, and applies it\n")

@@ -342,7 +342,7 @@ def test_without_a_terminal_nobody_is_asked() -> None:
 
 @pytest.fixture
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("puller.cli.publisher.secrets.is_terminal", lambda: True)
+    monkeypatch.setattr("puller.cli.publisher.key_sources.is_terminal", lambda: True)
 
 
 @pytest.mark.usefixtures("_terminal")

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.site import Site
-from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute

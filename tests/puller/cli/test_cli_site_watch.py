@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import responses
 
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.settings import SiteSettings
 from bundles.publisher.site import Site
-from bundles.publisher.statements import AT_ONCE, RolloutRequest
 from bundles.publisher.watch_rule import WatchRule
 from tests.simulators import fleet as simulated
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from puller.cli.commands import cli
+from puller.cli.command_table import cli
 from puller.values import colour
 
 ROOT = Path(__file__).parents[3]

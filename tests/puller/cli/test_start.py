@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from puller.cli import find_job
-from puller.cli.commands import run_click
+from puller.cli.command_table import run_click
 from puller.run import jobs
 
 

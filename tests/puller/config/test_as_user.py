@@ -12,13 +12,13 @@ import click
 import pytest
 
 from puller.cli import find_job
-from puller.cli.commands import cli
+from puller.cli.command_table import cli
 from puller.config import as_user
 from puller.config.configuration import load_configuration, sample
 from puller.errors import ConfigurationError, UsageError
 from puller.run import jobs
-from puller.state import places
-from puller.state.places import UserConfigurationFile, configuration_file
+from puller.state import default_paths
+from puller.state.default_paths import UserConfigurationFile, configuration_file
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_the_variables_of_xdg_count_when_they_are_absolute(
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
-    assert places.users_configuration() == str(home / ".config/puller")
-    assert places.users_state() == str(home / "state/puller")
-    assert places.users_run() == str(home / "puller")
+    assert default_paths.users_configuration() == str(home / ".config/puller")
+    assert default_paths.users_state() == str(home / "state/puller")
+    assert default_paths.users_run() == str(home / "puller")
 
 
 def test_without_a_directory_of_the_login_the_lock_is_in_the_state(
@@ -67,7 +67,7 @@ def test_without_a_directory_of_the_login_the_lock_is_in_the_state(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "gone"))
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
-    assert places.users_run() == str(home / ".local/state/puller/run")
+    assert default_paths.users_run() == str(home / ".local/state/puller/run")
 
 
 def test_what_the_file_says_wins_over_the_user_s_places(home: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_group_may_write_that_has_nobody_but_the_user_in_it(
     path = home / ".config/puller/config.yaml"
     path.chmod(0o664)
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid or 4711)
-    monkeypatch.setattr("puller.system.trusted._trusted_users", lambda: (0, path.stat().st_uid))
+    monkeypatch.setattr("puller.system.trusted_files._trusted_users", lambda: (0, path.stat().st_uid))
     me = SimpleNamespace(pw_uid=4711, pw_gid=path.stat().st_gid, pw_name="alice")
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: me)
     group = SimpleNamespace(gr_gid=me.pw_gid, gr_name="alice", gr_mem=["alice"])

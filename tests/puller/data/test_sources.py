@@ -20,15 +20,15 @@ from hiera.expressions.expressions import Scope, evaluate
 from hiera.eyaml.eyaml import encrypt
 from hiera.eyaml.pkcs7 import create_key_pair
 from hiera.tree.config.documents import Texts
-from hiera.tree.context.keys import literal
+from hiera.tree.context.explain import literal
 from hiera.tree.lookup import Tree
-from hiera.values.merge import merge_sources
+from hiera.values.plain import merge_sources
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
-from puller.engine.explain_data import explain_key
+from puller.engine.explanation import explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest

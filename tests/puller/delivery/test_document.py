@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.differences import Difference, changed, with_diff
-from puller.delivery.chosen_facts import chosen_facts
-from puller.delivery.document import LARGEST, LARGEST_JSON, pack, unpack
+from puller.delivery.report_document import LARGEST, LARGEST_JSON, chosen_facts, pack, unpack
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
 from tests.puller.problems import failure

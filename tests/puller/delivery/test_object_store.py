@@ -14,7 +14,7 @@ import requests
 from moto.server import ThreadedMotoServer
 
 from foundation.extras import how_to_install
-from puller.delivery.document import unpack
+from puller.delivery.report_document import unpack
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Outcome

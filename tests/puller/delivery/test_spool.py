@@ -10,7 +10,7 @@ import pytest
 
 from bundles.deadline import Deadline, DeadlineError
 from bundles.filesystem.atomic import open_directory
-from puller.delivery.document import LARGEST, pack
+from puller.delivery.report_document import LARGEST, pack
 from puller.delivery.spool import Spool, forget_others
 from tests.puller.delivery.test_document import sent
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from puller.engine.apply import apply_catalog
+from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.final_look import Touches
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.resources.base import ANYTHING

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.engine.apply import apply_catalog
+from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest

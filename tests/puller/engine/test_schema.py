@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from hiera.text import yaml_text
-from puller.engine.requests import REQUEST
-from puller.engine.schema import manifest_schema, request_schema
+from puller.engine.ensure import REQUEST
+from puller.engine.manifest_schema import manifest_schema, request_schema
 from puller.resources.registry import find_type, type_names
 
 jsonschema: Any = pytest.importorskip("jsonschema", reason="the schemas are validated by jsonschema")

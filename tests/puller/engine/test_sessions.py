@@ -10,7 +10,7 @@ import pytest
 from puller.engine.sessions import Session, change_since, latest
 from puller.errors import UsageError
 from puller.reporting.report import Event, State
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 FILE = Reference.parse("file#/a")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from puller.engine.apply import apply_catalog
+from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest

@@ -14,12 +14,12 @@ from foundation.differences import Difference, presence
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, ResourceError
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.resources import registry
 from puller.resources.base import Declared, Properties, Resource
 from puller.system.local import LocalSystem
-from puller.values.reference import Reference
+from puller.values.references import Reference
 
 PAGES: dict[str, list[str]] = {}
 WRITES: list[list[str]] = []

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.facts.anonymous import anonymous
+from puller.facts.fact_tree import BUILT_IN, gather
 from puller.facts.machine import Machine
 from puller.facts.systems import facts_of
-from puller.facts.tree import BUILT_IN, gather
 
 MACHINES = sorted((Path(__file__).parents[2] / "cases" / "facts" / "machines").glob("*.yaml"))
 

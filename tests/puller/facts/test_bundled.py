@@ -10,7 +10,7 @@ import pytest
 from hiera.errors import HieraError
 from puller.facts.bundled import over
 from puller.facts.documents import SIZE_LIMIT
-from puller.facts.tree import Facts, gather
+from puller.facts.fact_tree import Facts, gather
 
 Put = Callable[..., Path]
 

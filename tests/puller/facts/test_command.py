@@ -12,7 +12,7 @@ import yaml
 from puller.cli import main
 from puller.cli.options import fact_options
 from puller.errors import UsageError
-from puller.facts.given import facts_from, given_facts
+from puller.facts.given_facts import facts_from, given_facts
 
 Facts = Callable[..., str]
 

@@ -8,7 +8,7 @@ import pytest
 
 from puller.facts.custom import load
 from puller.facts.documents import SIZE_LIMIT
-from puller.system.trusted import Judged, judge
+from puller.system.trusted_files import Judged, judge
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from puller.facts import legacy
+from puller.facts.fact_tree import gather
 from puller.facts.machine import Machine
 from puller.facts.systems import facts_of, known_systems
-from puller.facts.tree import gather
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 

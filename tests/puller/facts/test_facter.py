@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from puller.facts.tree import gather
+from puller.facts.fact_tree import gather
 
 COMPARISON = yaml.load(
     (Path(__file__).parents[2] / "cases" / "facts" / "facter.yaml").read_text(), yaml.CSafeLoader

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from puller.facts.fact_tree import BUILT_IN, gather
 from puller.facts.machine import Machine
-from puller.facts.tree import BUILT_IN, gather
 
 CASES = Path(__file__).parents[2] / "cases" / "facts"
 MACHINES = {

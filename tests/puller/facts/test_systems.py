@@ -14,9 +14,9 @@ import yaml
 from puller.errors import UsageError
 from puller.facts import systems
 from puller.facts.bundled import BundleFactError, over
+from puller.facts.fact_tree import BUILT_IN, described, gather
 from puller.facts.machine import Machine
 from puller.facts.systems import facts_of, known_systems
-from puller.facts.tree import BUILT_IN, described, gather
 from puller.version import __version__
 
 CASE = Path(__file__).parents[2] / "cases" / "facts" / "known.yaml"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from puller.facts.fact_tree import BUILT_IN, Facts, gather
+from puller.facts.fact_values import within
 from puller.facts.groups import network, storage
-from puller.facts.limits import within
 from puller.facts.machine import Machine
-from puller.facts.tree import BUILT_IN, Facts, gather
 
 Record = Callable[..., Machine]
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.facts import documents
-from puller.facts.errors import FactError
-from puller.facts.values import ABSENT, merged
+from puller.facts.fact_values import ABSENT, FactError, merged
 
 names = st.text("abc", min_size=1, max_size=2)
 scalars = (

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from puller.fleet.importing.directory import DirectorySource
-from puller.fleet.importing.importer import Imported, import_documents
-from puller.fleet.store import schema
+from puller.fleet.store import database
 from puller.fleet.store.database import Store
+from puller.fleet.store.import_sources import DirectorySource
+from puller.fleet.store.importer import Imported, import_documents
 from puller.reporting.sent_report import SentReport
 from tests.simulators import fleet
 
@@ -92,7 +92,7 @@ def empty(url: str) -> None:
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(url)
-    schema.metadata.drop_all(engine)
+    database.metadata.drop_all(engine)
     engine.dispose()
 
 
@@ -146,7 +146,7 @@ def ago(now: datetime, minutes: float) -> datetime:
 def rows(store: Store, without: Iterable[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """All that a store knows of hosts, in an order of its own."""
     found = {}
-    for table in schema.metadata.sorted_tables:
+    for table in database.metadata.sorted_tables:
         if table.name in ("documents", *without):
             continue
         with store.reading() as connection:

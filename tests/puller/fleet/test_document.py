@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from puller.delivery.document import pack
+from puller.delivery.report_document import pack
 from puller.fleet.conditions import Condition
-from puller.fleet.document import plain, read_document
+from puller.fleet.host_document import plain, read_document
 from tests.simulators.fleet import json_of, sent
 
 _AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from hiera.document.document import Document
-from puller.fleet.exports import as_targets, collect, is_suspicious
+from puller.fleet.collected_exports import as_targets, collect, is_suspicious
 from puller.reporting.sent_report import PublishedBundle
-from puller.values.exports import LARGEST, MOST, ExportType, parse_exports
+from puller.values.export_types import LARGEST, MOST, ExportType, parse_exports
 from tests.puller.fleet.conftest import imported
 from tests.simulators import fleet
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from puller.fleet.store.database import Store
     from puller.reporting.sent_report import SentReport
-    from puller.values.exports import Export
+    from puller.values.export_types import Export
     from tests.support.stories import Execute, Publisher
 
 EXPORTS = {

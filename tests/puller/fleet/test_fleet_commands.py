@@ -211,7 +211,7 @@ def test_reports_in_an_object_store_are_imported_once_and_removed(
 def test_an_object_that_is_removed_meanwhile_is_no_failure(
     bucket: Any, place: Path, tmp_path: Path, now: datetime, monkeypatch: pytest.MonkeyPatch, execute: Execute
 ) -> None:
-    from puller.fleet.importing.objects import ObjectSource
+    from puller.fleet.store.import_sources import ObjectSource
 
     for file in fleet.deliver(place, [fleet.sent("h0", ago(now, 5)), fleet.sent("h1", ago(now, 5))]):
         bucket.upload_file(str(file), "fleet", f"later/{file.parent.name}/{file.name}")

@@ -14,10 +14,10 @@ from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
-from puller.manifest.agreement import Disagreement, agreed
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry
+from puller.manifest.graph.agreement import Disagreement, agreed
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems

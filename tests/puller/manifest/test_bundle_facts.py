@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from puller.bundle_paths import BundleFiles
-from puller.engine.apply import apply_catalog
+from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.explain_resource import explain_resource
+from puller.engine.explanation import explain_resource
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
-from puller.facts.tree import Facts, gather
+from puller.facts.fact_tree import Facts, gather
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.recording import Recorder

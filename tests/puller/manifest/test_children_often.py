@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from puller.engine.explain_resource import explain_resource
+from puller.engine.explanation import explain_resource
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.errors import ManifestError
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from bundles.archive.pack import build_bundle
 from bundles.archive.unpack import unpack
 from puller.data.sources import DataSource, Origin
-from puller.engine.apply import apply_catalog
+from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.explain_data import explain_key
+from puller.engine.explanation import explain_key
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, SourceError
 from puller.manifest.libraries import bundle_files, files_in, unused_libraries, used_libraries

@@ -14,7 +14,7 @@ from hiera.values.secrets import Secret
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from puller.errors import ManifestError
+from puller.manifest.as_user_rules import WANTS_ROOT
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.of_user import WANTS_ROOT
 from puller.resources.registry import type_names
 
 HERE = Inputs({}, {}, as_user=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.manifest.order import CycleError, ordered
+from puller.manifest.graph.implied_order import CycleError, ordered
 
 
 @pytest.mark.parametrize(

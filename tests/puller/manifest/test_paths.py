@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from puller.engine.apply import apply_catalog
+from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from puller.errors import ManifestError
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.manifest import Manifest
 
 if TYPE_CHECKING:

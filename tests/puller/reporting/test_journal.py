@@ -18,12 +18,10 @@ from hypothesis import strategies as st
 from foundation.differences import Difference, DifferenceKind
 from foundation.problems import ProblemCode
 from puller.exit_status import ExitStatus
-from puller.reporting.fields import NAMES, MessageId
-from puller.reporting.journal import framed
 from puller.reporting.log import Log
 from puller.reporting.report import Event, State
 from puller.reporting.run_problems import RunProblems
-from puller.reporting.sinks import Level
+from puller.reporting.sinks import NAMES, Level, MessageId, framed
 from tests.puller.problems import failure
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"

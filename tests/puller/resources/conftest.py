@@ -11,7 +11,7 @@ import pytest
 
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
-from puller.manifest.properties import decode
+from puller.manifest.problems import decode
 from puller.resources.base import Context, Resource, ResourceType
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem

@@ -24,20 +24,13 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event, State
 from puller.resources.accounts import databases, user_state
-from puller.resources.archives import receipts
+from puller.resources.archives import archive_receipts
 from puller.resources.base import Properties
-from puller.resources.kernel import (
-    fstab,
-    module_files,
-    mount_table,
-    mounting,
-    processes,
-    sysctl_files,
-)
+from puller.resources.kernel import fstab, module_files, mount_commands, mount_table, sysctl_files
 from puller.resources.packages.layouts import AptLayout
 from puller.resources.registry import find_type, is_ours, type_names
 from puller.resources.services import cron
-from puller.system import kernel_files
+from puller.system import file_content
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import Attributes, System
@@ -74,7 +67,7 @@ def own_properties(type_name: str) -> set[str]:
 
 
 def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "receipts")
+    monkeypatch.setattr(archive_receipts, "default_directory", lambda: tmp_path / "receipts")
     return lambda noop: NoopSystem() if noop else LocalSystem()
 
 
@@ -106,7 +99,7 @@ def with_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         (tmp_path / name).write_text(text)
     (tmp_path / "bin/modprobe").chmod(0o755)
     monkeypatch.setattr(module_files, "ROOT", str(tmp_path))
-    monkeypatch.setattr("puller.resources.kernel.modprobe.SEARCH_PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr("puller.resources.kernel.kernel_module.SEARCH_PATH", str(tmp_path / "bin"))
     kernel = test_kernel_module.Kernel(tmp_path)
     return lambda noop: NoopSystem() if noop else kernel
 
@@ -118,8 +111,8 @@ def with_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "mountinfo").write_text(mounts.FIRST)
     monkeypatch.setattr(fstab, "FSTAB", str(tmp_path / "fstab"))
     monkeypatch.setattr(mount_table, "MOUNTINFO", str(tmp_path / "mountinfo"))
-    monkeypatch.setattr(mounting, "SYSTEMD", str(tmp_path / "systemd"))
-    monkeypatch.setattr(processes, "PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(mount_commands, "SYSTEMD", str(tmp_path / "systemd"))
+    monkeypatch.setattr(mount_commands, "PROC", str(tmp_path / "proc"))
     machine = mounts.MountingSystem(tmp_path)
     return lambda noop: NoopSystem() if noop else machine
 
@@ -142,7 +135,7 @@ def with_repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machin
 def with_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     del tmp_path
     machine = systemd.SimulatedSystemd()
-    monkeypatch.setattr("puller.system.stability.time.sleep", machine.sleep)
+    monkeypatch.setattr("puller.system.systemd_units.time.sleep", machine.sleep)
     return lambda noop: systemd.LookingOnly(machine) if noop else machine
 
 
@@ -150,7 +143,7 @@ def with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "sysctl.d").mkdir()
     (tmp_path / "proc/vm").mkdir(parents=True)
     (tmp_path / "proc/vm/swappiness").write_text("60\n")
-    monkeypatch.setattr(kernel_files, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
     directories = (str(tmp_path / "sysctl.d"), str(tmp_path / "lib"))
     monkeypatch.setattr(sysctl_files, "DIRECTORIES", directories)
     monkeypatch.setattr(sysctl_files, "OLD", str(tmp_path / "sysctl.conf"))

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.accounts.authorized_keys import KeysState, Wanted, merged
-from puller.resources.accounts.keys import parse_key
+from puller.resources.accounts.authorized_keys import KeysState, Wanted, merged, parse_key
 from puller.resources.files.file import File
 from puller.resources.kernel import fstab, module_files, sysctl_files
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.packages.apt_sources import parse_entries
-from puller.resources.scaffolds.source import read_source
-from puller.resources.scaffolds.tree import RenderRequest, render_source
+from puller.resources.scaffolds.scaffold_tree import RenderRequest, read_source, render_source
 from puller.resources.services.install_section import _settings
 from puller.system.local import LocalSystem
-from puller.templates.engine import ENGINES
+from puller.templates.engine_choice import ENGINES
 
 Make = Callable[..., Any]
 MARK = b"\xef\xbb\xbf"

@@ -15,9 +15,9 @@ import yaml
 
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
-from puller.engine.parts import Parts
+from puller.engine.shared_objects import Parts
 from puller.errors import ManifestError
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.resources.base import Context, Part, Resource

@@ -10,10 +10,9 @@ import pytest
 from foundation.problems import ProblemCode
 from puller.authoring.lint.check import lint_bundle
 from puller.errors import ResourceError
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import MANIFEST, ManifestSource
+from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource
+from puller.resources.content_sources import fetched
 from puller.resources.registry import type_names
-from puller.resources.remote import fetched
 
 COMPLETE = frozenset({"apply", "exec", "group", "kernel_module", "package", "service", "user"})
 """Types whose resources need only a name."""

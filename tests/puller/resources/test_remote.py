@@ -6,7 +6,7 @@ import pytest
 
 from bundles.errors import TransportError
 from puller.errors import ResourceError
-from puller.resources.remote import EndUnknownError, fetched
+from puller.resources.content_sources import EndUnknownError, fetched
 
 URL = "https://www.example.org/app.conf?token=secret"
 DATA = b"port = 80\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from puller.delivery.document import unpack
+from puller.delivery.report_document import unpack
 from puller.reporting.sent_report import SentReport
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_damage_to_what_is_kept_is_made_good(
 
 
 def test_a_document_that_is_too_large_exports_nothing_rather_than_parts() -> None:
-    from puller.delivery.document import pack
+    from puller.delivery.report_document import pack
     from puller.reporting.sent_report import PublishedBundle
     from tests.simulators import fleet
 

@@ -4,8 +4,8 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from bundles.format.release import place
-from bundles.publisher.records import OFFERED
-from bundles.publisher.statements import RolloutRequest
+from bundles.publisher.channels import RolloutRequest
+from bundles.publisher.published import OFFERED
 from tests.support.stories import Execute, Host, Publisher, WebServer
 
 

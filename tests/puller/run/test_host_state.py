@@ -10,7 +10,7 @@ import pytest
 from puller.config.configuration import load_configuration
 from puller.reporting.history import load_last_report
 from puller.run.host_state import HostState, sent_report
-from puller.run.policy.pins import Pins
+from puller.run.policy.holds import Pins
 from puller.state.directories import Directories
 from tests.support.stories import STORY, Host, Publisher
 

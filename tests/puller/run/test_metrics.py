@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bundles.publisher.statements import RolloutRequest
+from bundles.publisher.channels import RolloutRequest
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher

@@ -16,7 +16,7 @@ import pytest
 from bundles.client.client import TrustClient
 from bundles.format.release import Release
 from bundles.store.store import Store
-from bundles.transport.directory import DirectoryMirror
+from bundles.transport.mirror import DirectoryMirror
 from puller.run.site import Arrival
 
 if TYPE_CHECKING:

@@ -19,11 +19,10 @@ from puller.errors import UsageError
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
 from puller.resources import registry
-from puller.resources.agreeing import agree
 from puller.resources.base import Properties, Resource
+from puller.resources.property_agreement import agree
 from puller.system.signals import StopRequests
-from puller.values.reference import Reference
-from puller.values.refresh import Refresh, reload_of, subscriber_of
+from puller.values.references import Reference, Refresh, reload_of, subscriber_of
 from tests.puller.run.left.test_way_back import story
 from tests.support.stories import Host, Publisher
 

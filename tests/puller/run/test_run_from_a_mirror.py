@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.publisher.statements import RolloutRequest
+from bundles.publisher.channels import RolloutRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from bundles.publisher.statements import RolloutRequest
-from puller.delivery.document import unpack
+from bundles.publisher.channels import RolloutRequest
+from puller.delivery.report_document import unpack
 from puller.delivery.spool import Spool
 from puller.reporting.sent_report import SentReport
 from tests.simulators import authority, reportserver

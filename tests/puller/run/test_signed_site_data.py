@@ -11,11 +11,11 @@ from tuf.api.metadata import Metadata, Targets
 
 from bundles.client.expiry import first_expiry
 from bundles.format.bins import bin_of
+from bundles.format.metadata import target_path
 from bundles.format.site_data import custom_fields, data_path
-from bundles.format.target_paths import target_path
+from bundles.publisher.data_publication import publish_data, withdraw_data
 from bundles.publisher.keys import make_key
 from bundles.publisher.site import find_target
-from bundles.publisher.site_data import publish_data, withdraw_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,7 +216,7 @@ def test_a_document_of_a_later_format_is_refused_in_words(host: Host, publisher:
         return {**custom_fields(published), "format": 2}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bundles.publisher.site_data.custom_fields", later)
+        patch.setattr("bundles.publisher.data_publication.custom_fields", later)
         publish(publisher, TWO)
     assert_refused(host, host.run(), 13, "format: is 2, this version of Puller reads 1: upgrade Puller", "w1")
 

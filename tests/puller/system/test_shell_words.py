@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.system.shell_words import split_words
+from puller.system.commands import split_words
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from foundation.problems import ProblemCode
-from puller.system.trusted import trusted
+from puller.system.trusted_files import trusted
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute, Host, Publisher

@@ -11,7 +11,7 @@ from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.templates.functions import bundle_functions
 from puller.templates.rendering import Rendered, render_text, seen_by
-from puller.templates.tree import render_tree
+from puller.templates.template_tree import render_tree
 
 FILES = {
     "x.j2": "{{ x | default('-') }}{{ y | default('-') }}{{ facts.h }}",

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine import load_engine
-from puller.templates.errors import FunctionError, TemplateError
-from puller.templates.gotemplate.engine import GoEngine
+from puller.templates.engine_choice import load_engine
+from puller.templates.gotemplate.go_engine import GoEngine
 from puller.templates.limits import Budget, Limits
 from puller.templates.scope import TemplateScope
-from puller.templates.tree import render_tree
+from puller.templates.template_errors import FunctionError, TemplateError
+from puller.templates.template_tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"
 Case = dict[str, Any]

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from puller.templates.errors import LimitError, TemplateError
-from puller.templates.gotemplate.engine import GoEngine
+from puller.templates.gotemplate.go_engine import GoEngine
 from puller.templates.govalue import types
 from puller.templates.govalue.types import MAX_ITEMS
 from puller.templates.limits import Budget, Limits
 from puller.templates.scope import TemplateScope
-from puller.templates.tree import render_tree
+from puller.templates.template_errors import LimitError, TemplateError
+from puller.templates.template_tree import render_tree
 
 DATA: dict[str, Any] = {
     "port": 80,

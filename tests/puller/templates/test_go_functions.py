@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.errors import FunctionError, TemplateError
-from puller.templates.gotemplate.builtins import FUNCTIONS as BUILTINS
-from puller.templates.gotemplate.engine import GoEngine
-from puller.templates.gotemplate.functions import find_function
+from puller.templates.gotemplate.go_engine import GoEngine
+from puller.templates.gotemplate.go_functions import BUILTIN_FUNCTIONS as BUILTINS
+from puller.templates.gotemplate.go_functions import find_function
 from puller.templates.gotemplate.sprig import GROUP_OF
 from puller.templates.limits import Budget, Limits
 from puller.templates.scope import TemplateScope
+from puller.templates.template_errors import FunctionError, TemplateError
 
 SLOW = {
     "bcrypt",

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.templates.gotemplate.re2.machine import Machine, Match, Program
-from puller.templates.gotemplate.re2.pattern import Regexp, compile_pattern, quote_meta
+from puller.templates.gotemplate.re2.pattern import (
+    Machine,
+    Match,
+    Program,
+    Regexp,
+    compile_pattern,
+    quote_meta,
+)
 from puller.templates.gotemplate.re2.syntax import PatternError, parse
 
 TEXTS = st.text("abc1 \n", max_size=10)

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.time.clock import UTC_ZONE, LocalZone, find_zone
 from puller.templates.gotemplate.time.durations import format_duration, parse_duration, round_duration
-from puller.templates.gotemplate.time.parse import parse_time
-from puller.templates.gotemplate.time.times import ZERO_TIME, Time
+from puller.templates.gotemplate.time.times import ZERO_TIME, Time, parse_time
+from puller.templates.template_errors import FunctionError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENTS = st.datetimes(timezones=st.just(UTC)).map(lambda moment: int((moment - EPOCH).total_seconds()))

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine import load_engine
-from puller.templates.errors import TemplateError
-from puller.templates.jet.engine import JetEngine
+from puller.templates.engine_choice import load_engine
+from puller.templates.jet.jet_engine import JetEngine
 from puller.templates.limits import Budget, Limits
 from puller.templates.scope import TemplateScope
-from puller.templates.tree import render_tree
+from puller.templates.template_errors import TemplateError
+from puller.templates.template_tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"
 Case = dict[str, Any]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from puller.templates.errors import TemplateError
-from puller.templates.jet.engine import JetEngine
+from puller.templates.jet.jet_engine import JetEngine
 from puller.templates.scope import TemplateScope
+from puller.templates.template_errors import TemplateError
 
 
 def render(files: Mapping[str, str], name: str = "main.jet", **data: Any) -> str:

@@ -13,12 +13,12 @@ from hiera import limits
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
-from puller.templates.engine import load_engine
-from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.engine_choice import load_engine
 from puller.templates.jinja import JinjaEngine
 from puller.templates.limits import Budget, Limits
 from puller.templates.scope import TemplateScope
-from puller.templates.tree import render_tree
+from puller.templates.template_errors import FunctionError, LimitError, TemplateError
+from puller.templates.template_tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases"
 TEMPLATES = yaml.load((CASES / "templates/jinja.yaml").read_text(), yaml.CSafeLoader)

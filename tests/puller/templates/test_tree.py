@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import load_engine
-from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.engine_choice import load_engine
 from puller.templates.limits import Limits
 from puller.templates.scope import TemplateScope
-from puller.templates.tree import render_tree, walk
+from puller.templates.template_errors import FunctionError, LimitError, TemplateError
+from puller.templates.template_tree import render_tree, walk
 
 
 def rendered(files: Mapping[str, str], *, skip_empty: bool = False, **data: Any) -> dict[str, str]:

@@ -17,34 +17,31 @@ import yaml
 
 from foundation.differences import Difference, DifferenceKind, added, changed
 from foundation.problems import Location
-from puller.authoring.cases import formats as cases
+from puller.authoring.cases import results as cases
 from puller.authoring.cases.results import Failure, Result
+from puller.authoring.lint import finding_formats
 from puller.authoring.lint.check import Linted
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.formats import documents, github, junit, text
-from puller.authoring.lint.rules import RULES
+from puller.authoring.lint.findings import RULES, Finding, Severity
+from puller.authoring.preview import preview_formats as preview_text
 from puller.authoring.preview.differences import Change, Comparison, Kind
-from puller.authoring.preview.formats import document, markdown
-from puller.authoring.preview.formats import text as preview_text
 from puller.authoring.preview.groups import Group, Preview
+from puller.authoring.preview.preview_formats import as_json, as_markdown
 from puller.cli import _report
-from puller.cli.author import explain_lines
+from puller.cli.author import explain
 from puller.cli.fleet import exports
-from puller.cli.hiera import printing
+from puller.cli.hiera import lookup_sources
 from puller.cli.output import print_table, say, show, warn
-from puller.delivery.document import pack, unpack
+from puller.delivery.report_document import pack, unpack
 from puller.errors import PullerError
-from puller.fleet.pages.charts import shares_over_time
-from puller.fleet.pages.environment import as_script_data, environment
-from puller.fleet.watching.telling import tell_command, tell_url
+from puller.fleet.pages.environment import as_script_data, make_environment, shares_over_time
+from puller.fleet.watching.notifications import tell_command, tell_url
 from puller.reporting import metrics
-from puller.reporting.fields import NAMES
 from puller.reporting.history import save_report
-from puller.reporting.journal import entry
 from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
 from puller.reporting.retention import Retention
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.reporting.sinks import NAMES, entry
 from puller.state.directories import Directories
 from puller.values.visible import visible, visible_json
 from tests.puller.problems import failure
@@ -148,7 +145,7 @@ def explained() -> str:
         "on_record": [HOSTILE], "requires": [HOSTILE],
         "last_run": {"state": "failed", "finished": NOW, "version": HOSTILE, "held": HOSTILE, "why": [HOSTILE]},
     }  # fmt: skip
-    lines = [*explain_lines.key_lines(key), *explain_lines.resource_lines(resource)]
+    lines = [*explain.key_lines(key), *explain.resource_lines(resource)]
     for code in ("0", "1", "2", "31", "32", "33"):
         lines = [line.replace(f"\x1b[{code}m", "") for line in lines]
     return "".join(lines)
@@ -178,24 +175,24 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "error": lambda: printed(lambda: _report(PullerError(HOSTILE))),
     "log": logged,
     "journal": field_of_journal,
-    "lint text": lambda: "\n".join(text.lines(hostile_lint())),
-    "lint github": lambda: "\n".join(github.lines(hostile_lint())),
-    "lint junit": lambda: junit.as_junit(hostile_lint()),
-    "lint sarif": lambda: documents.as_sarif(hostile_lint()),
-    "lint json": lambda: documents.as_json(hostile_lint()),
-    "preview text": lambda: preview_text.text(hostile_preview()),
-    "preview markdown": lambda: markdown.text(hostile_preview()),
-    "preview json": lambda: document.as_json(hostile_preview()),
+    "lint text": lambda: "\n".join(finding_formats.text_lines(hostile_lint())),
+    "lint github": lambda: "\n".join(finding_formats.github_lines(hostile_lint())),
+    "lint junit": lambda: finding_formats.as_junit(hostile_lint()),
+    "lint sarif": lambda: finding_formats.as_sarif(hostile_lint()),
+    "lint json": lambda: finding_formats.as_json(hostile_lint()),
+    "preview text": lambda: preview_text.as_text(hostile_preview()),
+    "preview markdown": lambda: as_markdown(hostile_preview()),
+    "preview json": lambda: as_json(hostile_preview()),
     "test text": lambda: "\n".join(cases.text_lines(hostile_result())),
     "test junit": lambda: cases.as_junit([hostile_result()], 1),
     "test json": lambda: cases.as_json([hostile_result()], 1),
     "metrics": lambda: metrics.text(hostile_sent()),
     "sent report": lambda: unpack(pack(hostile_sent())).decode(),
     "explain": explained,
-    "hiera": lambda: printing._coloured(HOSTILE),
+    "hiera": lambda: lookup_sources._coloured(HOSTILE),
     "exports json": lambda: exports._json({HOSTILE: HOSTILE}),
     "exports yaml": lambda: exports._yaml({HOSTILE: HOSTILE}),
-    "page": lambda: environment().from_string("{{ a }}<i title='{{ a|short }}'>").render(a=HOSTILE),
+    "page": lambda: make_environment().from_string("{{ a }}<i title='{{ a|short }}'>").render(a=HOSTILE),
     "data of a page": lambda: str(as_script_data([HOSTILE])),
     "chart": chart,
 }

@@ -20,7 +20,7 @@ from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import ManifestFile, bundle_of
 from puller.authoring.lint.subject import Subject
 from puller.manifest.entries import Entry
-from puller.system.shell_words import split_words
+from puller.system.commands import split_words
 
 _Mistake = tuple[ProblemCode, Severity, str]
 _BY_SHELL: Final = "; provider: shell has a shell run it"

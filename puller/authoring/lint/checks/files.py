@@ -22,13 +22,12 @@ from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.named_files import ELSEWHERE, NamedFile, named_files
 from puller.authoring.lint.names.bundle import Bundle, bundle_of
-from puller.authoring.lint.names.trees import tree_files
+from puller.authoring.lint.names.hiera_trees import tree_files
 from puller.authoring.lint.refusals import of_resource
-from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.texts import read_text
+from puller.authoring.lint.subject import Subject, read_text
 from puller.bundle_paths import BundleFiles
 from puller.manifest.libraries import LIBRARY
-from puller.manifest.source import MANIFEST
+from puller.manifest.manifest import MANIFEST
 
 _MISSING: Final = ProblemCode.MISSING_FILE
 _ANYWAY: Final = ("README*", "LICENSE*", "CHANGELOG*", "COPYING*", "Makefile", "*.md", "*.rst")

@@ -18,12 +18,11 @@ from puller.authoring.lint.checks.commands import place_of, without_expressions
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.names.places import YamlText
-from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.texts import read_text
+from puller.authoring.lint.subject import Subject, read_text
 from puller.bundle_paths import BundlePathError
-from puller.checks.gossfile.reading import read
+from puller.checks.gossfile.parsing import read
 from puller.manifest.entries import Entry
-from puller.system.shell_words import split_words
+from puller.system.commands import split_words
 
 _SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 _SCRIPT: Final = re.compile(r"[\w./-]+")

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from foundation.problems import Location, ProblemCode
-from hiera.tree.config.model import LevelConfig
+from hiera.tree.config.schema import LevelConfig
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, bundle_of
-from puller.authoring.lint.names.trees import levels_of
+from puller.authoring.lint.names.hiera_trees import levels_of
 from puller.authoring.lint.subject import Subject
 
 _INTERPOLATION: Final = re.compile(r"%\{[^}]*\}")

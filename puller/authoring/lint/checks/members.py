@@ -13,8 +13,7 @@ from typing import Final
 from bundles.archive.pack import is_left_out
 from bundles.filesystem.trees import kind_of, walk
 from foundation.problems import Location
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.rules import UNPACKABLE
+from puller.authoring.lint.findings import UNPACKABLE, Finding, Severity
 from puller.authoring.lint.subject import Subject
 
 _MOST: Final = 20_000  # files that are looked at: a path may have led to a whole machine

@@ -19,16 +19,15 @@ from hiera.document.document import annotations_of
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, DataFile, ManifestFile, bundle_of, mappings, shape_of
-from puller.authoring.lint.names.expressions import Parsed, follow, parse_condition, parse_text
-from puller.authoring.lint.names.known import Guards, Known
+from puller.authoring.lint.names.expression_names import Parsed, follow, parse_condition, parse_text
+from puller.authoring.lint.names.hiera_trees import follow_interpolations, tree_files
+from puller.authoring.lint.names.known_names import Guards, Known
 from puller.authoring.lint.names.places import YamlText
 from puller.authoring.lint.names.templates import Delimiters, Templates, Use
-from puller.authoring.lint.names.trees import follow_interpolations, tree_files
-from puller.authoring.lint.shapes import ANY, Shape
-from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.texts import read_text
+from puller.authoring.lint.subject import Subject, read_text
+from puller.authoring.lint.value_shapes import ANY, Shape
 from puller.manifest.entries import DEFAULTS, FOR, Entry
-from puller.templates.engine import ENGINES, choose_engine, named_engine
+from puller.templates.engine_choice import ENGINES, choose_engine, named_engine
 
 _CONDITIONS: Final = ("if", "unless")
 _OF_TREES: Final = ("render", "write")

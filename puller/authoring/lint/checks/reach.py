@@ -18,8 +18,7 @@ from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.texts import read_text
+from puller.authoring.lint.subject import Subject, read_text
 
 _DEFAULT_ORDER: Final = ("default",)
 _WHOLE: Final = re.compile(

@@ -19,18 +19,17 @@ from jinja2 import nodes
 
 from foundation.problems import Location, ProblemCode
 from hiera.errors import HieraError
-from puller.authoring.lint import called
+from puller.authoring.lint.checks import called_files
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.named_files import TemplateUse, named_files, template_uses
 from puller.authoring.lint.names.bundle import Bundle, bundle_of
 from puller.authoring.lint.names.templates import parse_jinja
-from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.texts import problem_of_text, read_text
+from puller.authoring.lint.subject import Subject, problem_of_text, read_text
 from puller.errors import ResourceError
 from puller.manifest.notations import find_foreign_in_template
-from puller.templates.engine import named_engine
-from puller.templates.errors import TemplateError
+from puller.templates.engine_choice import named_engine
 from puller.templates.rendering import load
+from puller.templates.template_errors import TemplateError
 
 _SYNTAX: Final = ProblemCode.TEMPLATE_SYNTAX
 _MISSING: Final = ProblemCode.MISSING_FILE
@@ -68,7 +67,7 @@ def _is_in_tests(path: str, bundle: Bundle) -> bool:
 
 def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUse]) -> Iterator[Finding]:
     name = bundle.name_of(use.path)
-    yield from called.in_template(use, text, name)
+    yield from called_files.in_template(use, text, name)
     yield from _foreign(name, text)
     if use.engine == "jinja" and (parsed := parse_jinja(text, use.delimiters)) is not None:
         yield from _includes(use, parsed[0], parsed[2], name, waiting)

@@ -19,14 +19,13 @@ from bundles.filesystem.trees import walk_directories
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from hiera.text import yaml_text
-from puller.authoring.lint import known_facts
-from puller.authoring.lint.names.expressions import constants_of, follow, parse_condition, parse_text
-from puller.authoring.lint.names.known import Guards, Known
+from puller.authoring.lint import value_shapes
+from puller.authoring.lint.names.expression_names import constants_of, follow, parse_condition, parse_text
+from puller.authoring.lint.names.hiera_trees import tree_shape
+from puller.authoring.lint.names.known_names import Guards, Known
 from puller.authoring.lint.names.places import RenderedText, YamlText
-from puller.authoring.lint.names.trees import tree_shape
-from puller.authoring.lint.shapes import ANY, SCALAR, Shape, of_value, union
-from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.texts import read_text
+from puller.authoring.lint.subject import Subject, read_text
+from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, of_value, union
 from puller.bundle_paths import BundleFiles
 from puller.data.library_data import DATA
 from puller.errors import PullerError
@@ -34,8 +33,8 @@ from puller.manifest.bundle_facts import FACTS
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.libraries import files_in
 from puller.manifest.loops import Loop
+from puller.manifest.manifest import MANIFEST
 from puller.manifest.problems import Problems
-from puller.manifest.source import MANIFEST
 
 IN_DATA: Final = ("lookup",)
 IN_RESOURCES: Final = ("lookup", "hiera", "read_file", "readFile", "file", "template")
@@ -108,8 +107,8 @@ class Bundle:
             tree.root: _listed(tree.root) for tree in (self.files.tree, *self.files.libraries.values())
         }
         places = (os.path.join(root, FACTS) for root in self.listed)
-        base = known_facts.built_in()
-        self.facts = Shape({**base.keys, **known_facts.of_bundle(places)})
+        base = value_shapes.built_in()
+        self.facts = Shape({**base.keys, **value_shapes.of_bundle(places)})
         self.data_files = [*self._data_files()]
         self.libraries = mappings(one.document() for one in self.data_files if not one.is_given)
         self.outside = mappings(

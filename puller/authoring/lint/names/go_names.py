@@ -11,11 +11,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from puller.authoring.lint.names.known import Guards, Judge, Known
+from puller.authoring.lint.names.known_names import Guards, Judge, Known
 from puller.authoring.lint.names.places import Path
-from puller.authoring.lint.shapes import ANY, SCALAR, Shape
-from puller.templates.errors import TemplateError
-from puller.templates.gotemplate.functions import complaint_about
+from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape
+from puller.templates.gotemplate.go_functions import complaint_about
 from puller.templates.gotemplate.syntax.nodes import (
     Action,
     Body,
@@ -35,7 +34,8 @@ from puller.templates.gotemplate.syntax.nodes import (
     Variable,
 )
 from puller.templates.gotemplate.syntax.parser import parse
-from puller.templates.source import TemplateSource
+from puller.templates.template_errors import TemplateError
+from puller.templates.template_text import TemplateSource
 
 _LENIENT: Final = frozenset(
     {

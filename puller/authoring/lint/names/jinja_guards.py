@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from jinja2 import nodes
 
 from hiera.errors import HieraError
-from hiera.values.paths import parse_path
-from puller.authoring.lint.names.known import Guards
+from hiera.values.data_paths import parse_path
+from puller.authoring.lint.names.known_names import Guards
 from puller.authoring.lint.names.places import Path
 
 DEFAULTS: Final = frozenset({"d", "default", "mandatory", "ternary"})

@@ -18,12 +18,12 @@ from foundation.problems import ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.refused import refused
 from hiera.expressions.sandbox import MAPPING_METHODS, TEXT_METHODS
-from hiera.tree.context import keys
-from hiera.values.paths import parse_path
+from hiera.tree.context import explain
+from hiera.values.data_paths import parse_path
 from puller.authoring.lint.names.jinja_guards import DEFAULTS, DEFINED, called, path_of
-from puller.authoring.lint.names.known import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known
+from puller.authoring.lint.names.known_names import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known
 from puller.authoring.lint.names.places import Path
-from puller.authoring.lint.shapes import ANY, SCALAR, Shape, union
+from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, union
 from puller.values.suggestions import meant
 
 OWN: Final = frozenset({"caller", "kwargs", "loop", "self", "super", "varargs"})
@@ -293,7 +293,7 @@ def looked_up(judge: Judge, names: dict[str, Shape], steps: Path, in_branch: boo
 def hiera_value(judge: Judge, data: Shape, written: str, in_branch: bool, line: int) -> Shape:
     """The value of a key as Puppet writes it: dots dig, quotes keep them."""
     try:
-        key = keys.parse(written)
+        key = explain.parse(written)
     except HieraError:
         return ANY
     shape = data

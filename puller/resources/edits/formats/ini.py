@@ -12,24 +12,28 @@ from collections.abc import Iterator
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.continuation import edited_in_all, extended, found_in_all, last_lines
-from puller.resources.edits.formats.lines import Lines, edited, lines_of
-from puller.resources.edits.formats.pairs import (
+from puller.resources.edits.formats.model import Found, Setting, remembered
+from puller.resources.edits.formats.text_lines import (
     BLANKS,
+    Lines,
     Pair,
+    edited,
+    edited_in_all,
+    extended,
+    found_in_all,
     found_pair,
     indentation_of,
     is_blank,
     is_comment,
     is_text,
+    last_lines,
+    lines_of,
     pair_by_sign,
     pair_problems,
     uncommented,
     with_pair,
     without_pairs,
 )
-from puller.resources.edits.formats.remembered import remembered
-from puller.resources.edits.formats.wanted import Found, Setting
 
 NEW_TEXT = ""
 _SEPARATOR = " = "

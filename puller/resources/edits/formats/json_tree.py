@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.lines import ending_of
-from puller.resources.edits.formats.pairs import indentation_of
-from puller.resources.edits.formats.remembered import remembered
+from puller.resources.edits.formats.model import FormatError, Found, Setting, remembered
+from puller.resources.edits.formats.text_lines import ending_of, indentation_of
 from puller.resources.edits.formats.trees import (
     MAX_DEPTH,
     MISSING,
@@ -28,7 +27,6 @@ from puller.resources.edits.formats.trees import (
     tree_problems,
     way_of,
 )
-from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 
 NEW_TEXT = "{\n}\n"
 _PIECE = re.compile(

@@ -15,12 +15,18 @@ from itertools import accumulate
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.lines import Lines, edited, lines_of
-from puller.resources.edits.formats.pairs import BLANKS, behind_the_last, proven, value_problems
-from puller.resources.edits.formats.remembered import remembered
+from puller.resources.edits.formats.model import FormatError, Found, Setting, remembered
 from puller.resources.edits.formats.shell_scan import Scan, Word, scan
-from puller.resources.edits.formats.wanted import FormatError, Found, Setting
-from puller.system.shell_words import split_words
+from puller.resources.edits.formats.text_lines import (
+    BLANKS,
+    Lines,
+    behind_the_last,
+    edited,
+    lines_of,
+    proven,
+    value_problems,
+)
+from puller.system.commands import split_words
 
 NEW_TEXT = ""
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from puller.resources.edits.formats.wanted import FormatError
+from puller.resources.edits.formats.model import FormatError
 
 # In a text whose lines end with LF. A backslash before a newline joins two lines, also between words.
 _TOKEN = re.compile(

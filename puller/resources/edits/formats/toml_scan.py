@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from puller.resources.edits.formats.model import FormatError
 from puller.resources.edits.formats.trees import MAX_DEPTH, Way, line_end, line_start
-from puller.resources.edits.formats.wanted import FormatError
 
 _SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BLANKS = re.compile(r"[ \t]*")

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.lines import ending_of
-from puller.resources.edits.formats.remembered import remembered
+from puller.resources.edits.formats.model import FormatError, Found, Setting, remembered
+from puller.resources.edits.formats.text_lines import ending_of
 from puller.resources.edits.formats.toml_scan import Entry, Table, scan
 from puller.resources.edits.formats.trees import (
     MAX_DEPTH,
@@ -31,7 +31,6 @@ from puller.resources.edits.formats.trees import (
     tree_problems,
     way_of,
 )
-from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 from puller.values.identical import identical
 
 NEW_TEXT = ""

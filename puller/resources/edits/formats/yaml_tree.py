@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.lines import ending_of
-from puller.resources.edits.formats.pairs import indentation_of
+from puller.resources.edits.formats.model import FormatError, Found, Setting
+from puller.resources.edits.formats.text_lines import ending_of, indentation_of
 from puller.resources.edits.formats.trees import (
     MISSING,
     Way,
@@ -24,11 +24,13 @@ from puller.resources.edits.formats.trees import (
     tree_problems,
     way_of,
 )
-from puller.resources.edits.formats.wanted import FormatError, Found, Setting
-from puller.resources.edits.formats.yaml_nodes import Document, Member, Node, document_of
-from puller.resources.edits.formats.yaml_write import (
+from puller.resources.edits.formats.yaml_nodes import (
     BlockStyle,
+    Document,
+    Member,
+    Node,
     can_be_literal,
+    document_of,
     flow,
     is_block,
     scalar,

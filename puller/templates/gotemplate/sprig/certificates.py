@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from foundation.masking import MASK
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.signature import define_type
-from puller.templates.gotemplate.values import Struct
+from puller.templates.gotemplate.signature import Struct, define_type
+from puller.templates.template_errors import FunctionError
 
 _PrivateKey = rsa.RSAPrivateKey | dsa.DSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 _RSA_EXPONENT: Final = 65537

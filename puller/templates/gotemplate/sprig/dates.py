@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.time.clock import UTC_ZONE, LocalZone, find_zone
 from puller.templates.gotemplate.time.durations import (
     DAY,
@@ -17,9 +16,9 @@ from puller.templates.gotemplate.time.durations import (
     parse_duration,
     round_duration,
 )
-from puller.templates.gotemplate.time.parse import parse_time
-from puller.templates.gotemplate.time.times import ZERO_TIME, Time, time_at, time_now
+from puller.templates.gotemplate.time.times import ZERO_TIME, Time, parse_time, time_at, time_now
 from puller.templates.govalue.types import Int64, is_integer, wrap_int64
+from puller.templates.template_errors import FunctionError
 
 _UNITS: Final = ((365 * DAY, "y"), (30 * DAY, "mo"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 _HTML: Final = "2006-01-02"

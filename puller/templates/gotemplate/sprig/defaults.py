@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Never
 
-from puller.templates.errors import FunctionError
 from puller.templates.govalue.types import NilMap, NilSlice, StringMap, ensure_small, kind_name, type_name
+from puller.templates.template_errors import FunctionError
 
 
 def _default(fallback: Any, *given: Any) -> Any:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.sprig.text import text_of
 from puller.templates.govalue.types import NilMap, Strings, map_keys, type_name
+from puller.templates.template_errors import FunctionError
 
 
 def _dict(*words: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Never
 
-from puller.templates.errors import FunctionError
 from puller.templates.govalue.gojson import to_json
+from puller.templates.template_errors import FunctionError
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _INDENT: Final = "  "

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.gotemplate.rendering_state import Rendering
 from puller.templates.gotemplate.sprig.defaults import are_equal
 from puller.templates.gotemplate.sprig.numbers import to_int64
 from puller.templates.govalue.types import Lists, NilSlice, is_list, kind_name
+from puller.templates.template_errors import FunctionError
 
 
 def _list(*items: Any) -> list[Any]:

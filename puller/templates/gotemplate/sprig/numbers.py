@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.strconv import parse_float, parse_int
 from puller.templates.govalue.types import INT64_MAX, MAX_ITEMS, Int64, Ints, float_to_int, wrap_int64
+from puller.templates.template_errors import FunctionError
 
 _DECIMAL: Final = re.compile(r"([+-]?)([0-9]*)\.[0-9]*")
 _DIGITS: Final = re.compile(r"[+-]?[0-9]+")

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.values import Uint32
+from puller.templates.gotemplate.signature import Uint32
 from puller.templates.govalue.types import from_bytes, to_bytes
+from puller.templates.template_errors import FunctionError
 
 _BLOCK: Final = 16
 _KEY_SIZE: Final = 32

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.gotemplate.rendering_state import Rendering
+from puller.templates.template_errors import FunctionError
 
 _PRINTABLE: Final = "".join(map(chr, range(32, 127)))
 

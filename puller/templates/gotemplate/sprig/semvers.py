@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.signature import define_type
-from puller.templates.gotemplate.values import Struct
+from puller.templates.gotemplate.signature import Struct, define_type
 from puller.templates.govalue.types import Uint64
+from puller.templates.template_errors import FunctionError
 
 _MAX_CONSTRAINT: Final = 1000
 _UINT64_SPAN: Final = 2**64

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Never
 
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.gotemplate.rendering_state import Rendering
 from puller.templates.gotemplate.sprig.text import text_of
+from puller.templates.template_errors import FunctionError
 
 _VARIABLE: Final = re.compile(
     r"\$(?:\{(?P<braced>[^}]*)\}|(?P<lonely_brace>\{)|(?P<special>[*#$@!?0-9-])|(?P<name>[a-zA-Z_]\w*))",

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.gotemplate.rendering_state import Rendering
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.strconv import quote as quoted
 from puller.templates.govalue.text import WHITE_SPACE, to_lower, to_upper, trim_space
@@ -23,6 +22,7 @@ from puller.templates.govalue.types import (
     is_list,
     to_bytes,
 )
+from puller.templates.template_errors import FunctionError
 
 _ELLIPSIS: Final = b"..."
 

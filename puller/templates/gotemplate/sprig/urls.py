@@ -8,8 +8,8 @@ from collections.abc import Callable
 from ipaddress import AddressValueError, IPv6Address
 from typing import Any, Final, NamedTuple
 
-from puller.templates.errors import FunctionError
 from puller.templates.govalue.types import from_bytes, kind_name, to_bytes
+from puller.templates.template_errors import FunctionError
 
 _UNRESERVED: Final = string.ascii_letters + string.digits + "-_.~"
 _IN_HOST: Final = _UNRESERVED + "!$&'()*+,;=:[]<>\""

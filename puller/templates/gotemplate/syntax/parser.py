@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
-from puller.templates.errors import TemplateError
-from puller.templates.gotemplate.syntax.lexer import Kind, Lexer, Token
+from puller.templates.gotemplate.syntax.lexer import Kind, Lexer, Token, parse_number
 from puller.templates.gotemplate.syntax.nodes import (
     Action,
     Body,
@@ -37,9 +36,9 @@ from puller.templates.gotemplate.syntax.nodes import (
     Variable,
     is_blank,
 )
-from puller.templates.gotemplate.syntax.numerals import parse_number
 from puller.templates.govalue.strconv import unquote
-from puller.templates.source import TemplateSource
+from puller.templates.template_errors import TemplateError
+from puller.templates.template_text import TemplateSource
 
 _MAX_NESTING: Final = 100
 """Of control structures and of parentheses; Go allows more, Python's stack does not."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Final
 
-from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.signature import define_type
-from puller.templates.gotemplate.values import Struct
+from puller.templates.gotemplate.signature import Struct, define_type
 from puller.templates.govalue.types import INT64_MAX, Int64
+from puller.templates.template_errors import FunctionError
 
 SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND

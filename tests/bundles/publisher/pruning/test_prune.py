@@ -15,9 +15,9 @@ import pytest
 
 from bundles.errors import KeyFileError, PublishError
 from bundles.publisher.channels import Channels
-from bundles.publisher.pruning.notes import NOTES, load_notes, save_notes
 from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
 from bundles.publisher.pruning.rule import PruningRule
+from bundles.publisher.pruning.sweep import NOTES_FILE, load_notes, save_notes
 from bundles.publisher.site import SETTINGS
 from bundles.publisher.verification import verify_site
 from tests.support.sites import Clock, Host, Publisher
@@ -262,7 +262,7 @@ def test_what_a_killed_publisher_left_goes_too(publisher: Publisher, clock: Cloc
 def test_notes_that_cannot_be_read_let_files_stay_longer(
     publisher: Publisher, clock: Clock, text: str
 ) -> None:
-    (publisher.site.directory / NOTES).write_text(text)
+    (publisher.site.directory / NOTES_FILE).write_text(text)
     before = metadata(publisher)
     assert prune(publisher).swept.removed == {}
     assert before <= metadata(publisher)
@@ -274,7 +274,7 @@ def test_notes_that_lie_remove_nothing_that_is_named_or_not_of_the_site(
     publisher: Publisher, clock: Clock, tmp_path: Path
 ) -> None:
     (outside := tmp_path / "outside.json").write_text("mine")
-    path = publisher.site.directory / NOTES
+    path = publisher.site.directory / NOTES_FILE
     notes = load_notes(path)
     files = [each.relative_to(publisher.site.public) for each in publisher.site.public.rglob("*.*")]
     lies = [*map(str, files), "metadata/../../../../outside.json", str(outside), "targets/../../keys/a.pem"]

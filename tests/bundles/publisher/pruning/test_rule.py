@@ -5,12 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bundles.format.artifact import Archive, Artifact, Digest
 from bundles.format.history import History
-from bundles.format.index import Index
+from bundles.format.index import Archive, Artifact, Digest, Index
 from bundles.format.release import Release, Rollout
 from bundles.publisher.pruning.rule import PruningRule, unnamed_since
-from bundles.publisher.records import Record
+from bundles.publisher.published import Record
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -11,7 +11,7 @@ import pytest
 
 from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
 from bundles.publisher.pruning.rule import PruningRule
-from bundles.publisher.pruning.shared import NOTES
+from bundles.publisher.pruning.sweep import NOTES
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:

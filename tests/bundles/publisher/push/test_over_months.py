@@ -16,13 +16,12 @@ from bundles.client.client import TrustClient
 from bundles.errors import ExpiredError, PublishError
 from bundles.format.index import Index
 from bundles.format.release import Release
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.files import Files
 from bundles.publisher.mirroring.copy import SiteCopy
 from bundles.publisher.pruning.prune import prune_site
 from bundles.publisher.push.locations import open_destination
 from bundles.publisher.push.push import Push
-from bundles.publisher.statements import RolloutRequest
 from bundles.transport.mirror import open_mirrors
 from tests.bundles.publisher.push.conftest import Silent
 from tests.bundles.publisher.push.test_push import Dying, Killed

@@ -7,7 +7,7 @@ import pytest
 from hiera.errors import ConfigError, DocumentError, HieraError
 from hiera.tree.config.documents import Texts
 from hiera.tree.config.load import load_config
-from hiera.tree.config.model import ENVIRONMENT, GLOBAL, MODULE, Config
+from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config
 
 PATH = "/env/hiera.yaml"
 

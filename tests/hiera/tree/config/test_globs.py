@@ -7,7 +7,7 @@ import pytest
 
 from hiera.errors import DocumentError, LimitError
 from hiera.tree.config.documents import Documents, Files, Kind, Texts, join
-from hiera.tree.config.globs import expand
+from hiera.tree.config.locations import expand
 
 PATHS = (
     *(

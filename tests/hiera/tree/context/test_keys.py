@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import LookupFailure
-from hiera.tree.context import keys
-from hiera.tree.context.absent import ABSENT
-from hiera.tree.context.explain import SILENT
+from hiera.tree.context import explain
+from hiera.tree.context.explain import ABSENT, SILENT
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,7 @@ from hiera.tree.context.explain import SILENT
     ],
 )
 def test_a_key_is_split_at_its_dots(text: str, segments: tuple[str | int, ...]) -> None:
-    assert keys.split(text) == segments
+    assert explain.split(text) == segments
 
 
 @pytest.mark.parametrize(
@@ -38,19 +37,19 @@ def test_a_key_is_split_at_its_dots(text: str, segments: tuple[str | int, ...]) 
 )
 def test_a_key_that_is_not_well_formed_is_refused(text: str) -> None:
     with pytest.raises(LookupFailure, match="Syntax error in key"):
-        keys.parse(text)
+        explain.parse(text)
 
 
 def test_a_number_with_something_below_it_cannot_be_a_root() -> None:
     with pytest.raises(LookupFailure, match="cannot begin with the number 123"):
-        keys.parse("123.x")
+        explain.parse("123.x")
 
 
 @pytest.mark.parametrize(
     ("text", "module"), [("a", None), ("mod::x", "mod"), ("mod::sub::x.y", "mod"), ("::mod::x", "::mod::x")]
 )
 def test_the_module_is_what_stands_before_the_first_colons(text: str, module: str | None) -> None:
-    assert keys.parse(text).module == module
+    assert explain.parse(text).module == module
 
 
 plain = st.text(min_size=1, max_size=8).filter(
@@ -62,7 +61,7 @@ segments = st.lists(plain.filter(lambda text: not text.strip(":+-").isdecimal())
 @given(segments)
 def test_quoting_every_segment_changes_nothing(parts: list[str]) -> None:
     quoted = ".".join(f"'{part}'" for part in parts)
-    assert keys.split(quoted) == tuple(parts)
+    assert explain.split(quoted) == tuple(parts)
 
 
 DATA: dict[str, Any] = {"l": ["zero", {"k": "v"}], "h": {"a": None, 1: "integer", "1": "text"}, "n": None}
@@ -83,7 +82,7 @@ DATA: dict[str, Any] = {"l": ["zero", {"k": "v"}], "h": {"a": None, 1: "integer"
     ],
 )
 def test_digging(path: tuple[str | int, ...], value: Any) -> None:
-    assert keys.dig("key", path, DATA, SILENT) == value
+    assert explain.dig("key", path, DATA, SILENT) == value
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_digging(path: tuple[str | int, ...], value: Any) -> None:
 )
 def test_digging_into_what_has_no_keys_is_an_error(value: Any, name: str) -> None:
     with pytest.raises(LookupFailure) as caught:
-        keys.dig("k.x", ("x",), value, SILENT)
+        explain.dig("k.x", ("x",), value, SILENT)
     assert str(caught.value) == (
         f"k.x: Data Provider type mismatch: Got {name} when a hash-like object was expected to access value "
         "using 'x' from key 'k.x'"

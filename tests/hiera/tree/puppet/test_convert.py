@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foundation.masking import VALUE_MASK
 from hiera.errors import DocumentError, HieraError, LookupFailure
-from hiera.tree.puppet import convert, type_expressions, types
+from hiera.tree.puppet import convert, types
 from hiera.values.secrets import Decrypted, Secret
 
 
@@ -157,7 +157,7 @@ def test_what_was_decrypted_stays_a_secret_and_is_in_no_message() -> None:
     ],
 )
 def test_types(expression: str, value: Any, matches: bool) -> None:
-    assert types.matches(type_expressions.parse(expression), value) is matches
+    assert types.matches(types.parse(expression), value) is matches
 
 
 NO_TYPES = (
@@ -169,7 +169,7 @@ NO_TYPES = (
 @pytest.mark.parametrize("text", NO_TYPES)
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(HieraError):
-        type_expressions.parse(text)
+        types.parse(text)
 
 
 def test_a_type_writes_itself_as_puppet_does() -> None:
@@ -177,9 +177,9 @@ def test_a_type_writes_itself_as_puppet_does() -> None:
     written = (
         "Optional[Hash[String[1], Variant[Enum['a'], Pattern[/x/], TypeReference['Foo::Bar']], 1, default]]"
     )
-    assert str(type_expressions.parse(text)) == written
+    assert str(types.parse(text)) == written
     with pytest.raises(DocumentError, match="the type Integer does not take \\['a'\\]"):
-        type_expressions.parse("Integer['a']")
+        types.parse("Integer['a']")
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.just(10**350) | st.floats() | st.text(max_size=8)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError, LimitError
-from hiera.tree.ruby import psych, psych_scalars
+from hiera.tree.ruby import psych
 from hiera.tree.ruby.values import OddKey, Symbol, WholeFloat
 
 
@@ -59,7 +59,7 @@ from hiera.tree.ruby.values import OddKey, Symbol, WholeFloat
     ],
 )
 def test_a_plain_scalar_has_the_type_that_psych_gives_it(text: str, value: Any) -> None:
-    typed = psych_scalars.plain(text)
+    typed = psych.plain(text)
     assert typed == value
     assert type(typed) is type(value)
 

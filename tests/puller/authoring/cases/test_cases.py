@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from puller.authoring.cases.results import Result
-from puller.authoring.cases.running import BundleWithCases, Settings, run_case
-from puller.authoring.cases.suites import suite_of
+from puller.authoring.cases.running import BundleWithCases, Settings, run_case, suite_of
 
 MANIFEST = """\
 data:

@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from foundation.problems import DependsOn, Location, ProblemCode
-from puller.authoring.lint.causes import without_consequences
-from puller.authoring.lint.check import Linted, lint_bundle
+from puller.authoring.lint.check import Linted, lint_bundle, without_consequences
 from puller.authoring.lint.findings import Finding, Severity
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import ManifestSource
+from puller.manifest.manifest import Inputs, ManifestSource
 
 MANIFEST = """\
 data: {port: 80}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from puller.authoring.lint import known_facts
-from puller.authoring.lint.shapes import Shape
+from puller.authoring.lint import value_shapes
+from puller.authoring.lint.value_shapes import Shape
 from puller.facts.systems import facts_of, known_systems
 
 PAGE = (Path(__file__).parents[4] / "docs/facts.md").read_text().partition("facts: generated")[2]
@@ -26,10 +26,10 @@ def paths_of(facts: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 
 def is_known(path: tuple[str, ...]) -> bool:
-    shape: Shape | None = known_facts.built_in()
+    shape: Shape | None = value_shapes.built_in()
     for step in path:
         shape = None if shape is None else shape.child(step)
-    return shape is not None or known_facts.may_be_legacy(path[0])
+    return shape is not None or value_shapes.may_be_legacy(path[0])
 
 
 @pytest.mark.parametrize("system", known_systems())

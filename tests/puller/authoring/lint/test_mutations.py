@@ -22,8 +22,7 @@ from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.subject import Subject
 from puller.authoring.resolution import resolve
 from puller.errors import PullerError
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import MANIFEST, ManifestSource
+from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource
 
 ROOT = Path(__file__).parents[4] / "examples"
 BUNDLES = sorted(

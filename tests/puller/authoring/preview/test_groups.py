@@ -2,11 +2,10 @@
 
 from foundation.problems import Problem, ProblemCode
 from puller.authoring.preview.differences import Outcome, Refusal
-from puller.authoring.preview.formats.markdown import LIMIT
-from puller.authoring.preview.formats.markdown import text as markdown
-from puller.authoring.preview.formats.text import text
 from puller.authoring.preview.groups import Preview, Resolver, preview
 from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.preview_formats import MARKDOWN_LIMIT, as_text
+from puller.authoring.preview.preview_formats import as_markdown as markdown
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 
 NO = Refusal((Problem(code=ProblemCode.INVALID_MANIFEST, message="no"),))
@@ -61,13 +60,13 @@ def test_a_comment_is_as_long_as_services_take_it() -> None:
     names = [f"host{number}" for number in range(300)]
     found = of("", "NAME\n" * 60, *names)
     comment = markdown(found)
-    assert len(comment) <= LIMIT
+    assert len(comment) <= MARKDOWN_LIMIT
     assert "more groups: too long for a comment" in comment
 
 
 def test_neither_a_terminal_nor_a_comment_is_steered_by_what_is_shown() -> None:
     found = of("", "\x1b[2J```\n</details>\u2028\n", "a\x1b[1m`b")
-    assert "\x1b" not in text(found)
+    assert "\x1b" not in as_text(found)
     assert "\x1b" not in markdown(found)
     assert "\u2028" not in markdown(found)
     assert "````diff" in markdown(found)
@@ -76,4 +75,4 @@ def test_neither_a_terminal_nor_a_comment_is_steered_by_what_is_shown() -> None:
 def test_a_bundle_that_is_refused_everywhere_is_no_success() -> None:
     found = preview(lambda _: NO, lambda _: NO, [Machine("a", {})])
     assert found.fails
-    assert "1 of 1 machine (a): the bundle fails as before: no" in text(found)
+    assert "1 of 1 machine (a): the bundle fails as before: no" in as_text(found)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from puller.authoring.preview.differences import Comparison, compare
 from puller.authoring.preview.groups import Preview, preview
 from puller.authoring.preview.machines import Machine
-from puller.authoring.preview.resolvers import Given, OneByOne
-from puller.authoring.preview.sharing import Shared
-from puller.facts.tree import described
-from puller.manifest.source import ManifestSource
+from puller.authoring.preview.resolvers import Given, OneByOne, Shared
+from puller.facts.fact_tree import described
+from puller.manifest.manifest import ManifestSource
 
 FILE = "owner: nobody-here, group: staff, mode: '0644'"
 MANIFEST = """\

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from puller.authoring.preview import progress
 from puller.authoring.preview.machines import Machine
+from puller.cli.author import preview
 
 MACHINES = [Machine("a", {}), Machine("b", {})]
 
@@ -21,8 +21,8 @@ def test_machines_are_counted_on_a_terminal_and_the_line_goes(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "_SECONDS", 0)
-    with progress.watched_on_a_terminal(MACHINES) as machines:
+    monkeypatch.setattr(preview, "_SECONDS", 0)
+    with preview.watched_on_a_terminal(MACHINES) as machines:
         assert list(machines) == MACHINES
     assert terminal.getvalue() == "\r\x1b[Kmachine 1\r\x1b[Kmachine 2\r\x1b[K"
 
@@ -30,7 +30,7 @@ def test_machines_are_counted_on_a_terminal_and_the_line_goes(
 def test_nothing_is_written_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
-    monkeypatch.setattr(progress, "_SECONDS", 0)
-    with progress.watched_on_a_terminal(MACHINES) as machines:
+    monkeypatch.setattr(preview, "_SECONDS", 0)
+    with preview.watched_on_a_terminal(MACHINES) as machines:
         assert list(machines) == MACHINES
     assert written.getvalue() == ""

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from puller.authoring.preview.machines import Machine
 from puller.authoring.preview.reads import Read, Reads, Watched
-from puller.authoring.preview.resolvers import Given, OneByOne
-from puller.authoring.preview.sharing import Shared
-from puller.facts.tree import described
-from puller.manifest.source import ManifestSource
+from puller.authoring.preview.resolvers import Given, OneByOne, Shared
+from puller.facts.fact_tree import described
+from puller.manifest.manifest import ManifestSource
 
 KEY = b"0123456789abcdef"
 FILE = "owner: nobody-here, group: staff, mode: '0644'"

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from puller.errors import SourceError
-from puller.fleet.document import MOST_BYTES
-from puller.fleet.importing.directory import DirectorySource
-from puller.fleet.importing.source import Found, Gone, Refused
+from puller.fleet.host_document import MOST_BYTES
+from puller.fleet.store.import_sources import DirectorySource, Found, Gone, Refused
 
 _HOST = "web1.example.com"
 

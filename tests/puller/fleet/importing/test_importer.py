@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from puller.fleet.importing import importer
-from puller.fleet.importing.directory import DirectorySource
-from puller.fleet.importing.importer import Imported, import_documents, refused_files
-from puller.fleet.importing.source import Found
-from puller.fleet.store import schema
+from puller.fleet.store import database, importer
 from puller.fleet.store.database import Store
+from puller.fleet.store.import_sources import DirectorySource, Found
+from puller.fleet.store.importer import Imported, import_documents, refused_files
 from tests.simulators.fleet import deliver, importing, names, now, sent
 
 _HOST = "web1.example.com"
@@ -44,7 +42,7 @@ def _import(store: Store, place: Path, *, remove: bool = False) -> Imported:
 def _contents(store: Store) -> dict[str, list[Any]]:
     """All that the store has, but which files it was in."""
     with store.reading() as connection:
-        tables = [table for table in schema.metadata.sorted_tables if table.name != "documents"]
+        tables = [table for table in database.metadata.sorted_tables if table.name != "documents"]
         return {table.name: sorted(map(tuple, connection.execute(select(table)))) for table in tables}
 
 

@@ -1,6 +1,6 @@
 """The series of a picture: which of many versions are drawn by themselves."""
 
-from puller.fleet.pages.charts import MOST_SERIES, OTHERS, _few
+from puller.fleet.pages.environment import MOST_SERIES, OTHERS, _few
 
 
 def test_newest_version_is_drawn_among_many_old_ones() -> None:

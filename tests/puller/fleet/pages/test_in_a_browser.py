@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from puller.fleet.document import read_document
+from puller.fleet.host_document import read_document
 from puller.fleet.pages.pages import make_pages
 from puller.fleet.store.database import Store
-from puller.fleet.store.reading import Reader
+from puller.fleet.store.queries import Reader
 from puller.fleet.store.writing import put
 from tests.simulators import fleet
 

@@ -1,7 +1,7 @@
 import itertools
 import re
 
-from puller.fleet.pages import links
+from puller.fleet.pages import environment
 
 HOSTILE = [
     "", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "A", "a", "a.", "a.html", "x" * 300, "x" * 301,
@@ -12,7 +12,7 @@ HOSTILE = [
 
 def test_a_name_is_safe_whatever_the_text_is() -> None:
     for text in HOSTILE:
-        name = links.file_name(text)
+        name = environment.file_name(text)
         assert re.fullmatch(r"[a-z0-9][a-z0-9._+~-]*", name), text
         assert len(name) <= 81
         assert not name.endswith((".", ".html"))
@@ -20,8 +20,8 @@ def test_a_name_is_safe_whatever_the_text_is() -> None:
 
 def test_no_two_texts_have_one_name_where_case_does_not_count() -> None:
     for one, other in itertools.combinations(HOSTILE, 2):
-        assert links.file_name(one).lower() != links.file_name(other).lower()
+        assert environment.file_name(one).lower() != environment.file_name(other).lower()
 
 
 def test_a_plain_name_stays_as_it_is() -> None:
-    assert links.host_page("web1.example.com") == "hosts/web1.example.com.html"
+    assert environment.host_page("web1.example.com") == "hosts/web1.example.com.html"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from puller.errors import SourceError, UsageError
-from puller.fleet.pages.output import LIST, Output
+from puller.fleet.pages.pages import LIST, Output
 
 
 def make(directory: Path, **pages: str) -> Output:

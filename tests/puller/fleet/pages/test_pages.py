@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from puller.errors import SourceError, UsageError
-from puller.fleet.importing.directory import DirectorySource
-from puller.fleet.importing.importer import import_documents
-from puller.fleet.pages.links import file_name, host_page, release_page, resource_page
-from puller.fleet.pages.output import LIST
-from puller.fleet.pages.pages import Made, make_pages
+from puller.fleet.pages.environment import file_name, host_page, release_page, resource_page
+from puller.fleet.pages.pages import LIST, Made, make_pages
 from puller.fleet.store.database import Store
-from puller.fleet.store.reading import Reader
+from puller.fleet.store.import_sources import DirectorySource
+from puller.fleet.store.importer import import_documents
+from puller.fleet.store.queries import Reader
 from tests.simulators import fleet
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> \x1b[31m \u2028 \"'><a href='javascript:x'>"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from puller.delivery.document import pack
-from puller.fleet.receiving import intake
-from puller.fleet.receiving.intake import Intake
+from puller.delivery.report_document import pack
+from puller.fleet import receiving
+from puller.fleet.receiving import Intake
 from tests.simulators import fleet
 
 
@@ -15,7 +15,7 @@ from tests.simulators import fleet
 def test_oldest_documents_of_a_host_go_beyond_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "MOST_DOCUMENTS", 3)
+    monkeypatch.setattr(receiving, "MOST_DOCUMENTS", 3)
     start = fleet.now()
     documents = [fleet.sent("web", start + timedelta(minutes=number)) for number in range(5)]
     place = Intake(tmp_path)
@@ -34,7 +34,7 @@ def test_oldest_documents_of_a_host_go_beyond_the_bound(
 def test_large_documents_of_a_host_go_beyond_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "MOST_BYTES", 1)
+    monkeypatch.setattr(receiving, "MOST_BYTES", 1)
     for number in range(3):
         Intake(tmp_path).take(pack(fleet.sent("web", fleet.now() + timedelta(minutes=number))), None)
     assert len(list((tmp_path / "web").iterdir())) == 1

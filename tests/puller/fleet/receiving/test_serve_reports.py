@@ -20,12 +20,12 @@ import pytest
 
 from bundles.deadline import Deadline
 from bundles.transport.location import Location
-from bundles.transport.plain_uploads import PlainUploads
 from bundles.transport.settings import TransportSettings
-from bundles.transport.web_uploads import WebUploads
-from puller.delivery.document import pack
-from puller.fleet.receiving import server as module
-from puller.fleet.receiving.server import LARGEST_BODY, ReportServer, receiving
+from bundles.transport.uploads import PlainUploads
+from bundles.transport.web_transfers import WebUploads
+from puller.delivery.report_document import pack
+from puller.fleet import receiving as module
+from puller.fleet.receiving import LARGEST_BODY, ReportServer, receiving
 from tests.puller.delivery.test_document import sent
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_a_disk_that_is_full_is_answered_so_that_hosts_keep_their_reports(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("puller.fleet.receiving.intake.replace_file", full)
+    monkeypatch.setattr("puller.fleet.receiving.replace_file", full)
     assert ask(url, "PUT", PATH, DATA)[0] == 507
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from puller.fleet.importing.importer import refused_files
 from puller.fleet.store.database import Store
-from puller.fleet.store.reading import Reader
+from puller.fleet.store.importer import refused_files
+from puller.fleet.store.queries import Reader
 from tests.puller.fleet.conftest import Import, imported
 from tests.simulators import fleet
 

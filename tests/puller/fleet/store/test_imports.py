@@ -13,15 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foundation.problems import Problem, ProblemCode
-from puller.delivery.document import pack
+from puller.delivery.report_document import pack
 from puller.errors import PullerError, SourceError
-from puller.fleet.importing import directory, importer
-from puller.fleet.importing.directory import DirectorySource
-from puller.fleet.importing.importer import import_documents, refused_files
-from puller.fleet.importing.source import Found, Refused
-from puller.fleet.store import schema
+from puller.fleet.store import database, import_sources, importer
 from puller.fleet.store.database import Store
-from puller.fleet.store.reading import Reader
+from puller.fleet.store.import_sources import DirectorySource, Found, Refused
+from puller.fleet.store.importer import import_documents, refused_files
+from puller.fleet.store.queries import Reader
 from puller.fleet.store.retention import forget_beyond, forget_hosts
 from puller.reporting.report import HeldBecause
 from puller.reporting.sent_report import SentReport
@@ -229,7 +227,7 @@ def test_what_cannot_be_read_now_is_read_when_it_can(
 ) -> None:
     fleet.deliver(place, [fleet.sent(HOST, now)])
     with monkeypatch.context() as broken:
-        broken.setattr(directory, "_FILE", os.O_RDONLY | os.O_DIRECTORY)
+        broken.setattr(import_sources, "_FILE", os.O_RDONLY | os.O_DIRECTORY)
         first = imported(store, place)
         assert (first.refused, [one.why for one in first.told]) == (1, ["cannot be read: not a directory"])
         again = imported(store, place)
@@ -275,7 +273,7 @@ def test_two_imports_at_once_into_a_new_store_are_like_one(location: str, place:
     store = Store.open(location)
     together = rows(store)
     with store.reading() as connection:
-        count = connection.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(schema.documents))
+        count = connection.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(database.documents))
         assert count.scalar() == len(list(place.rglob("*.json.gz")))
     store.close()
     assert together == _alone(place, location)
@@ -308,10 +306,10 @@ def test_what_is_read_together_is_of_one_moment(
     arrive(fleet.sent("a", now))
     other = Store.open(location)
     with other.reading() as connection:
-        first = connection.execute(schema.hosts.select()).all()
+        first = connection.execute(database.hosts.select()).all()
         arrive(fleet.sent("b", now))
-        assert connection.execute(schema.hosts.select()).all() == first
-        assert len(connection.execute(schema.standings.select()).all()) == 1
+        assert connection.execute(database.hosts.select()).all() == first
+        assert len(connection.execute(database.standings.select()).all()) == 1
     other.close()
     assert len(Reader(store, now).hosts) == 2
 

@@ -20,7 +20,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
-from puller.resources.accounts import busy, databases, tools, user_state
+from puller.resources.accounts import databases, tools, user_state
 from puller.system import mounts
 from tests.puller.test_imports import HEAVY, imported_by
 from tests.simulators import accounts as simulator
@@ -379,7 +379,7 @@ def busy_user(machine: Accounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (proc / pid).mkdir(parents=True)
         (proc / pid / "root").symlink_to("/")
         (proc / pid / "status").write_text(f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
-    monkeypatch.setattr(busy, "PROC", str(proc))
+    monkeypatch.setattr(tools, "PROC", str(proc))
     return "user a is used by process 247 (sleep); end it first"
 
 

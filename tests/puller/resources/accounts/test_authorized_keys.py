@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from puller.errors import MutationInNoop, ResourceError
-from puller.resources.accounts.authorized_keys import LARGEST, KeysState, Wanted, look, write
-from puller.resources.accounts.keys import parse_key
-from puller.system import acting
-from puller.system.acting import act_as
-from puller.system.identity import Identity
+from puller.resources.accounts.authorized_keys import LARGEST, KeysState, Wanted, look, parse_key, write
+from puller.system import identity
+from puller.system.identity import Identity, act_as
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 
@@ -36,7 +34,7 @@ def wanted(home: Path, *keys: str, exclusive: bool = False) -> Wanted:
     return Wanted(tuple(map(parse_key, keys or (KEY,))), exclusive, "a", UID, GID, str(home))
 
 
-def identity(home: Path) -> Identity:
+def user_at(home: Path) -> Identity:
     return Identity("a", UID, GID, (GID,), str(home), "/bin/sh")
 
 
@@ -44,7 +42,7 @@ def apply(keys: Wanted) -> KeysState:
     """Look, write, look again; gives what was found."""
     found = look(keys)
     if not found.is_right:
-        write(keys, lambda act: LocalSystem().act_as(identity(Path(keys.home)), act))
+        write(keys, lambda act: LocalSystem().act_as(user_at(Path(keys.home)), act))
     assert look(keys).is_right
     return found
 
@@ -175,7 +173,7 @@ def test_what_comes_into_the_way_after_the_look_is_refused_by_the_users_own_proc
 
     def act_later(act: Callable[[], object]) -> None:
         prepare(home, secret)
-        act_as(identity(home), act)
+        act_as(user_at(home), act)
 
     with pytest.raises(ResourceError, match=why):
         write(wanted(home), act_later)
@@ -212,36 +210,36 @@ def test_what_acts_as_a_user_has_the_ids_of_the_user_and_no_way_back(home: Path)
             raise ResourceError("all as it should be") from None
 
     with pytest.raises(ResourceError, match="all as it should be"):
-        act_as(identity(home), act)
+        act_as(user_at(home), act)
     assert os.geteuid() == 0
 
 
 def test_an_error_of_the_system_arrives_with_its_number_and_path(home: Path) -> None:
     with pytest.raises(FileNotFoundError) as failure:
-        act_as(identity(home), lambda: os.stat("/nowhere"))
+        act_as(user_at(home), lambda: os.stat("/nowhere"))
     assert failure.value.filename == "/nowhere"
 
 
 def test_a_bug_in_the_child_is_a_failure_and_unwinds_nothing_of_ours(home: Path) -> None:
     with pytest.raises(ResourceError, match="division by zero"):
-        act_as(identity(home), lambda: 1 / 0)
+        act_as(user_at(home), lambda: 1 / 0)
 
 
 @pytest.mark.attack("authorized-keys.process")
 def test_a_child_that_its_user_has_killed_is_a_failure(home: Path) -> None:
     with pytest.raises(ResourceError, match="what is done as a was ended on its way"):
-        act_as(identity(home), lambda: os.kill(os.getpid(), signal.SIGKILL))
+        act_as(user_at(home), lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 @pytest.mark.attack("authorized-keys.process")
 def test_a_child_that_its_user_has_stopped_is_not_waited_for(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acting, "LIMIT", 0.1)
+    monkeypatch.setattr(identity, "LIMIT", 0.1)
     with pytest.raises(ResourceError, match=r"what is done as a was not done within 0\.1 s"):
-        act_as(identity(home), lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        act_as(user_at(home), lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 def test_a_dry_run_acts_as_nobody(home: Path) -> None:
     with pytest.raises(MutationInNoop):
-        NoopSystem().act_as(identity(home), lambda: None)
+        NoopSystem().act_as(user_at(home), lambda: None)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.resources.accounts.authorized_keys import KeysState, Wanted, merged
-from puller.resources.accounts.keys import Key, find_key, parse_key
+from puller.resources.accounts.authorized_keys import Key, KeysState, Wanted, find_key, merged, parse_key
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINENO5BBHYBbDqOgk1cPiqa+N259bg97G1XeVSYa0YiN"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"

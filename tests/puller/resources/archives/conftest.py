@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from puller.resources.archives import receipts
+from puller.resources.archives import archive_receipts
 
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where receipts are kept: below the test's own directory, not below that of this user."""
-    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "state")
+    monkeypatch.setattr(archive_receipts, "default_directory", lambda: tmp_path / "state")
     return tmp_path / "state"

@@ -23,10 +23,10 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import MutationInNoop, ResourceError
 from puller.manifest.manifest import Manifest
-from puller.manifest.properties import find_problems
+from puller.manifest.problems import find_problems
 from puller.reporting.log import Log
 from puller.reporting.report import State
-from puller.resources.archives import receipts
+from puller.resources.archives import archive_receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import PropertyError, Resource
 from puller.system.local import LocalSystem
@@ -146,11 +146,11 @@ def bring_into(place: Place, make: Make, server: FileServer, archive: str, extra
         apply(make(Archive, place.extracting()))
         server.files["/app.tar.gz"] = GOOD
     if extracted == "half of ours":
-        known = receipts.Receipts().place(str(place.parent))
+        known = archive_receipts.Receipts().place(str(place.parent))
         (filling,) = known.fillings
         place.app.unlink()
         begun = (msgspec.structs.replace(filling, finished=False),)
-        receipts.Receipts().save(msgspec.structs.replace(known, fillings=begun))
+        archive_receipts.Receipts().save(msgspec.structs.replace(known, fillings=begun))
     place.archive.unlink(missing_ok=True)
     if (content := ARCHIVES[archive]) is not None:
         place.archive.write_bytes(content)

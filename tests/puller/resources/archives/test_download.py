@@ -16,9 +16,8 @@ import tenacity
 from bundles.progress import Transfer, watched_by
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
-from puller.resources.archives.download import download
-from puller.resources.archives.fetching import Request
-from puller.resources.archives.kinds import Kind
+from puller.resources.archives.download import Request, download
+from puller.resources.archives.members import Kind
 from tests.simulators import fileserver as simulator
 
 if TYPE_CHECKING:

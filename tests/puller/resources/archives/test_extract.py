@@ -19,10 +19,10 @@ import pytest
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
-from puller.manifest.properties import decode
-from puller.resources.archives import placing, receipts
+from puller.manifest.problems import decode
+from puller.resources.archives import archive_receipts, placing
 from puller.resources.archives.archive import Archive
-from puller.resources.archives.kinds import Kind
+from puller.resources.archives.members import Kind
 from puller.resources.base import Context
 from puller.system.local import LocalSystem
 from tests.simulators.extraction import extract
@@ -206,7 +206,7 @@ def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_ne
     def is_killed_at(step: int) -> bool:
         directory = tmp_path / str(step)
         directory.mkdir()
-        monkeypatch.setattr(receipts, "default_directory", lambda: directory / "state")
+        monkeypatch.setattr(archive_receipts, "default_directory", lambda: directory / "state")
         manifest = Manifest(directory, story)
         killed = killed_at(step, manifest.apply)
         for name, text in contents(manifest.place).items():
@@ -235,7 +235,7 @@ def test_a_new_version_that_is_killed_at_any_step_leaves_nothing_that_passes_for
     def is_killed_at(step: int) -> bool:
         directory = tmp_path / str(step)
         directory.mkdir()
-        monkeypatch.setattr(receipts, "default_directory", lambda: directory / "state")
+        monkeypatch.setattr(archive_receipts, "default_directory", lambda: directory / "state")
         manifest = Manifest(directory, "first")
         shutil.rmtree(manifest.place)
         manifest.declare("the one before", OLD)

@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundles.errors import FormatError
-from puller.resources.archives.kinds import Kind, find_kind
-from puller.resources.archives.limits import Budget, Limits
-from puller.resources.archives.reading import read_members
-from puller.resources.archives.source import ArchiveSource
+from puller.resources.archives.archive_listing import read_members
+from puller.resources.archives.members import Budget, Kind, Limits, find_kind
+from puller.resources.archives.tar import ArchiveSource
 from tests.simulators.extraction import extract
 
 Tree = dict[str, bytes]

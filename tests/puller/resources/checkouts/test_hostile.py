@@ -8,7 +8,7 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
-from puller.resources.checkouts.remote import Remote as Url
+from puller.resources.checkouts.git import Remote as Url
 from puller.resources.checkouts.repository import Repository
 from puller.system.commands import Command, Completed, base_environment
 from puller.system.local import LocalSystem

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.checkouts.left import LeftCheckout
+from puller.resources.checkouts.leftover_checkout import LeftCheckout
 from puller.resources.checkouts.repository import Repository
 from puller.resources.checkouts.work import WorkKind, find_work
 from puller.system.local import LocalSystem

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from puller.resources.edits import places
+from puller.resources.edits import plan
 from puller.system.file_content import require_same
 from puller.system.local import LocalSystem
 
@@ -124,7 +124,7 @@ def test_a_file_that_is_too_large_is_refused(
 ) -> None:
     path = place / "file"
     path.write_text("12345\n")
-    monkeypatch.setattr(places, "LARGEST", 5)
+    monkeypatch.setattr(plan, "LARGEST", 5)
     assert said(apply(line(path))) == f"{path} has 6 bytes, and files of more than 5 are not edited"
 
 

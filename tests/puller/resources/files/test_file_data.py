@@ -9,8 +9,8 @@ from puller.bundle_paths import BundleFiles
 from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
 from puller.resources.base import Context
+from puller.resources.content_sources import fetch_url
 from puller.resources.files.content import find_content
-from puller.resources.remote import fetch_url
 from puller.system.local import LocalSystem
 
 if TYPE_CHECKING:

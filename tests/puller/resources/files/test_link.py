@@ -16,7 +16,7 @@ from puller.errors import ChangedMeanwhile, ManifestError, MutationInNoop, Resou
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.base import PropertyError, Resource
-from puller.resources.files.left import LeftLink
+from puller.resources.files.leftover_files import LeftLink
 from puller.resources.files.link import Link
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem

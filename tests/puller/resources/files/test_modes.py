@@ -10,9 +10,9 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError, Resource
-from puller.resources.files.agreement import agree_on_file
 from puller.resources.files.file import File
-from puller.resources.files.properties import FileProperties
+from puller.resources.files.file_properties import FileProperties
+from puller.resources.files.tinycm import agree_on_file
 from puller.values.file_mode import FileMode
 
 Make = Callable[..., Resource[Any, Any]]

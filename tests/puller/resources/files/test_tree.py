@@ -13,11 +13,11 @@ import pytest
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ChangedMeanwhile, ResourceError
-from puller.manifest.properties import decode
-from puller.resources.accounts.user import Account
+from puller.manifest.problems import decode
+from puller.resources.accounts.user import User
 from puller.resources.base import Context, Part, PropertyError, Resource
 from puller.resources.files.file import File
-from puller.resources.files.left import LeftFile
+from puller.resources.files.leftover_files import LeftFile
 from puller.resources.scaffolds.scaffold import Scaffold
 from puller.resources.services.service import Service
 from puller.system.local import LocalSystem
@@ -276,7 +276,7 @@ def test_names_are_whatever_a_file_system_takes(bench: Bench) -> None:
 def test_of_very_many_differences_some_are_told_one_by_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("puller.resources.files.tree._MOST_TOLD", 3)
+    monkeypatch.setattr("puller.resources.files.file_tree._MOST_TOLD", 3)
     put(bench.source, *(f"file{number}" for number in range(10)))
     assert str(bench.apply().differences[-1]) == "files: 7 more"
 
@@ -451,8 +451,8 @@ def test_the_keys_that_a_user_is_let_in_by_are_kept_in_a_directory_that_is_purge
     bench.target = ssh
     for keys, kept in ([key], ["authorized_keys"]), ([], []):
         put(ssh, "authorized_keys", "id_of_somebody")
-        user = decode(Account, {"name": "app", "home": str(home), "authorized_keys": keys})
-        bench.others = [Part("user#app", Account, user)]
+        user = decode(User, {"name": "app", "home": str(home), "authorized_keys": keys})
+        bench.others = [Part("user#app", User, user)]
         bench.apply(source=None, purge=True, recurse=None)
         assert os.listdir(ssh) == kept
 

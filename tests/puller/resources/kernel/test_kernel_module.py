@@ -19,8 +19,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.base import PropertyError, Resource
 from puller.resources.kernel import module_files
-from puller.resources.kernel.kernel_module import KernelModule
-from puller.resources.kernel.left_module import LeftKernelModule
+from puller.resources.kernel.kernel_module import KernelModule, LeftKernelModule
 from puller.resources.kernel.module_files import Modules
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
@@ -143,7 +142,7 @@ def place(tmp_path: Path, make: Callable[..., Resource[Any, Any]], monkeypatch: 
     found.write("bin/modprobe", "#!/bin/false\n")
     (root / "bin/modprobe").chmod(0o755)
     monkeypatch.setattr(module_files, "ROOT", str(root))
-    monkeypatch.setattr("puller.resources.kernel.modprobe.SEARCH_PATH", str(root / "bin"))
+    monkeypatch.setattr("puller.resources.kernel.kernel_module.SEARCH_PATH", str(root / "bin"))
     return found
 
 

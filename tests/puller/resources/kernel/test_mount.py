@@ -17,7 +17,7 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.reporting.report import Event, State
-from puller.resources.kernel import fstab, mount_changes, mount_plan, mount_table, mounting, processes
+from puller.resources.kernel import fstab, mount_changes, mount_commands, mount_plan, mount_table
 from puller.resources.kernel.mount import Mount
 from puller.resources.kernel.mount_table import MountTable
 from puller.system.local import LocalSystem
@@ -87,8 +87,8 @@ def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "systemd").mkdir()
     monkeypatch.setattr(fstab, "FSTAB", str(found.fstab))
     monkeypatch.setattr(mount_table, "MOUNTINFO", str(found.mountinfo))
-    monkeypatch.setattr(mounting, "SYSTEMD", str(tmp_path / "systemd"))
-    monkeypatch.setattr(processes, "PROC", str(found.proc))
+    monkeypatch.setattr(mount_commands, "SYSTEMD", str(tmp_path / "systemd"))
+    monkeypatch.setattr(mount_commands, "PROC", str(found.proc))
     return found
 
 
@@ -450,7 +450,7 @@ def test_a_point_that_becomes_a_link_before_it_is_mounted_leads_nowhere(
                 os.chown(theirs, 65534, 65534)
         return ""
 
-    monkeypatch.setattr(mounting, "tell_systemd", exchanged)
+    monkeypatch.setattr(mount_commands, "tell_systemd", exchanged)
     [error] = machine.apply(mount("user/a"))["user/a"].errors
     assert "leads to" in error
     assert not [one for one in machine.ran if one.startswith("mount")]
@@ -485,7 +485,7 @@ def test_a_missing_device_is_a_failure_in_noop_too_and_nothing_is_written(machin
 def test_a_missing_helper_is_named_with_its_package(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mounting, "_HELPER_DIRECTORIES", (str(machine.directory),))
+    monkeypatch.setattr(mount_commands, "_HELPER_DIRECTORIES", (str(machine.directory),))
     entry = mount("a", device="server:/export", type="nfs")
     said = "mount.nfs is missing; it comes with the package nfs-common (nfs-utils)"
     for noop in (True, False):

@@ -4,9 +4,8 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.kernel.fstab import Fields
-from puller.resources.kernel.mount_options import not_in_force
-from puller.resources.kernel.mount_remount import Remount, plan_remount
-from puller.resources.kernel.mount_table import MountTable
+from puller.resources.kernel.mount_plan import Remount, plan_remount
+from puller.resources.kernel.mount_table import MountTable, not_in_force
 
 TMPFS = "31 27 0:31 / /data {} - tmpfs tmpfs {}\n"
 BOUND = "32 27 0:31 /www /www {} - tmpfs tmpfs {}\n"

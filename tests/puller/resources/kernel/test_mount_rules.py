@@ -9,9 +9,8 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.kernel import mount_sources
 from puller.resources.kernel.fstab import Fields
-from puller.resources.kernel.mount_options import not_in_force
 from puller.resources.kernel.mount_sources import find_device, is_device_missing, is_wanted
-from puller.resources.kernel.mount_table import Mounted, MountTable
+from puller.resources.kernel.mount_table import Mounted, MountTable, not_in_force
 
 TABLE = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard

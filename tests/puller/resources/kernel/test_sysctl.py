@@ -17,9 +17,8 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.reporting.report import Event, State
 from puller.resources.kernel import sysctl_files
-from puller.resources.kernel.left import LeftSysctl
-from puller.resources.kernel.sysctl import Sysctl
-from puller.system import kernel_files
+from puller.resources.kernel.sysctl import LeftSysctl, Sysctl
+from puller.system import file_content
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
@@ -97,7 +96,7 @@ class Machine:
 @pytest.fixture
 def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine(load, tmp_path)
-    monkeypatch.setattr(kernel_files, "PROC_SYS", str(found.proc))
+    monkeypatch.setattr(file_content, "PROC_SYS", str(found.proc))
     monkeypatch.setattr(sysctl_files, "DIRECTORIES", (str(found.boot), str(tmp_path / "lib")))
     monkeypatch.setattr(sysctl_files, "OLD", str(tmp_path / "sysctl.conf"))
     return found

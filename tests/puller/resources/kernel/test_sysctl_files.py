@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from puller.errors import ResourceError
 from puller.resources.kernel import sysctl_files
 from puller.resources.kernel.edited_file import EditedFile
-from puller.resources.kernel.parameters import normalized, problem_of_key, same_words, set_before
-from puller.resources.kernel.sysctl_files import Edit, edited, parse
+from puller.resources.kernel.sysctl_files import (
+    Edit,
+    edited,
+    normalized,
+    parse,
+    problem_of_key,
+    same_words,
+    set_before,
+)
 from puller.system.local import LocalSystem
 
 N = 1_000_000

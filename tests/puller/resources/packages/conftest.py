@@ -10,7 +10,7 @@ import pytest
 
 from hiera.expressions.expressions import Scope
 from puller.resources.base import Resource
-from puller.resources.packages.job import Job
+from puller.resources.packages.manager import Job
 from puller.resources.packages.package import Package
 from puller.system.protocol import System
 from tests.simulators import packages as simulator

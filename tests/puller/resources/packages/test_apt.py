@@ -9,8 +9,7 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.packages.apt import Apt, Policy, parse_database, parse_policies
-from puller.resources.packages.job import Job
-from puller.resources.packages.manager import Installed, Record, Wanted
+from puller.resources.packages.manager import Installed, Job, Record, Wanted
 from puller.system.commands import Completed
 from tests.simulators import packages
 

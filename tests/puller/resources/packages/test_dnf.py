@@ -9,8 +9,7 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.packages.dnf import Dnf, parse_locks, parse_records, parse_updates
-from puller.resources.packages.job import Job
-from puller.resources.packages.manager import Installed, Record, Wanted
+from puller.resources.packages.manager import Installed, Job, Record, Wanted
 from puller.system.commands import Completed
 from tests.simulators import packages as simulator
 

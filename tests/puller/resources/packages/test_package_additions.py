@@ -16,10 +16,10 @@ import pytest
 
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.agreeing import Contradiction
 from puller.resources.base import PropertyError, Resource
 from puller.resources.packages.package import Package
-from puller.resources.packages.properties import PackageProperties
+from puller.resources.packages.package_properties import PackageProperties
+from puller.resources.property_agreement import Contradiction
 from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:

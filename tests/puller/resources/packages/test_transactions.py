@@ -10,7 +10,7 @@ import pytest
 
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.state.state_file import StateFile
 from tests.simulators import packages as simulator

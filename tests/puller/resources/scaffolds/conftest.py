@@ -10,7 +10,7 @@ import pytest
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
-from puller.manifest.properties import decode
+from puller.manifest.problems import decode
 from puller.resources.base import Context
 from puller.resources.scaffolds.scaffold import Scaffold, ScaffoldProperties
 from puller.system.local import LocalSystem

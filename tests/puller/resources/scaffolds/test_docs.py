@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from hiera import limits as bounds
-from hiera.expressions.filters import FILTERS, TESTS
+from hiera.expressions.filters import OWN_FILTERS, OWN_TESTS
 from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
 from hiera.text.yaml_text import load
 from hiera.values.sizes import TEXT_LIMIT
 from puller.cli import main
 from puller.errors import ResourceError
-from puller.resources.scaffolds import source
-from puller.templates.engine import ENGINES
+from puller.resources.scaffolds import scaffold_tree
+from puller.templates.engine_choice import ENGINES
 from puller.templates.limits import DEFAULT_LIMITS
 
 ROOT = Path(__file__).parents[4]
@@ -81,9 +81,9 @@ def test_what_is_odd_about_jet_is_as_the_page_says(bench: Any, row: list[str]) -
 
 
 def test_the_filters_and_tests_are_those_that_there_are() -> None:
-    assert [row[0].strip() for row in rows("Jinja2", 2)] == list(FILTERS)
+    assert [row[0].strip() for row in rows("Jinja2", 2)] == list(OWN_FILTERS)
     listed = PAGE.split("and these tests: ")[1].split(". ")[0]
-    assert re.findall(r"`(\w+)`", listed) == list(TESTS)
+    assert re.findall(r"`(\w+)`", listed) == list(OWN_TESTS)
 
 
 def test_what_of_ansible_is_refused_stands_on_the_page() -> None:
@@ -116,7 +116,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"after {bounds.TIME_LIMIT:g} seconds, {TEXT_LIMIT // mebi} Mi characters of one text" in text
     assert f"or {bounds.BUDGET // mebi} Mi steps" in text
     assert (
-        f"at most {source.MOST_ENTRIES:,} files and directories, and {source.MOST_BYTES // mebi} MiB" in text
+        f"at most {scaffold_tree.MOST_ENTRIES:,} files and directories, and {scaffold_tree.MOST_BYTES // mebi} MiB"
+        in text
     )
 
 

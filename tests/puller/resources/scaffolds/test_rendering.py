@@ -10,11 +10,11 @@ from hiera.expressions.expressions import Scope
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
-from puller.facts.tree import gather
-from puller.resources.scaffolds import source as sources
-from puller.resources.scaffolds.tree import RenderRequest, render_source
+from puller.facts.fact_tree import gather
+from puller.resources.scaffolds import scaffold_tree as sources
+from puller.resources.scaffolds.scaffold_tree import RenderRequest, render_source
 from puller.system.local import LocalSystem
-from puller.templates.engine import ENGINES
+from puller.templates.engine_choice import ENGINES
 
 ROOT = Path(__file__).parents[4]
 CASES = ROOT / "tests" / "cases" / "templates"

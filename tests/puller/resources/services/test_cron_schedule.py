@@ -2,7 +2,7 @@
 
 import pytest
 
-from puller.resources.services.cron_schedule import WORDS, Schedule
+from puller.resources.services.cron import WORDS, Schedule
 
 
 @pytest.mark.parametrize(

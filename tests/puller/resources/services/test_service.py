@@ -26,7 +26,7 @@ from puller.resources.services.managers import manager_of
 from puller.resources.services.service import Service
 from puller.resources.services.systemd import Systemd
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, parse_last_read
-from puller.system import stability
+from puller.system import systemd_units
 from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
 from puller.system.local import LocalSystem
@@ -520,7 +520,7 @@ def test_restarts_since_the_last_run_are_a_crash_loop(
     for look, ((restarts, age), fails) in enumerate(zip(seen, is_failure, strict=True)):
         machine.unit("plain").restarts = restarts
         monkeypatch.setattr(time, "time", lambda now=start + look * 30: now)
-        monkeypatch.setattr(stability, "age", lambda fields, age=age: age)
+        monkeypatch.setattr(systemd_units, "age", lambda fields, age=age: age)
         for noop in (True, False):
             resource = service("plain", new_run=True, noop=noop)
             actual = resource.look()
@@ -554,8 +554,8 @@ def test_young_process_is_watched_until_it_ends(
         crash_loop(machine, restarts=1)
         return True
 
-    monkeypatch.setattr(stability, "age", lambda fields: 1.0)
-    monkeypatch.setattr(stability, "ends_within", ends)
+    monkeypatch.setattr(systemd_units, "age", lambda fields: 1.0)
+    monkeypatch.setattr(systemd_units, "ends_within", ends)
     resource = service("plain")
     with pytest.raises(ResourceError, match="its process has ended with exit code 3"):
         resource.differences(resource.look())
@@ -563,10 +563,10 @@ def test_young_process_is_watched_until_it_ends(
 
 def test_process_is_watched_for_a_bounded_time() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        assert not stability.ends_within(process.pid, 0.05)
+        assert not systemd_units.ends_within(process.pid, 0.05)
         process.kill()
-        assert stability.ends_within(process.pid, 60)
-    assert stability.ends_within(process.pid, 60)
+        assert systemd_units.ends_within(process.pid, 60)
+    assert systemd_units.ends_within(process.pid, 60)
 
 
 # What starts at boot

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from puller.resources.accounts import busy, databases, user_state
+from puller.resources.accounts import databases, tools, user_state
 from puller.system.local import LocalSystem
 from tests.simulators import accounts, mounts, packages
 
@@ -50,8 +50,8 @@ class Tools:
     def _replace(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(databases, "DIRECTORY", str(self.directory / "etc"))
         monkeypatch.setattr(user_state, "HOMES", str(self.directory / "homes"))
-        monkeypatch.setattr(busy, "PROC", str(self.directory / "mnt"))
-        monkeypatch.setattr("puller.resources.kernel.processes.PROC", str(self.directory / "mnt"))
+        monkeypatch.setattr(tools, "PROC", str(self.directory / "mnt"))
+        monkeypatch.setattr("puller.resources.kernel.mount_commands.PROC", str(self.directory / "mnt"))
         monkeypatch.setattr("puller.resources.kernel.fstab.FSTAB", str(self.mounts.fstab))
         monkeypatch.setattr("puller.resources.kernel.mount_table.MOUNTINFO", str(self.mounts.mountinfo))
         execute, query = LocalSystem.execute, LocalSystem.query

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from puller.resources.accounts import busy, databases, user_state
+from puller.resources.accounts import databases, tools, user_state
 from puller.system.local import LocalSystem
 from tests.puller.run.left.test_way_back import story
 from tests.simulators import accounts as simulator
@@ -80,7 +80,7 @@ def test_whose_processes_run_goes_with_their_group_after_what_ends_these(
         is_running = of == uid and (host.machine / "runs-as").read_text() == "app"
         return (4711, "app") if is_running else None
 
-    monkeypatch.setattr(busy, "find_process", find_process)
+    monkeypatch.setattr(tools, "find_process", find_process)
     new = "  - user: [{new: {shell: /bin/sh}}]\n"
     publisher.publish("2.0.0", "removed: absent\n" + story(0, new, runs_as.replace("USER", "new")))
     done = host.run()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.run.left.decisions import Action, Before, Declared, Ending, Now, decide
-from puller.run.left.merging import merged_record, merged_text
+from puller.run.leftovers.decisions import Action, Before, Declared, Ending, Now, decide
+from puller.run.leftovers.merging import merged_record, merged_text
 
 ALL = [*product(Ending, Before, Now, Declared)]
 REMOVALS = (Action.REMOVE, Action.REMOVE_AFTER)

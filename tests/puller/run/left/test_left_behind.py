@@ -184,7 +184,7 @@ def test_a_run_that_is_killed_after_a_file_is_made_has_made_it(
 
     publisher.publish("1.0.0", files("absent", EXTRA))
     with monkeypatch.context() as patched:
-        patched.setattr("puller.run.left.leftovers.Leftovers.after", die)
+        patched.setattr("puller.run.leftovers.leftovers.Leftovers.after", die)
         with pytest.raises(Died):
             host.run()
     assert has(host, "conf.d/extra")

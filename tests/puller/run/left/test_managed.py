@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
 from puller.resources.packages.package import Package
-from puller.run.left.leftovers import InForce, Leftovers
-from puller.run.left.removals import removal
+from puller.run.leftovers.leftovers import InForce, Leftovers
+from puller.run.leftovers.removals import removal
 from puller.state.directories import Directories
 from tests.puller.conftest import Load
 

@@ -98,7 +98,7 @@ def test_a_file_stays_after_the_trial_that_restored_it(two: Story) -> None:
 def test_a_file_stays_though_the_run_that_restored_it_died(
     two: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from puller.run.left.leftovers import Leftovers
+    from puller.run.leftovers.leftovers import Leftovers
 
     person_file(two.machine / "T")
     before = of_person(two)

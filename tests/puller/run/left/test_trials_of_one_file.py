@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.run.left.merging import hunks_between, with_hunks, without_change
-from puller.run.left.trial_copies import Began, Edited, TrialCopies
-from puller.run.left.trial_edits import Texts, remove_from_others, texts_of
+from puller.run.leftovers.merging import hunks_between, with_hunks, without_change
+from puller.run.leftovers.trial_copies import Began, Edited, TrialCopies
+from puller.run.leftovers.trial_edits import Texts, remove_from_others, texts_of
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
@@ -100,7 +100,7 @@ class Story:
 
 @pytest.fixture
 def story(host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
-    monkeypatch.setattr("puller.system.kernel_files.PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr("puller.system.file_content.PROC_SYS", str(tmp_path / "proc"))
     (tmp_path / "proc/vm").mkdir(parents=True)
     for name in ("swappiness", "dirty_ratio"):
         (tmp_path / "proc/vm" / name).write_text("60\n")

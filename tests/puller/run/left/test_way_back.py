@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from puller.system import kernel_files
+from puller.system import file_content
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.simulators.mounts import FIRST, MountingSystem
@@ -149,7 +149,7 @@ def test_what_cannot_be_undone_is_listed(settled: Host, publisher: Publisher) ->
 def test_what_is_too_large_is_named_before_the_change(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("puller.run.left.trial_observer.LARGEST", 10)
+    monkeypatch.setattr("puller.run.leftovers.trial_observer.LARGEST", 10)
     publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
     outcome = settled.run()
     assert (
@@ -174,7 +174,7 @@ def test_a_parameter_of_the_kernel_gets_its_value_back(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Not the kernel's own file is replaced, but the value in it."""
-    monkeypatch.setattr(kernel_files, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
     key, conf = tmp_path / "proc/vm/swappiness", tmp_path / "sysctl.conf"
     key.parent.mkdir(parents=True)
     key.write_text("60\n")
@@ -195,7 +195,7 @@ def mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     system = MountingSystem(tmp_path)
     for constant, path in (("fstab.FSTAB", system.fstab), ("mount_table.MOUNTINFO", system.mountinfo)):
         monkeypatch.setattr(f"puller.resources.kernel.{constant}", str(path))
-    monkeypatch.setattr("puller.resources.kernel.processes.PROC", str(tmp_path / "mnt"))
+    monkeypatch.setattr("puller.resources.kernel.mount_commands.PROC", str(tmp_path / "mnt"))
 
     def execute(real: LocalSystem, command: Command) -> Completed:
         real.executed += 1

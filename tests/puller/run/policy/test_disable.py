@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foundation.timestamps import parse_until
-from puller.run.policy.disable import Disabled, disable, enable, find_disabled
+from puller.run.policy.holds import Disabled, disable, enable, find_disabled
 from puller.state.directories import Directories
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

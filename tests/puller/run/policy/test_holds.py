@@ -8,9 +8,7 @@ import pytest
 
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.maintenance_windows import ClockTime, Window
-from puller.run.policy.disable import disable
-from puller.run.policy.holds import Holds
-from puller.run.policy.pins import Pins
+from puller.run.policy.holds import Holds, Pins, disable
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
 

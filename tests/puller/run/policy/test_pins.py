@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ConfigurationError
-from puller.run.policy.pins import Pins
+from puller.run.policy.holds import Pins
 from puller.state.directories import Directories
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from puller.authoring.lint.check import lint_bundle
 from puller.authoring.lint.findings import Severity
-from puller.manifest.manifest import Inputs
-from puller.manifest.source import ManifestSource
+from puller.manifest.manifest import Inputs, ManifestSource
 
 TEXT = """\
 data:

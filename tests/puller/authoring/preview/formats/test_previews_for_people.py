@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from foundation.differences import changed as of_property
+from puller.authoring.preview import preview_formats
 from puller.authoring.preview.differences import Change, Comparison, Kind
-from puller.authoring.preview.formats import markdown, text
 from puller.authoring.preview.groups import Group, Preview, StillFailing
 
 DIFF = "--- /x (now)\n+++ /x (wanted)\n@@ -1 +1 @@\n"
-FORMS = [text.text, markdown.text]
+FORMS = [preview_formats.as_text, preview_formats.as_markdown]
 
 
 def changed(name: str, *diff_lines: str, **more: object) -> Change:
@@ -55,15 +55,19 @@ def test_a_long_line_and_a_long_diff_say_how_much_is_left_out(form: Callable[[Pr
 
 def test_a_group_that_is_too_long_for_a_comment_still_says_what_changes() -> None:
     lines = [f"{'x' * 80} {number}" for number in range(300)]
-    shown = markdown.text(preview(*(changed(f"/etc/{number}", *lines) for number in range(100))))
-    assert len(shown) <= markdown.LIMIT
+    shown = preview_formats.as_markdown(
+        preview(*(changed(f"/etc/{number}", *lines) for number in range(100)))
+    )
+    assert len(shown) <= preview_formats.MARKDOWN_LIMIT
     assert all(f"`file#/etc/{number} changed`" in shown for number in range(100))
     assert "Shortened: too long for a comment." in shown
 
 
 def test_a_group_of_very_many_changes_names_the_first() -> None:
-    shown = markdown.text(preview(*(changed(f"/{'long' * 40}/{number}", "x") for number in range(5000))))
-    assert len(shown) <= markdown.LIMIT
+    shown = preview_formats.as_markdown(
+        preview(*(changed(f"/{'long' * 40}/{number}", "x") for number in range(5000)))
+    )
+    assert len(shown) <= preview_formats.MARKDOWN_LIMIT
     assert "* … and 4950 more changes" in shown
 
 
@@ -72,8 +76,8 @@ def test_what_has_no_room_at_all_is_counted() -> None:
         Group(Comparison(tuple(changed(f"/{'g' * 150}{n}/{m}", "x") for m in range(50))), (f"web{n}",))
         for n in range(40)
     )
-    shown = markdown.text(Preview(total=40, groups=groups))
-    assert len(shown) <= markdown.LIMIT
+    shown = preview_formats.as_markdown(Preview(total=40, groups=groups))
+    assert len(shown) <= preview_formats.MARKDOWN_LIMIT
     assert re.search(r"… and \d+ more groups: too long for a comment\n$", shown)
 
 
@@ -82,16 +86,18 @@ def test_failures_and_notes_that_are_not_listed_are_counted() -> None:
         StillFailing(Change(reference=f"file#/{number}", kind=Kind.FAILS, why="no"), ("web01",))
         for number in range(50)
     )
-    shown = markdown.text(preview(still_failing=failing, notes=tuple("n" * 5000 for _ in range(500))))
+    shown = preview_formats.as_markdown(
+        preview(still_failing=failing, notes=tuple("n" * 5000 for _ in range(500)))
+    )
     assert "… and 30 more failures" in shown
     assert "… and 480 more notes" in shown
-    assert len(shown) <= markdown.LIMIT
+    assert len(shown) <= preview_formats.MARKDOWN_LIMIT
 
 
 @pytest.mark.parametrize("evil", ["`", "``", "a`b|c", "\n\n# out", "```\n<img>", "[x](y)", "@all", "<b>"])
 def test_what_stands_in_a_bundle_stays_in_code(evil: str) -> None:
     change = changed("/x", evil, differences=(of_property("owner", evil, evil + "2"),), why=evil)
-    shown = markdown.text(preview(change, notes=(evil,)))
+    shown = preview_formats.as_markdown(preview(change, notes=(evil,)))
     rest = re.sub(r"(?ms)^ *(`{3,})diff\n.*?^ *\1$", "", shown)
     rest = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", rest)
     assert not re.search(r"[`<\[@#|](?!## )", rest.replace("### 1 of", "")), rest

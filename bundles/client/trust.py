@@ -1,0 +1,327 @@
+"""The memory of what this host has trusted so far: the files below ``/var/lib/puller/trust``.
+
+* They are the memory that rollback is measured against, so none of them is dropped in silence: what is
+  damaged is set aside under a name of its own, and a note says so. python-tuf would fetch it anew
+  without a word.
+* Damage never stops a run that can go on. It is made good from the anchor and the site.
+* Of the bins, and of the indexes and documents that they name, those of this host are kept. They are no memory: the
+  snapshot has the version of every bin, so that none of them goes back.
+* New keys for the timestamp or the snapshot end their memory (TUF specification, 5.3.11): otherwise a version that a
+  thief of the old keys jumped to would bar every later one.
+
+What damage costs: without ``timestamp.json`` an old timestamp is accepted once, as long as it has not
+expired; the snapshot still bars old targets. Without both, a copy of the site that has not expired is
+accepted. A root is never followed back: the number of the highest root stays in the names of the files,
+damaged or not.
+"""
+
+import enum
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
+
+from bundles.client.notes import RoutineNote
+from bundles.errors import BundleError, SettingsError
+from bundles.filesystem.atomic import (
+    forget_oldest,
+    open_directory,
+    read_limited,
+    remove_any,
+    remove_leftovers,
+    sync_directory,
+    write_file,
+)
+from bundles.format.bins import is_bin_file
+from bundles.format.index import index_path
+from bundles.format.metadata import check_metadata
+from bundles.format.site_data import data_path
+from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
+from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
+from foundation.timestamps import zulu_text
+
+# The trust anchor: a root file that came to this machine with its provisioning, and not from the site.
+#
+# * It is signed by its own keys, as many as it demands; otherwise it is damaged or no root at all.
+# * It may be old, and even expired. From it the roots of the site are followed one by one.
+
+_LARGEST = LARGEST_METADATA["root"]
+_WANTED = "wanted the root.json that `puller site init` wrote"
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """``where`` is for messages."""
+
+    data: bytes
+    version: int
+    where: str
+
+    @classmethod
+    def load(cls, source: Path | bytes) -> "Anchor":
+        """Read and check an anchor; raises `SettingsError`."""
+        where = "the trust anchor" if isinstance(source, bytes) else str(source)
+        data = source if isinstance(source, bytes) else _read(source)
+        return cls(data, parse_root(data, where).version, where)
+
+
+def parse_root(data: bytes, where: str) -> Root:
+    """A root that its own keys signed; raises `SettingsError`."""
+    try:
+        check_metadata(data, where)
+        metadata = Metadata[Root].from_bytes(data)
+        if not isinstance(metadata.signed, Root):
+            raise SettingsError(where, f"is metadata of type {metadata.signed.type!r}, {_WANTED}")
+        metadata.signed.verify_delegate(Root.type, metadata.signed_bytes, metadata.signatures)
+    except UnsignedMetadataError as error:
+        raise SettingsError(where, f"is not signed by its own keys ({error}): it is damaged") from None
+    except SettingsError:  # says already what was wanted; it is a BundleError, too
+        raise
+    except BundleError as error:
+        raise SettingsError(where, f"{error.what}; {_WANTED}") from None
+    except RepositoryError as error:
+        raise SettingsError(where, f"is not a root: {error.__cause__ or error}; {_WANTED}") from None
+    return metadata.signed
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_limited(path, _LARGEST)
+    except FileNotFoundError:
+        raise SettingsError(str(path), f"there is no trust anchor; {_WANTED}") from None
+    except OSError as error:
+        raise SettingsError(str(path), f"the trust anchor cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise SettingsError(str(path), f"has more than {_LARGEST} bytes; {_WANTED}") from None
+
+
+_HISTORY = "root_history"
+_INDEXES = "indexes"
+_ROOT = re.compile(r"([0-9]{1,15})\.root\.json")
+_CLOCK_TOLERANCE = timedelta(minutes=5)
+
+
+_Role = Timestamp | Snapshot | Targets
+
+
+def index_file(bundle: str) -> str:
+    """The name of a stored index, in this directory."""
+    return f"{_INDEXES}/{bundle}.json"
+
+
+def document_file(name: str) -> str:
+    """The name of a stored document of site data: no bundle's name begins so."""
+    return f"{_INDEXES}/_{name}.yaml"
+
+
+class _Standing(enum.Enum):
+    TRUSTED = enum.auto()
+    ROTATED = enum.auto()
+    """Signed by a key that has been revoked."""
+    SHORT = enum.auto()
+    """Signed by keys that are still trusted, of which more are demanded by now. It stays until it is replaced."""
+    DAMAGED = enum.auto()
+
+
+class TrustDirectory:
+    """The directory at ``path``; what is found wrong in it is added to ``notes``. Raises ``OSError``."""
+
+    def __init__(self, path: Path, notes: list[str], now: Callable[[], datetime]) -> None:
+        self.path = path
+        self.notes = notes
+        self._now = now
+
+    def prepare(self, anchor: Anchor) -> None:
+        """Make the directory usable; start over when the anchor is that of another site."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_directories()
+        for place in (self.path, self.path / _INDEXES):
+            with open_directory(place) as directory:
+                remove_leftovers(directory)
+        if _is_real_directory(self.path / "root.json"):  # a link is made here anew in every refresh
+            self.set_aside("root.json", "is a directory")
+        self._check_origin(anchor)
+        self._check_clock()
+
+    def read(self, name: str) -> bytes | None:
+        """The contents of a file, ``None`` when there is none; what cannot be a file of ours is set aside."""
+        path = self.path / name
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                self.set_aside(name, "is not a regular file")
+                return None
+            return read_limited(path, LARGEST_STORED)
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            self.set_aside(name, f"has more than {LARGEST_STORED} bytes")
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a file, unless it is as wanted already: a run that learns nothing new writes nothing."""
+        found = self.read(name)
+        if found == data:
+            return
+        if found is not None and name.startswith(f"{_HISTORY}/"):
+            self.set_aside(name, "is not the root of that version")
+        write_file(self.path / name, data)
+
+    def write_or_remove(self, name: str, data: bytes) -> None:
+        """`write`, or no file at all when there is nothing to write."""
+        if data:
+            self.write(name, data)
+        else:
+            (self.path / name).unlink(missing_ok=True)
+
+    def set_aside(self, name: str, why: str) -> None:
+        """Keep what is at ``name`` for people to look at, under a name that nothing reads."""
+        kept = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        os.rename(self.path / name, self.path / kept)
+        place = (self.path / name).parent
+        sync_directory(place)
+        forget_oldest(place, f"{Path(name).name}.damaged-")
+        self.notes.append(f"{self.path / name}: {why}; kept as {self.path / kept}")
+
+    def highest_root(self) -> int:
+        """The highest version of a root that was ever stored here, also when its file was set aside; or 0."""
+        names = os.listdir(self.path / _HISTORY)
+        return max((int(match[1]) for name in names if (match := _ROOT.match(name))), default=0)
+
+    def check_roles(self, root: Root) -> None:
+        """Set aside what ``root`` does not stand behind, before anything is measured against it.
+
+        1. Verify each stored role by the keys of ``root``.
+        2. What is damaged is set aside; versions are then checked against what is left.
+        3. What was signed by a key that has been revoked is forgotten, timestamp and snapshot alike (TUF 5.3.11).
+        4. Where anything was not as trusted, the indexes go, too.
+        5. A bin that is damaged is set aside, and one that needs other signatures by now is forgotten.
+        """
+        # 1.
+        standings = {role: self._standing(role.type, role, root) for role in (Timestamp, Snapshot, Targets)}
+        # 2.
+        for role, standing in standings.items():
+            if standing is _Standing.DAMAGED:
+                self.set_aside(f"{role.type}.json", "is damaged; versions are checked against the rest")
+        # 3.
+        if _Standing.ROTATED in (standings[Timestamp], standings[Snapshot]):
+            self._forget_versions(root)
+        # 4.
+        if not set(standings.values()) <= {_Standing.TRUSTED}:
+            # They follow from what is no longer trusted, and without them nobody takes the rest for complete.
+            self._remove(self._indexes())
+        # 5.
+        self._check_bins(root)
+
+    def keep_only(self, bundles: Sequence[str], documents: Sequence[str] = ()) -> None:
+        """Remove the bins and indexes of all other bundles and documents, after a refresh of these."""
+        targets = self._targets()
+        if targets and targets.delegations and (roles := targets.delegations.succinct_roles):
+            paths = (*map(index_path, bundles), *map(data_path, documents))
+            of_these = {f"{roles.get_role_for_target(path)}.json" for path in paths}
+            files = {*map(index_file, bundles), *map(document_file, documents)}
+            self._remove({*self._bins(), *self._indexes()} - of_these - files)
+
+    def _check_bins(self, root: Root) -> None:
+        for name in self._bins():
+            standing = self._standing(name.removesuffix(".json"), Targets, root)
+            if standing is _Standing.DAMAGED:
+                self.set_aside(name, "is damaged; it is fetched again")
+            elif standing is not _Standing.TRUSTED:
+                self._remove([name])
+
+    def _targets(self) -> Targets | None:
+        data = self.read(f"{Targets.type}.json")
+        return Metadata[Targets].from_bytes(data).signed if data else None
+
+    def _bins(self) -> list[str]:
+        return [name for name in os.listdir(self.path) if is_bin_file(name)]
+
+    def _indexes(self) -> list[str]:
+        return [f"{_INDEXES}/{name}" for name in os.listdir(self.path / _INDEXES) if ".damaged-" not in name]
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            remove_any(self.path / name)
+
+    def _standing(self, name: str, role: type[_Role], root: Root) -> _Standing:
+        data = self.read(f"{name}.json")
+        if data is None:
+            return _Standing.TRUSTED
+        try:
+            metadata: Metadata[Any] = Metadata.from_bytes(data)
+            root.verify_delegate(role.type, metadata.signed_bytes, metadata.signatures)
+        except UnsignedMetadataError:
+            # Signatures by the present keys that do not hold were damaged; missing ones were not needed then.
+            wanted = root.roles[role.type]
+            present = metadata.signatures.keys() & wanted.keyids
+            if len(present) >= wanted.threshold:
+                return _Standing.DAMAGED
+            revoked = metadata.signatures.keys() - wanted.keyids
+            return _Standing.ROTATED if revoked else _Standing.SHORT
+        except RepositoryError:
+            return _Standing.DAMAGED
+        return _Standing.TRUSTED if metadata.signed.type == role.type else _Standing.DAMAGED
+
+    def _forget_versions(self, root: Root) -> None:
+        for role in (Timestamp, Snapshot):
+            (self.path / f"{role.type}.json").unlink(missing_ok=True)
+        self.notes.append(
+            RoutineNote(
+                f"{self.path}: root {root.version} replaced keys of the site; its versions are counted anew"
+            )
+        )
+
+    def _make_directories(self) -> None:
+        for name in (_HISTORY, _INDEXES):
+            if os.path.lexists(self.path / name) and not _is_real_directory(self.path / name):
+                self.set_aside(name, "is not a directory")
+            (self.path / name).mkdir(mode=0o700, exist_ok=True)
+
+    def _check_origin(self, anchor: Anchor) -> None:
+        """An anchor that contradicts the one this directory began with belongs to another site."""
+        name = f"{_HISTORY}/{anchor.version}.root.json"
+        found = self.read(name)
+        if found is None or found == anchor.data:
+            return
+        try:
+            parse_root(found, name)
+        except SettingsError as error:
+            self.set_aside(name, error.what)
+        else:
+            self._start_over(anchor)
+
+    def _start_over(self, anchor: Anchor) -> None:
+        kept = self.path / f"before-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        kept.mkdir(mode=0o700)
+        for entry in self.path.iterdir():
+            if not entry.name.startswith("before-"):
+                entry.rename(kept / entry.name)
+        forget_oldest(self.path, "before-")
+        self._make_directories()
+        self.notes.append(
+            f"{anchor.where}: was replaced by that of another site; trust starts over, {kept} is kept"
+        )
+
+    def _check_clock(self) -> None:
+        try:
+            stored = datetime.fromtimestamp(
+                os.stat(self.path / "timestamp.json").st_mtime, self._now().tzinfo
+            )
+        except FileNotFoundError:
+            return
+        if stored > self._now() + _CLOCK_TOLERANCE:
+            clock, then = zulu_text(self._now()), zulu_text(stored)
+            self.notes.append(
+                f"this host's clock says {clock}, metadata was stored at {then}: "
+                "the clock is or was wrong, so that expiry may be misjudged"
+            )
+
+
+def _is_real_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

@@ -1,0 +1,116 @@
+"""Site data, published: documents that hosts read beside their bundles, signed as those are.
+
+* A document has one version at a time: the one that its bin names. Hosts follow the versions of bins, so that none of
+  them goes back.
+* What it says is the caller's matter: here it is bytes.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from bundles.errors import PublishError
+from bundles.first_few import first_few
+from bundles.format.site_data import DIRECTORY, SiteDocument, custom_fields, data_path, parse_data_name
+from bundles.format.size_limits import LARGEST_SITE_DATA
+from bundles.format.tuf import TargetFile
+from bundles.publisher.edition import check_readable
+from bundles.publisher.keys import Passphrase
+from bundles.publisher.pruning.prune import tidy
+from bundles.publisher.published import Published
+from bundles.publisher.site import Site
+from foundation.problems import ProblemCode
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedData:
+    """A document as it is published now; ``size`` is bytes."""
+
+    name: str
+    size: int
+    sha256: str
+    published: datetime
+    changed: bool = False
+    """Whether that is new by what was done."""
+
+
+def published_data(site: Site, published: Published | None = None) -> list[PublishedData]:
+    """All documents, by name; raises `PublishError`, and `SignatureError` for a file that is not as signed."""
+    published = published or site.published()
+    found = ((name, site.data_of(published, name)) for name in site.data_names(published))
+    return [
+        PublishedData(name, len(known.contents), _sha256(known.contents), known.published)
+        for name, known in found
+        if known is not None
+    ]
+
+
+def plan_data(site: Site, name: str, contents: bytes) -> PublishedData:
+    """The outcome that `publish_data` would have; raises as it does, and writes nothing."""
+    check_readable(data_path(parse_data_name(name)), len(contents), LARGEST_SITE_DATA)
+    known = site.data_of(site.published(), name)
+    return _outcome(known, name, contents, site.now())
+
+
+def publish_data(site: Site, name: str, contents: bytes, passphrase: Passphrase) -> PublishedData:
+    """Let hosts read ``contents`` as the document ``name``; the same as before changes nothing.
+
+    Raises `PublishError`, `FormatError` for the name, and ``KeyFileError``; then what was published before stays.
+
+    1. Nobody else publishes meanwhile.
+    2. What is published already is not signed again, and no key is needed for it.
+    3. Sign the bin that names it, and the metadata that leads to that.
+    4. Write the document under its hash, then the metadata, ``timestamp.json`` last.
+    5. What nothing names any more is noted, and removed when no host can ask for it.
+    """
+    path = data_path(parse_data_name(name))
+    check_readable(path, len(contents), LARGEST_SITE_DATA)
+    with site.locked():  # 1.
+        # 2.
+        edition = site.edition(passphrase)
+        known = site.data_of(edition.published, name)
+        outcome = _outcome(known, name, contents, edition.now)
+        if not outcome.changed:
+            return outcome
+        # 3.
+        info = TargetFile.from_data(path, contents, ["sha256"])
+        info.unrecognized_fields["custom"] = custom_fields(outcome.published)
+        edition.change({path: info})
+        edition.sign_timestamp()
+        # 4.
+        site.write_target(info, contents)
+        site.write(edition)
+        # 5.
+        tidy(site, edition, directories=[DIRECTORY])
+        return outcome
+
+
+def withdraw_data(site: Site, name: str, passphrase: Passphrase) -> None:
+    """Publish the document ``name`` no more; hosts that have it stay with what they have, and say so.
+
+    Raises `PublishError`, also when there is none, `FormatError` for the name, and ``KeyFileError``.
+    """
+    path = data_path(parse_data_name(name))
+    with site.locked():
+        edition = site.edition(passphrase)
+        if name not in (names := site.data_names(edition.published)):
+            there = f"there is {first_few(names, 20)}" if names else "there is no site data"
+            raise PublishError(
+                str(site.directory),
+                f"publishes no site data {name!r}: {there}",
+                code=ProblemCode.NOT_PUBLISHED,
+            )
+        edition.change({path: None})
+        edition.sign_timestamp()
+        site.write(edition)
+        tidy(site, edition, directories=[DIRECTORY])
+
+
+def _outcome(known: SiteDocument | None, name: str, contents: bytes, now: datetime) -> PublishedData:
+    changed = known is None or known.contents != contents
+    published = now.replace(microsecond=0) if known is None or changed else known.published
+    return PublishedData(name, len(contents), _sha256(contents), published, changed)
+
+
+def _sha256(contents: bytes) -> str:
+    return hashlib.sha256(contents).hexdigest()

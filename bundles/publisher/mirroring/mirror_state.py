@@ -1,0 +1,285 @@
+"""The state of a copy, in ``mirror/`` beside the ``public/`` that hosts read: never below what a server gives out.
+
+======================  ==================================================================
+``root.json``           the root that was given with the first run
+``trust/``              what was trusted so far, as on a host: rollback is measured against it
+``incoming/``           downloads, until they are verified
+``record.json``         which files were verified, and until when the others are kept
+``lock``                one run at a time
+======================  ==================================================================
+"""
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from bundles.client.targets import CompressedFile, download_target, explained, fetch_target, is_target
+from bundles.client.trust import Anchor
+from bundles.errors import FormatError, NotFoundError, SettingsError, StoreError
+from bundles.filesystem.atomic import read_limited, write_file
+from bundles.filesystem.output import OutputTree, open_output_directory
+from bundles.filesystem.safe_paths import REAL_DIRECTORY, others_can_exchange, writers
+from bundles.filesystem.trees import open_regular
+from bundles.format.compressed_file import verified
+from bundles.format.index import Archive, Digest
+from bundles.format.metadata import target_path
+from bundles.format.tuf import TargetFile
+from bundles.publisher.push.contents import FILES
+from bundles.transport.mirror import Mirror
+from foundation.problems import ProblemCode
+
+_FORMAT = 1
+_LARGEST = 256 * 1024 * 1024
+
+Stamp = tuple[int, int]
+"""Size in bytes, and time of the last change in nanoseconds."""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The part of a site that is copied; empty for all bundles, and for all that they offer."""
+
+    bundles: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+
+
+class Record(msgspec.Struct):
+    """The knowledge of a copy; one that is lost or damaged costs reading every file again, and nothing else."""
+
+    format: int = _FORMAT
+    files: dict[str, Stamp] = {}
+    """Of files that were verified, by path below ``public/``."""
+    gone: dict[str, datetime] = {}
+    """Until when files stay that the site does not have any more: a host may still be led to them."""
+
+
+class State:
+    """The state of the copy in ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "mirror"
+
+    @property
+    def trust(self) -> Path:
+        return self.directory / "trust"
+
+    @property
+    def incoming(self) -> Path:
+        return self.directory / "incoming"
+
+    @property
+    def _record(self) -> Path:
+        return self.directory / "record.json"
+
+    @property
+    def _root(self) -> Path:
+        return self.directory / "root.json"
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Open and lock the state. Raises `StoreError` while another process works on this copy.
+
+        If another user could exchange the directory for a link, its paths lead through the open directory.
+        """
+        named = self.directory
+        with contextlib.ExitStack() as opened:
+            with explained(named):
+                own = _open_own(named)
+                opened.callback(os.close, own)
+                if others_can_exchange(os.path.abspath(named)):
+                    self.directory = Path(f"/proc/self/fd/{own}")
+                    opened.callback(setattr, self, "directory", named)
+                self.incoming.mkdir(mode=0o700, exist_ok=True)
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                lock = os.open("lock", flags, 0o600, dir_fd=own)
+                opened.callback(os.close, lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(
+                    str(named.parent), "is being copied to by another process", code=ProblemCode.ANOTHER_RUN
+                ) from None
+            yield
+
+    def anchor(self, given: Anchor | None) -> Anchor:
+        """The root that this copy began with, or begins with now; raises `SettingsError`."""
+        if self._root.exists():
+            return Anchor.load(self._root)
+        if given is None:
+            raise SettingsError(
+                str(self._root), "there is no trust anchor", hint="the first run needs --root"
+            )
+        return given
+
+    def keep_anchor(self, anchor: Anchor) -> None:
+        """Keep a root that has proved to be the site's."""
+        with explained(self._root):
+            if not self._root.exists():
+                write_file(self._root, anchor.data)
+
+    def load(self) -> Record:
+        """The record; an empty one where there is none, or a damaged one. Raises `StoreError`."""
+        with explained(self._record):
+            try:
+                record = msgspec.json.decode(read_limited(self._record, _LARGEST), type=Record)
+            except (FileNotFoundError, ValueError):
+                return Record()
+        return record if record.format == _FORMAT else Record()
+
+    def store(self, record: Record) -> None:
+        """Write the record; raises `StoreError`."""
+        with explained(self._record):
+            write_file(self._record, msgspec.json.encode(record) + b"\n", mode=0o600)
+
+
+def _open_own(path: Path) -> int:
+    """Create and open the directory of the state, which belongs to the running user alone; raises ``OSError``."""
+    with open_output_directory(path.parent, make=True) as parent:  # public/ is below it
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path.name, 0o700, dir_fd=parent)
+        descriptor = os.open(path.name, REAL_DIRECTORY, dir_fd=parent)
+    found = os.fstat(descriptor)
+    if found.st_uid != os.geteuid() or writers(found):
+        os.close(descriptor)
+        what = "belongs to another user, or other users may write there"
+        raise OSError(errno.EPERM, what, os.fspath(path))
+    return descriptor
+
+
+# The files of a copy: which are there as they were signed for, and how one gets there.
+#
+# * A file gets its name below ``public/`` when it is whole and verified.
+# * One that was verified is known again by its size and the time of its last change.
+
+
+class Wanted:
+    """A file that the copy is to have at ``path``, below ``public/`` as below the site."""
+
+    def __init__(self, path: str, info: TargetFile, expected: int, *, optional: bool = False) -> None:
+        self.path = path
+        self.info = info
+        self.expected = expected
+        """Bytes that it is likely to have."""
+        self.optional = optional
+        """Whether a site may lack it: hosts take the archive then."""
+
+    @property
+    def sha256(self) -> str:
+        """The digest that was signed for."""
+        return str(self.info.hashes["sha256"])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the file has as many bytes as its info states; a compressed file has at most so many."""
+        return not isinstance(self.info, CompressedFile)
+
+    @classmethod
+    def archive(cls, archive: Archive, where: str) -> "Wanted":
+        """Raises `FormatError` for a path without the digest in it: the contents under a name never change."""
+        path = f"targets/{archive.path}"
+        if not Path(path).name.startswith(f"{archive.sha256}.") or path.startswith(FILES):
+            raise FormatError(
+                f"{where}/{path}", f"wanted a name that begins with its sha256, {archive.sha256}"
+            )
+        info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
+        return cls(path, info, archive.length)
+
+    @classmethod
+    def file(cls, digest: Digest, shrinks_to: float = 1.0) -> "Wanted":
+        """``shrinks_to``: how small such files become; nobody has signed that, and it only says how long it takes."""
+        info = CompressedFile(digest)
+        return cls(f"targets/{info.path}", info, int(digest.length * shrinks_to), optional=True)
+
+
+class Files:
+    """The files below ``public``; ``known`` are the stamps of those that were verified before."""
+
+    def __init__(self, public: Path, incoming: Path, mirror: Mirror, known: dict[str, Stamp]) -> None:
+        self._public = public
+        self._tree = OutputTree(public)
+        self._incoming = incoming
+        self._mirror = mirror
+        self._known = known
+        self.stamps: dict[str, Stamp] = {}
+        """Of those that are as they were signed for."""
+
+    def has(self, wanted: Wanted) -> bool:
+        """Whether a file is there, as it was signed for."""
+        path = self._public / wanted.path
+        try:
+            found = stamp_of(path)
+            if self._known.get(wanted.path) != found:
+                with open_regular(path) as stream:
+                    if not is_target(wanted.info, stream):
+                        return False
+        except OSError:  # it is not there, or something else is; either way it is replaced
+            return False
+        self.stamps[wanted.path] = found
+        return True
+
+    def place(self, wanted: Wanted, check: Callable[[], None]) -> bool:
+        """Fetch and verify a file, and give it its name; raises as ``fetch_target``.
+
+        False for one that the site lacks, and may.
+        """
+        staged, path = self._incoming / f"{wanted.sha256}.tar.gz", self._public / wanted.path
+        try:
+            fetch_target(self._mirror, wanted.info, wanted.path, staged, check, is_exact=wanted.is_exact)
+        except NotFoundError:
+            if wanted.optional:
+                return False
+            raise
+        with explained(path):
+            self._tree.move_in(staged, wanted.path)
+            self.stamps[wanted.path] = stamp_of(path)
+        return True
+
+    def read_document(self, info: TargetFile, limit: int) -> bytes:
+        """An index or a history, from the copy when it has not changed; raises as ``download_target``."""
+        path = target_path(info)
+        try:
+            data = read_limited(self._public / path, limit)
+            if is_target(info, data):
+                return data
+        except (OSError, ValueError):
+            pass
+        buffer = io.BytesIO()
+        download_target(self._mirror, info, path, min(info.length, limit), buffer)
+        return buffer.getvalue()
+
+    def read_description(self, digest: Digest) -> bytes | None:
+        """The description of a version, from the copy when it is there; ``None`` where the site has none."""
+        wanted = Wanted.file(digest)
+        buffer = io.BytesIO()
+        if self.has(wanted):
+            with explained(self._public / wanted.path):
+                buffer.write(read_limited(self._public / wanted.path, wanted.info.length))
+        else:
+            try:
+                download_target(
+                    self._mirror,
+                    wanted.info,
+                    wanted.path,
+                    wanted.info.length,
+                    buffer,
+                    is_exact=wanted.is_exact,
+                )
+            except NotFoundError:
+                return None
+        buffer.seek(0)
+        return b"".join(verified(buffer, digest))
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Raises ``OSError``, also for what is no regular file."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError(str(path))
+    return found.st_size, found.st_mtime_ns

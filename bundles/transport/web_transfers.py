@@ -1,0 +1,108 @@
+"""One URL, fetched by ``requests``."""
+
+import contextlib
+from http.client import HTTPException
+from typing import BinaryIO
+
+import requests
+import urllib3.exceptions as urllib3
+
+from bundles.deadline import Deadline
+from bundles.errors import SettingsError, TransportError, UnchangedError
+from bundles.transport.location import Location
+from bundles.transport.settings import CHUNK, Received, TransportSettings, Validators, request_headers
+from bundles.transport.transfer_limits import Reading
+from bundles.transport.web import (
+    LimitedAdapter,
+    WebMirror,
+    authorities,
+    certificate,
+    proxies,
+    without_secrets,
+)
+from bundles.transport.web_failures import explain
+
+
+class WebFile:
+    """The file at a URL. Credentials in it are for its origin."""
+
+    def __init__(self, url: str, settings: TransportSettings) -> None:
+        """Raises `SettingsError` for what is no http or https URL."""
+        # A location has no query, because paths are added to it. Here it belongs to the one file that is asked for.
+        base, mark, query = url.partition("#")[0].partition("?")
+        location = Location.parse(base)
+        if location.is_directory:
+            raise SettingsError(url, "wanted an http or https URL")
+        slash = "/" if base.endswith("/") else ""
+        self._mirror = WebMirror(location, settings)
+        self._url = f"{location.base}{slash}{mark}{query}"
+
+    def download(
+        self, limit: int, into: BinaryIO, known: Validators, deadline: Deadline | None
+    ) -> Received | None:
+        """Write the file to the empty ``into``, or return ``None`` if the server still has the version ``known``.
+
+        ``deadline`` is for this download; without one the settings have a limit. Raises as `WebMirror.fetch`.
+        """
+        found = Validators()
+
+        def note(response: requests.Response, _start: bytes) -> None:
+            nonlocal found
+            found = Validators.of(response.headers)
+
+        self._mirror.deadline = deadline
+        try:
+            is_whole = self._mirror.fetch(self._url, limit, into, note, known.headers())
+        except UnchangedError:
+            return None
+        return Received(found, is_whole)
+
+
+# Documents brought to a web server by ``requests``: for what is out of the ordinary in `bundles.transport.uploads`.
+
+
+class WebUploads:
+    """`bundles.transport.uploads.Uploads` by ``requests``."""
+
+    def __init__(self, location: Location, settings: TransportSettings) -> None:
+        """Connects to nothing yet; raises `SettingsError` for a file of ``settings`` that cannot be read."""
+        self._location = location
+        self._settings = settings
+        self._authorities = authorities(settings)
+        self._certificate = certificate(settings)
+        self._adapter = LimitedAdapter()
+        self._headers = request_headers(location, settings)
+
+    def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
+        """See `Uploads`; raises as it says."""
+        reading = Reading(deadline, self._settings.read_timeout)
+        self._adapter.reading = reading
+        request = requests.Request(method, url, {**self._headers, "Content-Type": kind}, data=data)
+        try:
+            limits = (deadline.at_most(self._settings.connect_timeout), self._settings.read_timeout)
+            answer = self._adapter.send(
+                request.prepare(),
+                cert=self._certificate,
+                verify=self._authorities,
+                proxies=proxies(url, self._settings),
+                timeout=limits,
+                stream=True,
+            )
+            with contextlib.closing(answer):
+                self._finish(answer)
+                return answer.status_code
+        # All that requests, urllib3, http.client, sockets and the codecs for host names raise.
+        except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
+            deadline.verify()
+            _, what = explain(error, self._settings)
+            raise TransportError(url, without_secrets(what, self._location, self._settings)) from None
+
+    def close(self) -> None:
+        """See `Uploads`."""
+        self._adapter.close()
+
+    def _finish(self, answer: requests.Response) -> None:
+        """Take a short body off the connection, which can then carry the next request; otherwise it is closed."""
+        # The status has been said; what comes behind it changes nothing.
+        with contextlib.suppress(urllib3.HTTPError, HTTPException, OSError, ValueError):
+            answer.raw.read(CHUNK, decode_content=False)

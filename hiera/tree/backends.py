@@ -1,0 +1,257 @@
+"""The choice of a level's function: ``yaml_data``, ``json_data`` or ``eyaml_lookup_key``.
+
+A function that Puller does not have is an error that names it, when something is to be read with it: Puppet, too,
+passes over a level whose files are not there.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from hiera.errors import ConfigError, EnvelopeError, LookupFailure
+from hiera.eyaml.eyaml import Decryptor, is_encrypted, key_reader
+from hiera.tree.config.documents import Documents, Kind, join
+from hiera.tree.config.locations import Location
+from hiera.tree.config.schema import LevelConfig
+from hiera.tree.context.explain import ABSENT, Absent, Step
+from hiera.tree.context.interpolation import Interpolator, Warn, warning
+from hiera.tree.context.invocation import Invocation
+from hiera.tree.ruby import json_data, psych, values
+from hiera.tree.ruby.values import OddKey, Symbol
+from hiera.values.secrets import Decrypted
+
+# The interface of a data function, and what all of them share.
+#
+# * A function is asked for one top-level key at a time; the files behind it are read once.
+# * A value must be data: texts, numbers, booleans, null, lists, and mappings whose keys are texts or numbers.
+
+# Data files, parsed. Each is read once, whichever level asks for it, and however many keys.
+
+
+class DataFiles:
+    """The mappings in files of ``documents``; ``warn`` is told of files that hold none."""
+
+    def __init__(self, documents: Documents, warn: Warn) -> None:
+        self.documents = documents
+        self._warn = warn
+        self._yaml: dict[str, dict[Any, Any]] = {}
+        self._json: dict[str, dict[Any, Any]] = {}
+
+    def yaml(self, path: str) -> dict[Any, Any]:
+        """The mapping in a YAML file; a file without one is empty. Raises ``DocumentError`` and ``LimitError``."""
+        if path not in self._yaml:
+            content = psych.load(self._read(path), path)
+            if not isinstance(content, dict):
+                self._warn(warning("file does not contain a valid yaml hash", path))
+                content = {}
+            self._yaml[path] = content
+        return self._yaml[path]
+
+    def json(self, path: str) -> dict[Any, Any]:
+        """The mapping in a JSON file; raises ``LookupFailure`` for a file without one."""
+        if path not in self._json:
+            content = json_data.load(self._read(path), path)
+            if not isinstance(content, dict):
+                what = f"Value returned from data_hash function 'json_data', when using location '{path}',"
+                wanted = f"has wrong type, expects a Hash value, got {values.type_name(content)}"
+                raise LookupFailure("", f"{what} {wanted}").placed()
+            self._json[path] = content
+        return self._json[path]
+
+    def _read(self, path: str) -> bytes:
+        if self.documents.kind(path) is Kind.DIRECTORY:
+            raise LookupFailure("", f"{path} is a directory, wanted a file").placed()
+        return self.documents.read(path)
+
+
+class DataFunction(Protocol):
+    """Data by top-level key. Raises ``LookupFailure``, ``DocumentError``, ``ConfigError`` or ``LimitError``."""
+
+    def names(self, location: Location | None) -> list[str]:
+        """The keys at a location."""
+        ...
+
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
+        """The value of a key at a location, interpolated (step 8 of ``lookup``)."""
+        ...
+
+
+class Tools(NamedTuple):
+    """Tools that all functions share; ``private_key`` is the path of the key for levels that name none."""
+
+    files: DataFiles
+    interpolator: Interpolator
+    warn: Warn
+    private_key: str | None
+
+
+PATHS = "one of 'path', 'paths' 'glob', 'globs' or 'mapped_paths' must be declared in hiera.yaml"
+
+
+def texts(content: dict[Any, Any]) -> list[str]:
+    """The keys that somebody can ask for."""
+    return [name for name in content if isinstance(name, str)]
+
+
+def verify_value(value: Any, source: str, key: str, location: Location) -> None:
+    """Raise ``LookupFailure`` for a value with a symbol, or with a key that is neither text nor number, in it."""
+    bad = _bad(value)
+    if bad is not None:
+        what = f"Value for key '{key}', {source}, when using location '{location.place}', has wrong type"
+        raise LookupFailure("", f"{what}, expects Puppet::LookupValue, got {bad}").placed()
+
+
+def _bad(value: Any) -> str | None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            bad = f"the mapping key {name!r}" if isinstance(name, OddKey) else _bad(item)
+            if bad is not None:
+                return bad
+    elif isinstance(value, list):
+        return next((bad for bad in map(_bad, value) if bad is not None), None)
+    # These two are values to Puppet: undef and the default of a case.
+    elif isinstance(value, Symbol) and value.name not in ("undef", "default"):
+        return f"the symbol {value!r}"
+    return None
+
+
+# ``yaml_data`` and ``json_data``: functions of the kind ``data_hash``, which give a whole file at once.
+
+
+class DataHash:
+    """``data_hash``: a whole file at once. In ``module`` all keys belong to it, or nobody finds them."""
+
+    def __init__(self, name: str, has_options: bool, module: str | None, tools: Tools) -> None:
+        self._name = name
+        self._read = tools.files.yaml if name == "yaml_data" else tools.files.json
+        self._has_options = has_options
+        self._module = module
+        self._tools = tools
+        self._seen: set[str] = set()
+
+    def names(self, location: Location | None) -> list[str]:
+        return texts(self._content(location)[0])
+
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
+        content, location = self._content(location)  # 8a.
+        value = content.get(key, ABSENT)
+        if value is ABSENT:
+            return ABSENT
+        verify_value(value, f"in hash returned from data_hash function '{self._name}'", key, location)  # 8b.
+        return self._tools.interpolator.resolve(value, invocation, step)  # 8c.
+
+    def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
+        # Puppet's functions take a path and nothing else; any option or a URI is refused in these words.
+        if location is None or location.is_uri or self._has_options:
+            what = f"'{self._name}' {PATHS} when using this data_hash function"
+            raise ConfigError("", f"{what}; it takes no options")
+        content = self._read(location.place)
+        # Once a file: every key of the module comes by here.
+        if self._module and location.place not in self._seen:
+            self._seen.add(location.place)
+            self._verify_qualified(content, location)
+        return content, location
+
+    def _verify_qualified(self, content: dict[Any, Any], location: Location) -> None:
+        source = (
+            f"Value returned from data_hash function '{self._name}', when using location '{location.place}'"
+        )
+        for name in content:
+            if not isinstance(name, str):
+                what = f"Module '{self._module}': {source}: the key {name!r} is no text"
+                raise LookupFailure("", what).placed()
+            if name != "lookup_options" and not name.startswith(f"{self._module}::"):
+                what = "must use keys qualified with the name of the module"
+                self._tools.warn(warning(f"Module '{self._module}': {source}, {what}: '{name}' is not"))
+
+
+# ``eyaml_lookup_key``: YAML with encrypted texts in it. What is decrypted is a secret.
+
+
+class Eyaml:
+    """Decrypts only what is asked for."""
+
+    def __init__(self, decryptor: Decryptor, tools: Tools) -> None:
+        self._decryptor = decryptor
+        self._tools = tools
+
+    def names(self, location: Location | None) -> list[str]:
+        """The top-level keys; nothing is decrypted."""
+        return texts(self._content(location)[0])
+
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
+        """The value of ``key``, decrypted and interpolated; raises ``LookupFailure`` without any plain text in it."""
+        content, location = self._content(location)  # 8a.
+        value = content.get(key, ABSENT)
+        if value is ABSENT:
+            return ABSENT
+        verify_value(value, "returned from lookup_key function 'eyaml_lookup_key'", key, location)  # 8b.
+        try:
+            value = self._decrypted(value)
+        except EnvelopeError as error:
+            what = f"hiera-eyaml backend error decrypting when looking up {key} in {location.place}"
+            failure = LookupFailure(
+                "", f"{what}. Error was {error}", code=error.code, depends_on=error.depends_on
+            )
+            raise failure.placed() from None
+        return self._tools.interpolator.resolve(value, invocation, step)  # 8c.
+
+    def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
+        if location is None or location.is_uri:
+            raise ConfigError("", f"'eyaml_lookup_key': {PATHS} when using this lookup_key function")
+        return self._tools.files.yaml(location.place), location
+
+    def _decrypted(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return Decrypted(self._decryptor.decrypt(value)) if is_encrypted(value) else value
+        if isinstance(value, list):
+            return [self._decrypted(item) for item in value]
+        if isinstance(value, dict):
+            return {name: self._decrypted(item) for name, item in value.items()}
+        return value
+
+
+_KNOWN = {"yaml_data": "data_hash", "json_data": "data_hash", "eyaml_lookup_key": "lookup_key"}
+
+
+def function(
+    level: LevelConfig, options: Mapping[str, Any], config_path: str, module: str | None, tools: Tools
+) -> DataFunction:
+    """The function of ``level``, in the ``hiera.yaml`` at ``config_path``."""
+    # Nothing is raised yet: a level whose files are not there is passed over, whatever its function.
+    if _KNOWN.get(level.function) != level.kind:
+        return _Unavailable(_unavailable(level, config_path))
+    if level.kind == "data_hash":
+        return DataHash(level.function, bool(options), module, tools)
+    return _eyaml(options, config_path.rpartition("/")[0], tools)
+
+
+def _eyaml(options: Mapping[str, Any], directory: str, tools: Tools) -> DataFunction:
+    """``directory`` is where relative paths of keys begin."""
+
+    def read(path: str) -> bytes:
+        return tools.files.documents.read(join(directory, path))
+
+    return Eyaml(Decryptor(key_reader(options, read, tools.private_key)), tools)
+
+
+def _unavailable(level: LevelConfig, config_path: str) -> str:
+    where = f"(file: {config_path}, hierarchy entry '{level.name}')"
+    if level.kind == "hiera3_backend":
+        return f"Puller has no hiera3_backend '{level.function}': backends of Hiera 3 are written in Ruby {where}"
+    if level.function in _KNOWN:
+        return f"'{level.function}' is a {_KNOWN[level.function]} function, not a {level.kind} one {where}"
+    missing = f"Unable to find '{level.kind}' function named '{level.function}' {where}"
+    return f"{missing}: functions written in Ruby or Puppet are not run"
+
+
+class _Unavailable:
+    """A function that is written in Ruby or Puppet, or that does not exist."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def names(self, location: Location | None) -> list[str]:
+        raise ConfigError("", self._what)
+
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
+        raise ConfigError("", self._what)

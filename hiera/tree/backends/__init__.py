@@ -1,1 +1,0 @@
-"""Data functions: where a level's values come from."""

@@ -1,1 +1,0 @@
-"""The forms in which findings are told: to people, and to programs."""

@@ -1,0 +1,168 @@
+"""The Hiera tree of a bundle: the keys that its files have on any host, and the names in its interpolations.
+
+* Every file below the directories of its levels counts, whichever host reads it.
+* A level whose data is no file of the bundle may have anything.
+* A variable that there is not comes out empty on hosts and fails nowhere, so it is looked for here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from bundles.filesystem.trees import walk_directories
+from foundation.problems import Problem
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from hiera.tree.config.documents import Files
+from hiera.tree.config.load import load_config
+from hiera.tree.config.schema import ENVIRONMENT, MODULE, Config, LevelConfig
+from hiera.tree.context import explain
+from hiera.tree.layout import module_path
+from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.names.known_names import Guards, Judge
+from puller.authoring.lint.names.places import YamlText
+from puller.authoring.lint.subject import read_text
+from puller.authoring.lint.value_shapes import ANY, Shape, of_value, union
+
+TREE: Final = "hiera.yaml"
+_MARK: Final = "%{"
+_READ: Final = frozenset({"eyaml_lookup_key", "json_data", "yaml_data"})
+_ENDINGS: Final = (".yaml", ".yml", ".json", ".eyaml")
+_INTERPOLATION: Final = re.compile(r"%\{([^}\n]*)\}")
+_CALL: Final = re.compile(r"""(\w+)\((?:"([^"]+)"|'([^']+)')\)""", re.ASCII)
+_OWN: Final = frozenset(
+    {"caller_module_name", "environment", "module_name", "name", "server_facts", "title", "trusted"}
+)
+
+
+def tree_shape(root: str) -> Shape | None:
+    """All keys of the tree in a directory; ``None`` where there is no tree, anything where it cannot be told."""
+    if not os.path.exists(os.path.join(root, TREE)):
+        return None
+    shapes: list[Shape] = []
+    for config in _configs(root):
+        directories = _directories(config)
+        if directories is None or not all(_is_within(one, root) for one in directories):
+            return ANY
+        shapes += (_shape(path) for one in directories for path in _files(one))
+    return union(shapes) if shapes else ANY
+
+
+def tree_files(root: str) -> list[str]:
+    """The ``hiera.yaml`` files and the data files of the tree in a directory."""
+    found: dict[str, None] = {}
+    for config in _configs(root):
+        if config.path is not None:
+            found[config.path] = None
+        for directory in _directories(config) or ():
+            found.update(dict.fromkeys(_files(directory)))
+    return [path for path in found if _is_within(path, root)]
+
+
+def levels_of(root: str) -> Iterator[tuple[list[LevelConfig], list[str]]]:
+    """The levels of each ``hiera.yaml`` below a directory, and the files where their data is.
+
+    None whose data is not only in files of directories below.
+    """
+    for config in _configs(root):
+        directories = _directories(config)
+        if directories is None:
+            continue
+        if all(
+            _is_within(one, root) and not os.path.samefile(one, root)
+            for one in directories
+            if os.path.isdir(one)
+        ):
+            files = dict.fromkeys(path for one in directories for path in _files(one))
+            yield [*config.levels, *(config.default_levels or ())], list(files)
+
+
+def follow_interpolations(
+    yaml: YamlText, facts: Shape, tree: Shape, at_hand: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """The findings in all interpolations of a file."""
+    for found in _INTERPOLATION.finditer(yaml.text):
+        line = yaml.text.count("\n", 0, found.start()) + 1
+        judge = Judge(Guards(), at_hand, yaml.line_part(line))
+        _interpolation(found[1].strip(), facts, tree, judge)
+        yield from judge.findings
+
+
+def _interpolation(written: str, facts: Shape, tree: Shape, judge: Judge) -> None:
+    call = _CALL.fullmatch(written)
+    method, argument = (call[1], call[2] or call[3]) if call else ("scope", written)
+    segments = explain.split(argument)
+    if segments is None or method == "literal":
+        return
+    if method in ("alias", "hiera", "lookup"):
+        _walk(judge, tree, ("data",), segments)
+    elif method == "scope":
+        root = str(segments[0]).lstrip(":")
+        if root == "facts":
+            _walk(judge, facts, ("facts",), segments[1:])
+        elif root and root not in _OWN and "::" not in root:
+            _walk(judge, facts, ("facts",), (root, *segments[1:]))
+
+
+def _walk(judge: Judge, shape: Shape, path: tuple[str, ...], steps: tuple[str | int, ...]) -> None:
+    for step in steps:
+        shape = judge.step(shape, path, step, in_branch=False, line=0)
+        path = (*path, str(step))
+
+
+def _configs(root: str) -> Iterator[Config]:
+    """The configurations of the environment and of its modules; none of what cannot be read."""
+    files, places = Files(), [(os.path.join(root, TREE), ENVIRONMENT)]
+    try:
+        for path in module_path(root, files):
+            places += ((os.path.join(path, one.name, TREE), MODULE) for one in files.entries(path))
+    except HieraError:
+        pass
+    for path, place in places:
+        try:
+            config = load_config(path, files, place, _unheard) if os.path.exists(path) else None
+        except HieraError:
+            continue
+        if config is not None:
+            yield config
+
+
+def _directories(config: Config) -> list[str] | None:
+    """Where the data of its levels is; ``None`` where that is no file."""
+    found: dict[str, None] = {}
+    for level in (*config.levels, *(config.default_levels or ())):
+        if level.function not in _READ or any(place.startswith("/") for place in level.places):
+            return None
+        found[
+            level.datadir.partition(_MARK)[0].rpartition("/")[0] if _MARK in level.datadir else level.datadir
+        ] = None
+    return list(found)
+
+
+def _files(directory: str) -> Iterator[str]:
+    for place, names, files in walk_directories(directory):
+        names.sort()
+        yield from (os.path.join(place, name) for name in sorted(files) if name.endswith(_ENDINGS))
+
+
+def _shape(path: str) -> Shape:
+    text = read_text(path)
+    try:
+        value = None if text is None else yaml_text.load(text, path)
+    except HieraError:
+        return ANY
+    if text is None:
+        return ANY
+    return of_value(value, _MARK) if isinstance(value, Mapping) and value else Shape()
+
+
+def _is_within(path: str, root: str) -> bool:
+    real, base = os.path.realpath(path), os.path.realpath(root)
+    return real == base or real.startswith(base + "/")
+
+
+def _unheard(warning: Problem) -> None:
+    """Warnings of a configuration are told by who opens the tree."""

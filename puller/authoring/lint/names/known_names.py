@@ -1,0 +1,268 @@
+"""The names that an expression or a template sees, and what is said of one that no host can have.
+
+* A name that is asked for with care anywhere in the same text (``is defined``, ``default``) may be missing.
+* A top-level fact that nobody knows may be one of the hosts' own: it is not checked. ``environ`` is each host's.
+* In a branch, what none of the known items has may be for others: it is not checked unless it looks misspelt.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack
+
+import msgspec
+
+from foundation.problems import ProblemCode
+from hiera.errors import HieraError
+from hiera.expressions.refused import ABSENT
+from hiera.values.data_paths import MISSING, find
+from puller.authoring.lint import value_shapes
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.names.places import Path, TextPart
+from puller.authoring.lint.value_shapes import ANY, Shape, of_value
+from puller.values.suggestions import Meant, meant
+
+UNKNOWN_NAME: Final = ProblemCode.UNKNOWN_NAME
+UNKNOWN_FUNCTION: Final = ProblemCode.UNKNOWN_FUNCTION
+ROOTS: Final = ("facts", "data", "environ")
+CAPITALS: Final = frozenset(name.capitalize() for name in ROOTS)
+_METHODS: Final = ("get", "items", "keys", "values")
+_DECLARE: Final = "what only the site or a host gives is declared in data, as null"
+_NEAR: Final = 0.75  # custom facts have names of their own, which are like others by accident
+_VERY_NEAR: Final = 0.85
+_SHOWN: Final = 60  # characters of a name in a sentence
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The names of one scope."""
+
+    names: Mapping[str, Shape]
+    """Values and functions; a function is anything."""
+    facts: Mapping[str, Any] = {}
+    """Those at hand: what they have, a host can have."""
+    functions: frozenset[str] = frozenset()
+    """The names that are functions."""
+    is_lenient: bool = False
+    """Whether there may be further names, which only whoever uses the text knows."""
+
+    @classmethod
+    def of(cls, data: Shape, facts: Shape, at_hand: Mapping[str, Any], functions: Sequence[str]) -> Known:
+        """The scope of a manifest."""
+        roots = {"facts": facts, "data": data, "environ": ANY}
+        capitals = {name.capitalize(): shape for name, shape in roots.items()}
+        return cls({**roots, **capitals, **dict.fromkeys(functions, ANY)}, at_hand, frozenset(functions))
+
+    def dot(self) -> Shape:
+        """The values among the names, as one that engines of Go's kind begin with."""
+        values = {name: shape for name, shape in self.names.items() if name not in self.functions}
+        return Shape(values, ANY if self.is_lenient else None)
+
+    def with_names(self, names: Mapping[str, Shape]) -> Known:
+        """The scope with further names, which come before these."""
+        return msgspec.structs.replace(self, names={**self.names, **names}) if names else self
+
+    def with_data(self, data: Shape) -> Known:
+        """The scope over other data."""
+        return self.with_names({"data": data, "Data": data})
+
+
+class Guards:
+    """The paths that a text asks for with care."""
+
+    def __init__(self, paths: set[Path] | None = None) -> None:
+        self.paths: set[Path] = paths or set()
+        self.kinds: set[Path] = set()
+        """Paths of which the kind is asked: what is below them may be missing."""
+
+    def add(self, path: Path | None) -> None:
+        """Note a path that may be missing."""
+        if path:
+            self.paths.add(_folded(path))
+
+    def add_kind(self, path: Path | None) -> None:
+        """Note a path whose value may be of any kind."""
+        if path:
+            self.kinds.add(_folded(path))
+
+    def over(self, other: Guards) -> Guards:
+        """Guards of both: these, and those of what is around."""
+        both = Guards(self.paths | other.paths)
+        both.kinds = self.kinds | other.kinds
+        return both
+
+    def cover_name(self, name: str) -> bool:
+        """Whether there may be no such name; what is asked of it says nothing about the name itself."""
+        return (name,) in self.paths
+
+    def cover(self, missing: Path) -> bool:
+        """Whether what is missing at a path may be so."""
+        folded = _folded(missing)
+        # What is above it is there, or that would be what is missing.
+        if any(_begins(path, folded) for path in self.paths):
+            return True
+        return any(len(path) < len(folded) and _begins(folded, path) for path in self.kinds)
+
+
+class Judge:
+    """The verdicts on the names of one text."""
+
+    def __init__(self, guards: Guards, facts: Mapping[str, Any], part: TextPart) -> None:
+        """``part`` is the text."""
+        self.guards = guards
+        self.facts = facts
+        self._part = part
+        self.findings: list[Finding] = []
+        self.printed: set[str] = set()
+        """The facts that programs of the bundle print."""
+
+    def step(
+        self, shape: Shape, path: Path | None, key: str | int, *, in_branch: bool, line: int, offset: int = -1
+    ) -> Shape:
+        """The value at a key of what stands at ``path``; what no host has is noted."""
+        missing = (*(path or ("…",)), str(key))
+        found = shape.child(key)
+        if found is value_shapes.RUN:
+            return self._printed(missing, line, offset)
+        if found is not None:
+            return found
+        if self._is_of_host(missing):
+            return ANY
+        if self.guards.cover(missing):
+            self._doubt(shape, missing, line, offset)
+            return ANY
+        if missing[0] in ("facts", "Facts") and missing[1] in self.printed:
+            what = (
+                f"{'.'.join(missing)} is not what a program of the bundle prints here, and may be elsewhere"
+            )
+            self._unchecked(what, missing, line, offset, missing[1])
+            return ANY
+        if missing[0] in ("facts", "Facts") and len(missing) == 2:
+            self._own_fact(shape, missing, line, offset)
+            return ANY
+        if not self._may_be_of_others(shape, str(key), in_branch):
+            message, fields = _missing(shape, missing)
+            self._note(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset, **fields)
+        return ANY
+
+    def field(self, shape: Shape, path: Path, key: str, *, in_branch: bool, offset: int) -> Shape:
+        """The value at a key of dot, or of what stands at ``path``; what no host has is noted."""
+        if path:
+            return self.step(shape, path, key, in_branch=in_branch, line=0, offset=offset)
+        found = shape.child(key)
+        if found is not None or self.guards.cover((key,)) or self._may_be_of_others(shape, key, in_branch):
+            return found or ANY
+        known = [name for name in shape.keys if name not in CAPITALS]
+        self.unknown(UNKNOWN_NAME, key, "", known, line=0, offset=offset)
+        return ANY
+
+    def unknown(
+        self, code: ProblemCode, name: str, kind: str, known: Sequence[str], *, line: int, offset: int = -1
+    ) -> None:
+        """Note an unknown name, filter, test or function."""
+        message = f"there is no {kind}{name[:_SHOWN]!r}"
+        if not kind and name in ABSENT:
+            self.refuse(code, name, f"{message}: {ABSENT[name]}", line=line, offset=offset)
+            return
+        self._note(code, Severity.ERROR, message, (name,), line, offset, **meant(name, known))
+
+    def refuse(
+        self,
+        code: ProblemCode,
+        name: str,
+        message: str,
+        *,
+        line: int,
+        offset: int = -1,
+        **names: Unpack[Meant],
+    ) -> None:
+        """Note a mistake with a name."""
+        self._note(code, Severity.ERROR, message, (name,), line, offset, **names)
+
+    def _note(
+        self,
+        code: ProblemCode,
+        severity: Severity,
+        message: str,
+        needle: Path,
+        line: int,
+        offset: int,
+        **fields: Any,
+    ) -> None:
+        self.findings.append(self._part.finding(code, severity, message, needle, line, offset, **fields))
+
+    def _printed(self, path: Path, line: int, offset: int) -> Shape:
+        """The shape of what a program prints here, which is more than nothing of what it may print elsewhere."""
+        self.printed.add(path[1])
+        value = _at(self.facts, path[1:])
+        if value is not MISSING:
+            return of_value(value, "\0")
+        what = f"{'.'.join(path)} is what a program of the bundle prints"
+        self._unchecked(what, path, line, offset, path[1])
+        return ANY
+
+    def _own_fact(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
+        """Note a fact that Puller does not have: a host's own, or one that is misspelt."""
+        what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
+        if near := difflib.get_close_matches(missing[1], list(shape.keys), 1, _NEAR):
+            code, severity = ProblemCode.MISSPELT_FACT, Severity.WARNING
+            self._note(code, severity, what, missing, line, offset, suggestions=tuple(near))
+        else:
+            self._unchecked(what, missing, line, offset)
+
+    def _is_of_host(self, missing: Path) -> bool:
+        if missing[0] not in ("facts", "Facts"):
+            return False
+        if len(missing) == 2 and value_shapes.may_be_legacy(missing[1]):
+            return True
+        return _at(self.facts, missing[1:]) is not MISSING
+
+    def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
+        """Note what may be missing, and is named so much like what is there that it may be meant."""
+        if near := difflib.get_close_matches(missing[-1], list(shape.keys), 1, _VERY_NEAR):
+            what = f"{'.'.join(missing)} is nowhere, and may be missing"
+            self._unchecked(what, missing, line, offset, suggestions=tuple(near))
+
+    def _unchecked(
+        self, message: str, missing: Path, line: int, offset: int, name: str = "", **fields: Any
+    ) -> None:
+        """Note what only a host knows. ``name`` is that of the fact, if the last step is not."""
+        fields["name"] = name or missing[-1]
+        self._note(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset, **fields)
+
+    @staticmethod
+    def _may_be_of_others(shape: Shape, key: str, in_branch: bool) -> bool:
+        if not (shape.is_loose or (in_branch and (shape.is_example or shape.is_scalar))):
+            return False
+        return not difflib.get_close_matches(key, [*shape.keys, *_METHODS], 1)
+
+
+def _at(facts: Mapping[str, Any], steps: Path) -> Any:
+    """A fact at hand; ``MISSING`` also where it cannot be had."""
+    try:
+        return find(facts, steps)
+    except HieraError:
+        return MISSING
+
+
+def _missing(shape: Shape, missing: Path) -> tuple[str, dict[str, Any]]:
+    """Return the message about a missing key, and further fields of the problem."""
+    where = ".".join(missing[:-1])
+    key = missing[-1]
+    if shape.is_scalar:
+        return f"{where} is a single value: it has no {key[:_SHOWN]!r}", {}
+    if shape.items is not None and not shape.keys:
+        return f"{where} is a list: it has no {key[:_SHOWN]!r}", {}
+    names = meant(key, shape.keys)
+    is_declared = "suggestions" in names or missing[0] not in ("data", "Data")
+    return f"{where} has no {key[:_SHOWN]!r} on any host", {**names, "hint": "" if is_declared else _DECLARE}
+
+
+def _folded(path: Path) -> Path:
+    """A path with the small name of its root."""
+    first = path[0].lower() if path[0].lower() in ROOTS else path[0]
+    return (first, *path[1:])
+
+
+def _begins(path: Path, start: Path) -> bool:
+    return path[: len(start)] == start

@@ -1,0 +1,210 @@
+"""Shapes of values: which keys a value can have on any host, as far as the files of a bundle tell.
+
+* A shape is the union of all that may stand at a place: what one layer of data has, an expression may ask for.
+* Below null, an expression, and an empty mapping or list anything goes: hosts and sites fill those.
+* Items of a list or mapping that somebody loops over are examples: others may have other keys.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache, reduce
+from typing import Any, Final
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from puller.authoring.lint.subject import read_text
+from puller.facts import custom, legacy
+from puller.facts.fact_tree import BUILT_IN
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """All that can stand at one place."""
+
+    keys: Mapping[str, Shape] = {}
+    others: Shape | None = None
+    """The value of every further key, where the keys are free."""
+    items: Shape | None = None
+    """Of lists: one of their items."""
+    is_open: bool = False
+    """Whether anything can stand here."""
+    is_example: bool = False
+    """Whether it is one of the items that a bundle knows, beside which there may be others."""
+    is_loose: bool = False
+    """Whether something of which nothing is known stands beside what is known."""
+
+    def child(self, key: str | int) -> Shape | None:
+        """The value at a key or index; ``None`` where no host has it."""
+        if self.is_open:
+            return ANY
+        found = self.keys.get(str(key), self.others)
+        if (
+            found is None
+            and self.items is not None
+            and (str(key).lstrip("-").isascii() and str(key).lstrip("-").isdecimal())
+        ):
+            found = self.items
+        return found if found is None or not self.is_example else example(found)
+
+    def each(self) -> Shape:
+        """One of its items: of a list those, of a mapping its values."""
+        items = [*self.keys.values(), *(one for one in (self.others, self.items) if one is not None)]
+        found = [item for item in items if not item.is_open]
+        if self.is_open or not found:
+            return ANY
+        shape = example(union(found))
+        # Null stands for an item that is left out; an expression may give any.
+        return shape if len(found) == len(items) else msgspec.structs.replace(shape, is_loose=True)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is text, a number or the like, and nothing else."""
+        return not (self.is_open or self.keys or self.items is not None or self.others is not None)
+
+
+ANY: Final = Shape(is_open=True)
+SCALAR: Final = Shape()
+
+
+def example(shape: Shape) -> Shape:
+    """A shape that is one of several items."""
+    if shape.is_open or shape.is_example:
+        return shape
+    return msgspec.structs.replace(shape, is_example=True)
+
+
+def union(shapes: Iterable[Shape]) -> Shape:
+    """The shape with the keys of each of them; anything where there is none."""
+    found = list(shapes)
+    return reduce(_either, found) if found else ANY
+
+
+def of_value(value: Any, mark: str = "{{") -> Shape:
+    """The shape of what a file holds; ``mark`` begins the expressions in its texts."""
+    if isinstance(value, Mapping):
+        if not value or any(isinstance(key, str) and mark in key for key in value):
+            return ANY
+        return Shape({str(key): of_value(item, mark) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return Shape(items=union(of_value(item, mark) for item in value)) if value else ANY
+    is_told = value is not None and not (isinstance(value, str) and mark in value)
+    return SCALAR if is_told else ANY
+
+
+def _either(one: Shape, other: Shape) -> Shape:
+    if one.is_open or other.is_open:
+        return ANY
+    if one is other:
+        return one
+    keys = {**other.keys, **one.keys}
+    for key in one.keys.keys() & other.keys.keys():
+        keys[key] = _either(one.keys[key], other.keys[key])
+    return Shape(
+        keys,
+        _any_of(one.others, other.others),
+        _any_of(one.items, other.items),
+        is_example=one.is_example or other.is_example,
+        is_loose=one.is_loose or other.is_loose,
+    )
+
+
+def _any_of(one: Shape | None, other: Shape | None) -> Shape | None:
+    return _either(one, other) if one is not None and other is not None else one or other
+
+
+# The names that built-in facts can have on any host (``docs/facts.md``), and those that a bundle brings.
+#
+# * Keys in capitals stand for those that differ from host to host: interfaces, disks, mount points.
+# * A top-level name that is not among them may be a custom fact of some hosts: that is not known here.
+
+RUN: Final = Shape(is_open=True, is_example=True)
+"""What a program of the bundle prints."""
+
+NAMES: Final = """
+disks.DISK{model serial size size_bytes type vendor wwn}
+dmi.bios{release_date vendor version} dmi.board{asset_tag manufacturer product serial_number}
+dmi.chassis{asset_tag type} dmi{manufacturer} dmi.product{name serial_number uuid}
+host.info{bootTime hostId hostname kernelArch kernelVersion os platform platformFamily platformVersion procs uptime}
+host.info{virtualizationRole virtualizationSystem}
+hypervisors{NAME}
+identity{gid group privileged uid user}
+load_averages{15m 1m 5m}
+memory.swap{available available_bytes capacity total total_bytes used used_bytes}
+memory.system{available available_bytes capacity total total_bytes used used_bytes}
+mountpoints.PATH{available available_bytes capacity device filesystem options size size_bytes used used_bytes}
+networking{dhcp domain fqdn hostname ip ip6 mac mtu netmask netmask6 network network6 primary scope6}
+networking.interfaces.NAME{bindings bindings6 dhcp ip ip6 mac mtu netmask netmask6 network network6 scope6}
+os{architecture family hardware name} os.distro{codename description id specification}
+os.distro.release{full major minor} os.release{full major minor}
+os.selinux{config_mode config_policy current_mode enabled enforced policy_version}
+partitions.DEVICE{backing_file filesystem label mount partlabel partuuid size size_bytes uuid}
+processors{cores count isa models physicalcount speed threads}
+puller{version} puller.bundle{name version}
+ssh.ALGORITHM{fingerprints key type} ssh.ALGORITHM.fingerprints{sha1 sha256}
+system_uptime{days hours seconds uptime}
+"""
+"""The names below each group, a path before the names that stand below it."""
+
+
+@cache
+def built_in() -> Shape:
+    """The facts that Puller gathers; further top-level names are those of hosts."""
+    top: dict[str, object] = {**dict.fromkeys(BUILT_IN), **dict.fromkeys(legacy.PATHS), "interfaces": None}
+    for path, names in _groups():
+        group = top
+        for step in path:
+            group = _below(group, step)
+        group.update((name, group.get(name)) for name in names)
+    return _shape(top)
+
+
+def of_bundle(directories: Iterable[str]) -> dict[str, Shape]:
+    """The facts in directories ``facts.d`` by name; anything for what is run."""
+    found: dict[str, Shape] = {}
+    for directory in directories:
+        try:
+            names = [name for name in sorted(os.listdir(directory)) if not custom.is_leftover(name)]
+        except OSError:
+            continue
+        for name in names:
+            found[os.path.splitext(name)[0]] = _of_file(os.path.join(directory, name))
+    return found
+
+
+def may_be_legacy(name: str) -> bool:
+    """Whether hosts may have a fact of this flat name: ``ipaddress_eth0``."""
+    return legacy.is_name(name)
+
+
+def _groups() -> Iterable[tuple[list[str], list[str]]]:
+    for word in NAMES.replace("\n", " ").split("}"):
+        if path := word.partition("{")[0].strip():
+            yield path.split("."), word.partition("{")[2].split()
+
+
+def _below(group: dict[str, object], step: str) -> dict[str, object]:
+    below = group.get(step)
+    if not isinstance(below, dict):
+        below = group[step] = {}
+    return below
+
+
+def _shape(names: object) -> Shape:
+    if not isinstance(names, dict):
+        return ANY
+    keys = {str(name): _shape(below) for name, below in names.items()}
+    others = next((keys.pop(name) for name in list(keys) if name.isupper()), None)
+    return Shape(keys, others)
+
+
+def _of_file(path: str) -> Shape:
+    if not path.endswith((".yaml", ".yml", ".json")):
+        return ANY if path.endswith(".txt") else RUN
+    text = read_text(path)
+    try:
+        return ANY if text is None else of_value(yaml_text.load(text, path), mark="\0")
+    except HieraError:
+        return ANY

@@ -1,0 +1,89 @@
+"""The options of the commands of a fleet."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foundation.extras import how_to_install
+from foundation.problems import ProblemCode
+from puller.cli.options import DURATION
+from puller.errors import UsageError
+
+if TYPE_CHECKING:
+    from puller.fleet.store.database import Store
+    from puller.fleet.store.queries import Reader
+
+
+Condition = Callable[[Mapping[str, Any]], bool]
+
+store_option = click.option(
+    "--store",
+    "location",
+    default="fleet.db",
+    show_default=True,
+    envvar="PULLER_FLEET_STORE",
+    show_envvar=True,
+    metavar="FILE|URL",
+    help="The store: a file of SQLite's, or a URL of SQLAlchemy's, such as postgresql+psycopg://host/name.",
+)
+silent_option = click.option(
+    "--silent-after",
+    type=DURATION,
+    help="How long a host may send nothing: 2h.  [default: what the store was told, else 2h]",
+)
+where_option = click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="FACT=VALUE",
+    help="Only hosts with this fact: os.release.major=12; several must all hold.",
+)
+
+
+@contextmanager
+def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
+    """The store; raises as ``Store.open``."""
+    try:
+        from puller.fleet.store.database import Store
+    except ImportError:
+        what = "the fleet's store needs SQLAlchemy, which is not installed"
+        raise UsageError(f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY) from None
+    store = Store.open(location, make=make)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def open_reader(store: "Store", silent_after: timedelta | None) -> "Reader":
+    """The fleet as it is now."""
+    from puller.fleet.store.queries import Reader  # needs the extra fleet
+
+    return Reader(store, datetime.now(UTC), silent_after)
+
+
+def parse_conditions(texts: Sequence[str]) -> Condition:
+    """Whether facts hold all that ``--where`` says; raises ``UsageError``."""
+    wanted: list[tuple[list[str], str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not all(name.split(".")):
+            raise UsageError(f"--where is {text!r}", expected="FACT=VALUE such as os.release.major=12")
+        wanted.append((name.split("."), value))
+    return lambda facts: all(_found(facts, steps) == value for steps, value in wanted)
+
+
+def _found(facts: Any, steps: Sequence[str]) -> str | None:
+    for step in steps:
+        if isinstance(facts, Mapping) and step in facts:
+            facts = facts[step]
+        elif isinstance(facts, list) and (step.isascii() and step.isdecimal()) and int(step) < len(facts):
+            facts = facts[int(step)]
+        else:
+            return None
+    if isinstance(facts, bool):
+        return "true" if facts else "false"
+    return None if isinstance(facts, Mapping | list) or facts is None else str(facts)

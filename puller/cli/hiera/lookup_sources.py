@@ -1,0 +1,208 @@
+"""Where ``puller hiera`` takes its answers from: a tree, a document or a bundle, and the facts of one host."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bundles.filesystem.atomic import read_limited
+from hiera.document.document import Document, annotations_of
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from hiera.tree.context.interpolation import verify_complete
+from hiera.tree.lookup import Tree
+from hiera.tree.ruby.printable import printable, revealed, with_decrypted
+from puller.cli.output import show, warn
+from puller.data.queries import BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
+from puller.errors import UsageError
+from puller.facts.given_facts import chosen_facts
+from puller.manifest.bundle_facts import need_bundle_facts
+from puller.manifest.manifest import open_source
+from puller.state.default_paths import PRIVATE_KEY
+from puller.values.visible import visible
+
+if TYPE_CHECKING:
+    from hiera.values.secrets import Secret
+    from puller.data.queries import Answer, Answers
+
+
+def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
+    """The keys among ``arguments``, and SOURCE: the last of several, unless an option says where the data is.
+
+    Raises ``UsageError`` for two options that say so, and for a SOURCE that is not there.
+    """
+    if sum(options[name] is not None for name in ("config", "environment", "document")) > 1:
+        raise UsageError("--hiera, --environment and --document: only one of them may be given")
+    if any(options[name] is not None for name in ("config", "environment", "document", "global_config")):
+        return arguments, None
+    if len(arguments) == 1:
+        return arguments, "."
+    *keys, source = arguments
+    if not os.path.exists(source):
+        raise UsageError(
+            f"{source}: the last argument names the data when no option does, and there is no such file or directory"
+        )
+    return tuple(keys), source
+
+
+def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
+    """The facts that the options say; raises ``UsageError``, and ``DocumentError`` where they are not enough."""
+    options = {**options, **given}
+    facts = chosen_facts(options)
+    if options["no_system_facts"]:
+        verify_complete(facts)
+    return facts
+
+
+@contextlib.contextmanager
+def open_answers(
+    options: Mapping[str, Any], source: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
+) -> Iterator[Answers]:
+    """The answers for one host, for as long as the block runs.
+
+    Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
+    """
+    if options["document"] is not None:
+        yield _document(options["document"], options["document"], facts)
+    elif source is None:
+        yield TreeAnswers(_tree(options, options["environment"], facts, warn))
+    elif os.path.isfile(source) and not source.endswith((".tar.gz", ".tgz", "hiera.yaml")):
+        yield _document(source, source, facts)
+    elif os.path.basename(source) == "hiera.yaml":
+        yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
+    else:
+        with _answers_of_bundle(options, source, facts, warn) as found:
+            yield found
+
+
+@contextlib.contextmanager
+def _answers_of_bundle(
+    options: Mapping[str, Any], source: str, facts: Mapping[str, Any], warn: Callable[[str], None]
+) -> Iterator[Answers]:
+    with _unpacked(source) as (directory, manifest, name):
+        facts = need_bundle_facts(facts, Path(directory))
+        document = _document(manifest, name, facts) if os.path.exists(manifest) else None
+        answers: list[Answers] = [document] if document is not None else []
+        if os.path.exists(os.path.join(directory, "hiera.yaml")):
+            sensitive = document.sensitive_keys if document is not None else frozenset()
+            tree = _tree(options, directory, facts, warn)
+            outer = None if document is None else BundleTogether(document, tree, name).of_documents
+            answers.insert(0, TreeAnswers(tree, sensitive, outer))
+        if not answers:
+            raise UsageError(f"{source}: there is neither a hiera.yaml nor a manifest.yaml in it")
+        yield answers[0] if len(answers) == 1 else BundleAnswers(answers)
+
+
+@contextlib.contextmanager
+def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
+    """The directory of a bundle, its manifest, and what messages call that."""
+    with open_source(source) as found:
+        yield str(found.path.parent), str(found.path), found.name
+
+
+def _tree(
+    options: Mapping[str, Any], directory: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
+) -> Any:
+    config = options["config"]
+    private_key = options["private_key"] or (PRIVATE_KEY if os.path.exists(PRIVATE_KEY) else None)
+    return Tree(
+        facts,
+        environment=os.path.dirname(os.path.abspath(config)) if config else directory,
+        config_path=config,
+        global_config=options["global_config"],
+        module_path=options["modules"],
+        environment_name=options["environment_name"],
+        private_key=private_key and os.path.abspath(private_key),
+        warn=lambda problem: warn(str(problem)),
+    )
+
+
+def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers:
+    """The document in a file of its own, or in a manifest, whose other keys say nothing about data."""
+    try:
+        text = read_limited(path, yaml_text.SIZE_LIMIT).decode("utf-8", "surrogateescape")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    value = yaml_text.load(text, name)
+    if isinstance(value, dict) and not value.keys() <= {"data", "hierarchy", "overrides"}:
+        locate = functools.partial(yaml_text.locate, text)
+        document = Document.from_value(value, name, locate, annotations_of(text, name))
+    else:
+        document = Document.parse(text, name)
+    return DocumentAnswers(document, facts)
+
+
+# Answers of ``puller hiera`` as they are printed: secrets masked, explanations in colour.
+
+
+def secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
+    """The function that makes a secret printable; raises ``UsageError`` where secrets may not be shown.
+
+    A bare lookup shows what is encrypted in the data: that is what it was asked for.
+    """
+    if not reveal:
+        return str if masked else with_decrypted
+
+    # docs/secrets.md; on a terminal, so that no secret ends in a file or a pipe by mistake.
+    if os.geteuid() != 0 or not sys.stdout.isatty():
+        raise UsageError("--reveal is for root on a terminal only")
+    return revealed
+
+
+def made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
+    """The answer with plain values in it; one that YAML and JSON cannot show becomes an error."""
+    try:
+        answer.value = printable(answer.value, secret)
+    except HieraError as error:
+        answer.found, answer.value, answer.error = False, None, f"{answer.key}: {error}"
+    return answer
+
+
+def member(answer: Answer, explain: bool) -> dict[str, Any]:
+    """The answer to one key in ``--format json``."""
+    record = {"explanation": printable(answer.record)} if explain else {}
+    return {**answer.as_data(), **record}
+
+
+def show_values(found: Mapping[str, Answer]) -> None:
+    """Print one value by itself, several by name, and on stderr what has none."""
+    values = {key: answer.value for key, answer in found.items() if answer.found}
+    if values:
+        show(values if len(found) > 1 else next(iter(values.values())), "yaml")
+    for key, answer in found.items():
+        if not answer.found:
+            warn(answer.error or f"{key}: not found")
+
+
+def show_explanation(answer: Answer) -> None:
+    """Print the steps of a lookup."""
+    for line in answer.lines:
+        click.echo(_coloured(line))
+    if not answer.found and not answer.error:
+        click.echo(_coloured(f"Nothing has the key: {answer.key}"))
+
+
+_COLOURS = {
+    "Searching for": {"bold": True},
+    "Found key": {"fg": "green"},
+    "Merged result": {"fg": "green"},
+    "Using merge options": {"fg": "cyan"},
+    "Applying convert_to": {"fg": "cyan"},
+    "No such key": {"dim": True},
+    "Path not found": {"dim": True},
+}
+
+
+def _coloured(line: str) -> str:
+    """Colour is taken out again by click where the output is no terminal."""
+    line = visible(line)
+    bare = line.lstrip()
+    style = next((style for start, style in _COLOURS.items() if bare.startswith(start)), {})
+    return click.style(line, **style) if style else line  # type: ignore[arg-type]  # click's own keywords

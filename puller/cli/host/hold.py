@@ -1,0 +1,338 @@
+"""``puller disable`` and ``puller enable``: a hold on applying, for everything on this host."""
+
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from bundles.format.identity import parse_version
+from bundles.store.contents import Installed
+from bundles.store.store import Store
+from foundation.problems import ProblemCode
+from foundation.quantities import size_text
+from foundation.timestamps import parse_until
+from puller.cli.completing import (
+    bundles_of_host,
+    bundles_with_state,
+    left_behind,
+    quarantined_bundles,
+    quarantined_versions,
+    versions_on_host,
+)
+from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
+from puller.cli.options import text_format_option
+from puller.cli.output import say, show, warn
+from puller.config.configuration import BundleChoice
+from puller.errors import BusyError, ConfigurationError, UsageError
+from puller.reporting.history import load_status
+from puller.run.jobs import RunOptions, run
+from puller.run.policy.forgetting import forget as forget_bundle
+from puller.run.policy.forgetting import forget_left
+from puller.run.policy.holds import Pins
+from puller.run.policy.holds import disable as save_hold
+from puller.run.policy.holds import enable as end_hold
+from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.rollback import roll_back
+from puller.run.trials import Trials
+from puller.state.directories import Directories
+from puller.state.lock import only_run
+
+
+@click.command()
+@click.option("--reason", required=True, help="Why, for whoever meets the hold: shown by runs and status.")
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="When it ends by itself: 2026-11-21T06:00 (UTC unless it has an offset), or a duration such as 4h or 2d.",
+)
+@config_option
+def disable(reason: str, until: str | None, path: str) -> None:
+    """Apply nothing on this host until `puller enable`, or until the given time.
+
+    Runs still fetch and verify, so that the host is up to date in an instant afterwards, and end with exit status 20.
+    A run that is at work finishes. Disabling again replaces reason and time.
+
+    \b
+    Examples:
+      puller disable --reason "TICKET-7: restoring the database" --until 4h
+      puller disable --reason "frozen for the audit" --until 2026-12-01T08:00+01:00
+    """
+    _, directories = load_host(path)
+    now = datetime.now(UTC)
+    end = _end(until, now)
+    with state_in_use("written"):
+        hold = save_hold(directories, one_line("--reason", reason), user(), now, end)
+    say(hold)
+    _tell_of_run(directories, "this hold is for the runs after it")
+
+
+@click.command()
+@config_option
+def enable(path: str) -> None:
+    """End the hold of `puller disable`: the next run applies again.
+
+    \b
+    Example:
+      puller enable && puller run
+    """
+    _, directories = load_host(path)
+    with state_in_use("written"):
+        hold = end_hold(directories, datetime.now(UTC))
+    say(f"enabled; it was {hold}" if hold else "enabled; it was not disabled")
+    _tell_of_run(directories, "the run after it applies again")
+
+
+def _end(until: str | None, now: datetime) -> datetime | None:
+    try:
+        return None if until is None else parse_until(until, now)
+    except ValueError as error:
+        raise UsageError(f"--until {error}") from None
+
+
+def _tell_of_run(directories: Directories, consequence: str) -> None:
+    doing = load_status(directories)
+    if doing and doing.state == "running":
+        say(f"a run is at work since {doing.since} (process {doing.process}) and finishes; {consequence}")
+
+
+# ``puller pin`` and ``puller unpin``: the version of a bundle, decided on the host.
+
+
+@click.command()
+@click.argument("bundle", shell_complete=bundles_of_host)
+@click.argument("version", required=False, shell_complete=versions_on_host)
+@config_option
+def pin(bundle: str, version: str | None, path: str) -> None:
+    """Hold BUNDLE at VERSION, or at the version that is enforced now, until `puller unpin`.
+
+    The next run brings another VERSION than the enforced one, if the site has it. A pin wins over the channel; where
+    the configuration names another version, one of the two has to go. Exits with status 75 while a run is at work.
+
+    \b
+    Examples:
+      puller pin web
+      puller pin web 1.4.0
+    """
+    configuration, directories = load_host(path)
+    choice = chosen(configuration, bundle)
+    with only_run(directories.run), state_in_use("written"):
+        enforced = Store(directories.bundles).current(bundle)
+        wanted = _version(bundle, version, enforced)
+        _check_configured(choice, wanted, path)
+        Pins.load(directories, warn).set(bundle, wanted)
+    _tell(bundle, wanted, enforced)
+    _tell_of_quarantine(directories, bundle, wanted)
+
+
+@click.command()
+@click.argument("bundle", shell_complete=bundles_of_host)
+@config_option
+def unpin(bundle: str, path: str) -> None:
+    """Let BUNDLE follow its channel again, or the version of the configuration if that has one.
+
+    \b
+    Example:
+      puller unpin web
+    """
+    configuration, directories = load_host(path)
+    with only_run(directories.run), state_in_use("written"):
+        pins = Pins.load(directories, warn)
+        if pins.find(bundle) is None:  # a pin may outlive its bundle's place in the configuration
+            chosen(configuration, bundle)
+        version = pins.remove(bundle)
+    say(f"{bundle} is not pinned any more; it was to {version}" if version else f"{bundle} is not pinned")
+
+
+def _version(bundle: str, version: str | None, enforced: Installed | None) -> str:
+    if version is not None:
+        return parse_version(version)
+    if enforced is None:
+        raise UsageError(
+            f"{bundle}: nothing is enforced yet; name the version to pin it to",
+            code=ProblemCode.NOTHING_TO_ENFORCE,
+        )
+    return enforced.version
+
+
+def _check_configured(choice: BundleChoice, version: str, path: str) -> None:
+    if choice.version not in (None, version):
+        raise ConfigurationError(
+            f"{path}: {choice.name} has version {choice.version} there, wanted a pin to {version}; "
+            "change it there, or remove it there to pin it here"
+        )
+
+
+def _tell(bundle: str, version: str, enforced: Installed | None) -> None:
+    change = ""
+    if enforced is None or enforced.version != version:
+        change = f"; enforced now: {enforced.version if enforced else 'nothing'}, the next run changes that"
+    say(f"{bundle} is pinned to {version}{change}")
+
+
+def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> None:
+    for entry in Quarantine.load(directories, warn, noop=True).entries:
+        if (entry.bundle, entry.version) == (bundle, version):
+            say(f"{entry}; `puller quarantine clear {bundle} {version}` lets it be tried again")
+
+
+# ``puller quarantine``: the bundles that this host does not try again.
+
+
+@click.group()
+def quarantine() -> None:
+    """Show the bundles that this host does not try again, or let them be tried.
+
+    A bundle comes here when its health checks failed, when runs with it were cut short twice or failed as often as its
+    give_up_after says, or by `puller rollback`.
+    Its digest is what counts: the same files under another version are another bundle.
+    """
+
+
+@quarantine.command("list")
+@text_format_option
+@config_option
+def list_entries(output_format: str, path: str) -> None:
+    """List them, oldest first, with the reason.
+
+    \b
+    Example:
+      puller quarantine list --format json
+    """
+    _, directories = load_host(path)
+    with state_in_use("read"):
+        entries = Quarantine.load(directories, warn, noop=True).entries
+    if output_format == "json":
+        show(msgspec.to_builtins(entries), "json")
+        return
+    for entry in entries:
+        say(entry)
+        for failure in entry.failed:
+            say(f"  failed: {failure}")
+        for change in entry.not_undone:
+            say(f"  not undone: {change}")
+    if not entries:
+        say("nothing is quarantined")
+
+
+@quarantine.command()
+@click.argument("bundle", required=False, shell_complete=quarantined_bundles)
+@click.argument("version", required=False, shell_complete=quarantined_versions)
+@click.option("--all", "everything", is_flag=True, help="Clear the bundles of every name.")
+@config_option
+def clear(bundle: str | None, version: str | None, everything: bool, path: str) -> None:
+    """Let the versions of BUNDLE, or one VERSION of it, be tried again by the next run.
+
+    A run that is at work writes the same file, so this exits with status 75 while there is one.
+
+    \b
+    Examples:
+      puller quarantine clear web 1.5.0
+      puller quarantine clear --all
+    """
+    if everything == (bundle is not None):
+        raise UsageError("quarantine clear: wanted the name of a bundle, or --all")
+    _, directories = load_host(path)
+    with only_run(directories.run), state_in_use("written"):
+        cleared = Quarantine.load(directories, warn).clear(bundle, version)
+    for entry in cleared:
+        say(f"{entry.bundle} {entry.version} may be tried again; it was quarantined: {entry.reason}")
+    if not cleared:
+        say("nothing of that is quarantined" if bundle else "nothing is quarantined")
+
+
+# ``puller rollback``: back to the bundle before, by hand.
+
+
+@click.command()
+@click.argument("bundle", shell_complete=bundles_of_host)
+@click.option("--reason", default="", help="Why, for whoever looks into the quarantine later.")
+@click.option("--later", is_flag=True, help="Leave it to the next run to apply it.")
+@config_option
+def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
+    """Roll back to the last good version of BUNDLE, or else to the one before, and apply it.
+
+    What is enforced now is quarantined by its digest, so that no run takes it again; something newer from the site is
+    taken as usual. Applying asks no site, and the exit status is that of the run. Refuses when there is nothing to go
+    back to. Exits with status 75 while a run is at work.
+
+    \b
+    Example:
+      puller rollback web --reason "logins fail since 1.5.0"
+    """
+    configuration, directories = load_host(path)
+    choice = chosen(configuration, bundle)
+    why = f"rolled back by {user()}" + (f": {one_line('--reason', reason)}" if reason else "")
+    with only_run(directories.run), state_in_use("written"):
+        quarantine = Quarantine.load(directories, warn)
+        trials = Trials(directories, warn, noop=False)
+        current, target = roll_back(Store(directories.bundles), quarantine, trials, bundle, why)
+        pinned = Pins.load(directories, warn).find(bundle) or choice.version
+    _print_rollback(current, target, pinned)
+    if later:
+        say("the next run applies it; `puller run` does it now")
+        return 0
+    return _apply(path)
+
+
+def _print_rollback(current: Installed, target: Installed, pinned: str | None) -> None:
+    say(f"{target.name} {target.version} is current again, was {current.version}")
+    say(f"{current.name} {current.version} is quarantined (sha256 {current.sha256})")
+    if pinned == current.version:
+        say(f"{current.name} is still pinned to {pinned}, which is not tried again: pin it to another")
+
+
+def _apply(path: str) -> int:
+    try:
+        return run(RunOptions(config=path, offline=True))
+    except BusyError:  # it began after the links were changed
+        say("another run has just begun, and applies it")
+        return 0
+
+
+# ``puller forget``: remove what is kept of a bundle that this host does not follow any more.
+
+
+@click.command()
+@click.argument("bundle", shell_complete=bundles_with_state)
+@click.argument("references", nargs=-1, metavar="[REFERENCE]...", shell_complete=left_behind)
+@click.option("--left", is_flag=True, help="List no longer what BUNDLE has left behind, or these of it.")
+@config_option
+def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> None:
+    """Remove what is kept of BUNDLE, which the configuration does not name any more: its versions, and its pin.
+
+    What it has put on this machine stays as it is, and what is in quarantine stays there. Until then a bundle that
+    comes back into the configuration is enforced at once, also without the site. Exits with status 75 while a run is at
+    work.
+
+    With --left, which also works for a bundle that is followed, only the list of what it has left behind is made
+    shorter: resources that no version declares any more.
+
+    \b
+    Examples:
+      puller forget web
+      puller forget web --left
+      puller forget web --left file#/etc/old.conf
+    """
+    configuration, directories = load_host(path)
+    if left:
+        _forget_left(directories, bundle, references)
+        return
+    if references:
+        raise UsageError("forget: references are for --left")
+    if any(choice.name == bundle for choice in configuration.bundles):
+        raise UsageError(
+            f"{bundle}: is in {path}", hint="take it out there first, or the next run brings it again"
+        )
+    with only_run(directories.run), state_in_use("written"):
+        found = forget_bundle(directories, bundle, warn)
+    version = f" {found.version}" if found.version else ""
+    say(f"{bundle}{version} is forgotten, {size_text(found.size)} are free; what it has made here stays")
+
+
+def _forget_left(directories: Directories, bundle: str, references: tuple[str, ...]) -> None:
+    with only_run(directories.run), state_in_use("written"):
+        forgotten = forget_left(directories, bundle, references, warn)
+    for one in forgotten:
+        say(f"{one.reference} is forgotten, and stays as it is")
+    if not forgotten:
+        say(f"{bundle} has left nothing behind")

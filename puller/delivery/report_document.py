@@ -1,0 +1,288 @@
+"""A report as it is sent: JSON, compressed, and never too large to be sent.
+
+What is too large loses, in this order, until it fits:
+
+1. differences of contents (``diff``);
+2. the ends of long texts and lists, and facts where they are much;
+3. resources, those that failed last;
+4. all facts, restless resources and exports, and the last of a great many bundles.
+
+What is left out is said in ``left_out``. How the run ended is in every document.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from foundation.quantities import counted
+from puller.reporting.in_order import without_lists
+from puller.reporting.report import BundleReport, Event, Report, State
+from puller.reporting.sent_report import PublishedBundle, SentReport
+from puller.state.state_file import decode
+from puller.values.host_name import WANTED, is_host_name
+from puller.values.visible import visible_json_bytes
+
+LARGEST_JSON = 1024 * 1024
+"""Bytes of the JSON of a document."""
+LARGEST = 256 * 1024
+"""Bytes of a document as it is sent."""
+
+_GZIP = 31  # a zlib window with gzip's header, in which there is no time
+_LONG_TEXT, _LONG_LIST = 400, 10
+_SHORT_TEXT, _SHORT_LIST = 100, 3
+_MOST_FACTS = 64 * 1024
+"""Bytes of JSON of facts that stay as long as there are resources."""
+_MOST_BUNDLES = 512
+_SEVERITY = (State.FAILED, State.SKIPPED, State.CHANGED, State.REFRESHED, State.WOULD_CHANGE, State.STABLE)
+
+
+def pack(sent: SentReport) -> bytes:
+    """The document of a host's report; ``sent`` is not changed. Raises ``ValueError`` where nothing makes it small."""
+    whole = msgspec.structs.replace(sent, report=without_lists(sent.report))
+    for candidate in _smaller_and_smaller(whole):
+        if (packed := _packed(candidate)) is not None:
+            return packed
+    raise ValueError("is too large whatever is left out")  # a name of many megabytes, say
+
+
+class _Named(msgspec.Struct):
+    host: str
+
+
+def host_of(data: bytes) -> str:
+    """The host that a document is of; raises ``ValueError`` for one whose name may stand in no path."""
+    host = decode(unpack(data), _Named).host
+    if not is_host_name(host):
+        raise ValueError(f"is of host {host[:100]!r}, {WANTED}")
+    return host
+
+
+def unpack(data: bytes) -> bytes:
+    """The JSON in a document; raises ``ValueError`` for what is none, or larger than one can be."""
+    if len(data) > LARGEST:
+        raise ValueError(f"has more than {LARGEST} bytes")
+    inflate = zlib.decompressobj(wbits=_GZIP)
+    try:
+        text = inflate.decompress(data, LARGEST_JSON)
+    except zlib.error as error:
+        raise ValueError(f"is not compressed as a report is: {error}") from None
+    if inflate.unconsumed_tail:
+        raise ValueError(f"has more than {LARGEST_JSON} bytes when it is unpacked")
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("is cut off, or has something behind it")
+    return text
+
+
+def _packed(sent: SentReport) -> bytes | None:
+    """The bytes of a document, ``None`` when they are too many."""
+    text = msgspec.json.encode(sent)
+    if len(text) <= LARGEST_JSON:  # escapes only make it longer
+        text = visible_json_bytes(text)
+    if len(text) > LARGEST_JSON:
+        return None
+    compress = zlib.compressobj(wbits=_GZIP)
+    data = compress.compress(text) + compress.flush()
+    return data if len(data) <= LARGEST else None
+
+
+def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
+    yield sent
+    # 1.
+    left = ["differences of contents"]
+    sent = _with_report(sent, _each_event(sent.report, _without_diffs))
+    yield _saying(sent, left)
+    # 2.
+    left.append("the ends of long texts and lists")
+    sent = _with_report(sent, _shortened(sent.report, _LONG_TEXT, _LONG_LIST))
+    sent = msgspec.structs.replace(sent, restless=_cut(sent.restless, _LONG_TEXT, _LONG_LIST))
+    if len(msgspec.json.encode(sent.facts)) > _MOST_FACTS:
+        left.append("facts")
+        sent = msgspec.structs.replace(sent, facts={})
+    yield _saying(sent, left)
+    # 3.
+    count = sum(1 for _ in _events(sent.report))
+    while count > 1:
+        count //= 2
+        fewer, gone = _with_most_severe(sent.report, count)
+        yield _saying(_with_report(sent, fewer), [*left, counted(gone, "resource")])
+    # 4.
+    fewer, gone = _with_most_severe(sent.report, 1)
+    sent = _with_report(sent, _shortened(fewer, _SHORT_TEXT, _SHORT_LIST))
+    left = [*left, counted(gone, "resource"), "facts", "restless resources", "exports"]
+    count = _MOST_BUNDLES
+    while count:
+        yield _saying(_with_few_bundles(sent, count), [*left, f"bundles beyond the first {count}"])
+        count //= 2
+    yield _saying(_with_few_bundles(sent, 0), [*left, "bundles"])
+
+
+def _with_few_bundles(sent: SentReport, count: int) -> SentReport:
+    """What remains of the largest documents; without bundles all of it has a bound."""
+    report = msgspec.structs.replace(sent.report, bundles=sent.report.bundles[:count])
+    bundles = [_cut_standing(one) for one in sent.bundles[:count]]
+    return msgspec.structs.replace(sent, facts={}, restless=[], bundles=bundles, report=report)
+
+
+def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
+    """Without exports: a value that was cut would pass for another one."""
+    cut: PublishedBundle = _cut(msgspec.structs.replace(bundle, exports={}), _SHORT_TEXT, _SHORT_LIST)
+    return cut
+
+
+def _saying(sent: SentReport, left: list[str]) -> SentReport:
+    return msgspec.structs.replace(
+        sent, left_out=f"left out, as the document was too large: {', '.join(left)}"
+    )
+
+
+def _with_report(sent: SentReport, report: Report) -> SentReport:
+    return msgspec.structs.replace(sent, report=report)
+
+
+def _without_diffs(event: Event) -> Event:
+    differences = [msgspec.structs.replace(one, diff="") for one in event.differences]
+    return msgspec.structs.replace(event, differences=differences)
+
+
+def _each_bundle(report: Report, change: Callable[[BundleReport], BundleReport]) -> Report:
+    """A report with each bundle changed, those that were given up included."""
+
+    def both(bundle: BundleReport) -> BundleReport:
+        changed = change(bundle)
+        return msgspec.structs.replace(changed, given_up=bundle.given_up and both(bundle.given_up))
+
+    return msgspec.structs.replace(report, bundles=[both(bundle) for bundle in report.bundles])
+
+
+def _each_event(report: Report, change: Callable[[Event], Event]) -> Report:
+    return _each_bundle(
+        report,
+        lambda bundle: msgspec.structs.replace(bundle, events=[change(event) for event in bundle.events]),
+    )
+
+
+def _events(report: Report) -> Iterator[Event]:
+    for bundle in report.bundles:
+        while bundle is not None:
+            yield from bundle.events
+            if bundle.given_up is None:
+                break
+            bundle = bundle.given_up
+
+
+def _shortened(report: Report, text: int, items: int) -> Report:
+    """A report without the ends of long texts and lists; events are as many as before."""
+    short: Report = _cut(msgspec.structs.replace(report, bundles=[]), text, items)
+
+    def of_bundle(bundle: BundleReport) -> BundleReport:
+        bare = msgspec.structs.replace(bundle, events=[], in_order=None, given_up=None)
+        events = [_cut(event, text, items) for event in bundle.events]
+        cut: BundleReport = _cut(bare, text, items)
+        return msgspec.structs.replace(cut, events=events, in_order=bundle.in_order)
+
+    return msgspec.structs.replace(short, bundles=_each_bundle(report, of_bundle).bundles)
+
+
+def _cut(value: Any, text: int, items: int) -> Any:
+    """A value of any kind whose texts and lists are not longer than that."""
+    if type(value) is str:  # no word of a closed set
+        return value if len(value) <= text else f"{value[:text]}…"
+    if isinstance(value, list):
+        return [_cut(item, text, items) for item in value[:items]]
+    if isinstance(value, tuple):
+        return tuple(_cut(item, text, items) for item in value[:items])
+    if isinstance(value, dict):
+        kept = list(value.items())[: max(items, _LONG_LIST)]
+        return {_cut(key, text, items): _cut(item, text, items) for key, item in kept}
+    if isinstance(value, msgspec.Struct):
+        fields = {name: _cut(getattr(value, name), text, items) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
+    return value
+
+
+def _with_most_severe(report: Report, count: int) -> tuple[Report, int]:
+    """A report with so many resources, the worst first and otherwise the first; and how many there are not."""
+    ranked = sorted(_events(report), key=_rank)
+    kept = {id(event) for event in ranked[:count]}
+
+    def fewer(bundle: BundleReport) -> BundleReport:
+        events = [event for event in bundle.events if id(event) in kept]
+        # The places are those among all that were told.
+        in_order = bundle.in_order and msgspec.structs.replace(bundle.in_order, others_at=[])
+        return msgspec.structs.replace(bundle, events=events, in_order=in_order)
+
+    return _each_bundle(report, fewer), len(ranked) - len(kept)
+
+
+def _rank(event: Event) -> tuple[bool, int]:
+    # Of what was skipped, a requirement that was not met is worth more than a condition.
+    return not (event.state is State.FAILED or event.unmet_requirements), _SEVERITY.index(event.state)
+
+
+# The facts that go along with a report, as plain values.
+#
+# * A fact that is not there, cannot be gathered, or is no plain value is left out; it is never the failure of the run.
+# * Nothing else is gathered than what is asked for.
+
+_DEEPEST = 16
+_LONGEST = 4096  # characters of one text
+
+
+def chosen_facts(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The facts at these dotted paths, nested as in expressions."""
+    found: dict[str, Any] = {}
+    for name in names:
+        steps = name.split(".")
+        value = _at(facts, steps)
+        if value is not _ABSENT:
+            _put(found, steps, value)
+    return found
+
+
+_ABSENT: Any = object()
+
+
+def _at(facts: Mapping[str, Any], steps: list[str]) -> Any:
+    value: Any = facts
+    for step in steps:
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except Exception:  # noqa: BLE001  facts are gathered now, by whatever code somebody has put there
+            return _ABSENT
+    return _plain(value, 0)
+
+
+def _put(found: dict[str, Any], steps: list[str], value: Any) -> None:
+    for step in steps[:-1]:
+        inner = found.setdefault(step, {})
+        if not isinstance(inner, dict):  # the whole of it is there already
+            return
+        found = inner
+    there = found.get(steps[-1])
+    if isinstance(there, dict) and isinstance(value, dict):
+        value = {**there, **value}
+    found[steps[-1]] = value
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """A value that JSON has, of its own: what is kept of it is not changed by anybody else."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return printable(value[:_LONGEST])
+    if depth >= _DEEPEST:
+        return _ABSENT
+    if isinstance(value, Mapping):
+        items = ((printable(str(key)), _plain(item, depth + 1)) for key, item in value.items())
+        return {key: item for key, item in items if item is not _ABSENT}
+    if isinstance(value, list | tuple):
+        items_of_list = (_plain(item, depth + 1) for item in value)
+        return [item for item in items_of_list if item is not _ABSENT]
+    return _ABSENT
+
+
+def printable(text: str) -> str:
+    """A text that can be written as UTF-8: bytes of the system that are no text are written out."""
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,49 @@
+"""From a catalog to events: the steps that ``puller run`` and ``puller apply`` share."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import PendingRefreshes
+from puller.manifest.graph.catalog import Catalog
+from puller.reporting.report import Event
+from puller.system.local import LocalSystem
+from puller.system.protocol import System
+from puller.system.signals import StopRequests
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The outcome of applying a manifest."""
+
+    events: list[Event]
+    notes: list[str]
+    """What people should know beside the events."""
+    undone: Mapping[int, int] = {}
+    """Resources that another one of the same run has undone, by index, each with the other one."""
+
+
+def apply_catalog(
+    catalog: Catalog,
+    settings: Settings,
+    stops: StopRequests,
+    pending: PendingRefreshes,
+    *,
+    state_directory: Path,
+    fetch: Callable[[str], bytes],
+) -> Applied:
+    """Apply every resource of a catalog, or in noop say what would be done.
+
+    ``state_directory`` is where resources keep what they must remember. A signal stops it between two resources.
+    """
+    system: System = LocalSystem()
+    if settings.noop:
+        from puller.system.noop import NoopSystem
+
+        system = NoopSystem()
+    settings = msgspec.structs.replace(settings, state_directory=state_directory)
+    engine = Engine(catalog, system, fetch, pending, settings)
+    with stops.deferred():
+        events = engine.apply()
+    return Applied(events, pending.notes, engine.undone)

@@ -1,0 +1,353 @@
+"""Why a resource is as it is: where it is declared, what went into it, and why a run changed it or did not.
+
+* Data is read by the code that a run uses. Conditions and templates, which a run looks at only when it applies the
+  resource, are rendered once to see what they ask for.
+* Everything is a plain value; secrets are masked.
+"""
+
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from foundation.formatting import lines
+from hiera.document.layers import mergeable
+from hiera.errors import HieraError, UndefinedError
+from hiera.expressions.expressions import Scope, evaluate, has_expression, resolve
+from hiera.tree.context import explain
+from hiera.tree.context.explain import ABSENT, SILENT, Key, recorder
+from hiera.tree.ruby.printable import printable
+from hiera.values.data_paths import MISSING, path_text
+from hiera.values.secrets import hidden_at
+from puller.data.bundle_data import BundleData
+from puller.data.hiera_function import look_up
+from puller.data.hiera_tree import TREE
+from puller.data.sources import DataSource
+from puller.errors import ResourceError
+from puller.manifest.applied import applied_as
+from puller.manifest.declaration import Declaration
+from puller.manifest.entries import FOR
+from puller.manifest.graph.catalog import Catalog
+from puller.manifest.manifest import Manifest
+from puller.manifest.recording import Recorder, Recording, Uses
+from puller.reporting.report import Event
+from puller.templates.engine_choice import choose_engine
+from puller.templates.functions import over_data
+from puller.templates.rendering import render_file
+from puller.values.references import Refresh, subscriber_of
+
+# Why a value of the data is what it is: what each source has for its key; ``puller explain KEY`` shows it.
+#
+# * The same code answers that a run uses: what is shown here is what happens there.
+# * A derived value is shown with its expression and the inputs of that.
+# * Everything is a plain value; secrets are masked, wherever the annotation stands that makes them so.
+
+ORIGIN_OF_TREE = "bundle tree"
+
+
+def explain_everywhere(manifest: Manifest, name: str) -> Iterator[dict[str, Any]]:
+    """The explanation of a key in a manifest, then in each child manifest where the value is another.
+
+    Raises ``HieraError`` for what is no key.
+    """
+    first = explain_key(manifest.data, name)
+    yield first
+    parents_first = sorted(manifest.declarations, key=lambda found: len(list(found.parents())))
+    homes = [place.home for found in parents_first for place in found.places()]
+    for data in {id(home.data): home.data for home in homes}.values():
+        found = explain_key(data, name)
+        if _outcome(found) != _outcome(first):
+            yield {"manifest": data.own.name, **found}
+
+
+def _outcome(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(found.get(part) for part in ("found", "value", "error"))
+
+
+def explain_key(data: BundleData, name: str) -> dict[str, Any]:
+    """The value of a key (``web.port``, ``profile::web::port``), and what each source has, the highest first.
+
+    1. The key is parsed by Puppet's rules: dots dig, quotes keep them.
+    2. It is looked up as a run looks it up.
+    3. Each source is asked for it by itself: those over the tree, the tree, those under it.
+
+    Raises ``HieraError`` for what is no key.
+    """
+    # 1. The key.
+    key = explain.parse(name.removeprefix("data."))
+    # 2. Its value.
+    try:
+        answer: dict[str, Any] = {"found": True, "value": printable(look_up(data, key.text))}
+    except UndefinedError:
+        answer = {"found": False}
+    except HieraError as error:
+        answer = {"found": False, "error": str(error)}
+    # 3. What each source has.
+    return {"key": key.text, **answer, "sources": list(_sources(data, key))}
+
+
+def _sources(data: BundleData, key: Key) -> Iterator[dict[str, Any]]:
+    for source in reversed(data.above):
+        yield _of_document(source, data, key)
+    if data.tree is not None:
+        yield _of_tree(data, key)
+    for source in reversed(data.below):
+        yield _of_document(source, data, key)
+
+
+def _of_document(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
+    found: dict[str, Any] = {"source": str(source.origin), "name": source.name, "found": False}
+    try:
+        value = _dug(key, source.data.get(key.root, ABSENT), data)
+    except HieraError as error:
+        return {**found, "error": str(error)}
+    if value is not ABSENT:
+        found |= {"found": True, "value": printable(value), "from": places_of(source, key.root)}
+        found |= _derivation(source, data, key)
+    elif key.root in source.unresolved:
+        found["error"] = source.unresolved[key.root]
+    if source.document is not None and source.explanation is not None and source.document.has_hierarchy:
+        found["hierarchy"] = [entry.sentence() for entry in source.explanation.entries]
+        found["merge"] = source.explanation.merge
+    return found
+
+
+def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
+    """The expressions of a source for a key, and the facts and data that they have used, with their sources."""
+    if source.chosen is None:
+        return {}
+
+    uses, texts = Uses(), list[str]()
+    names = ({"facts": data.here.facts, "data": data.all, "environ": data.here.environ}).items()
+    recorded = {name: Recording(values, (name,), uses) for name, values in names}
+    scope = Scope(recorded["facts"], recorded["data"], recorded["environ"])
+    for layer in source.chosen.layers:
+        written = _dug(key, layer.values.get(key.root, ABSENT), data)
+        for text in _expressions(written):
+            texts.append(text)
+            with suppress(HieraError):  # the value of the source says what is wrong
+                resolve(text, scope)
+    if not texts:
+        return {}
+    return {
+        "expressions": texts,
+        "inputs": [use_of(path, value, data) for path, value in uses.values.items()],
+    }
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    """The texts with expressions in a value. Those of a secret are not shown."""
+    if isinstance(value, str) and has_expression(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _expressions(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _expressions(item)
+
+
+def places_of(source: DataSource, root: str) -> list[str]:
+    """File and line of each part of a document that the value was made of, the one that wins first."""
+    document, explanation = source.document, source.explanation
+    if document is None or explanation is None:
+        return [source.name]
+    sections = [
+        ("data",),
+        *(("overrides", entry.name or "") for entry in explanation.entries if entry.merged),
+    ]
+    held = explanation.keys.get(root, ())
+    return [
+        f"{source.name}:{document.locate((*section, root))[0]} ({path_text(section)})"
+        for section in reversed(sections)
+        if path_text(section) in held
+    ]
+
+
+def _of_tree(data: BundleData, key: Key) -> dict[str, Any]:
+    found: dict[str, Any] = {"source": ORIGIN_OF_TREE, "name": TREE, "found": False}
+    step = recorder()
+    try:
+        value = data.ask(key.text, step=step)
+    except HieraError as error:
+        found["error"] = str(error)
+        value = MISSING
+    # The explanation quotes what each level has, so all of it goes when any part of the key is sensitive.
+    if any(data.sensitive(key.root)):
+        step.conceal()
+        value = value if value is MISSING else hidden_at({"": value}, ("",))[""]
+    if value is not MISSING:
+        places = [f'level "{level}" ({path})' for level, path in step.holders()]
+        found |= {"found": True, "value": printable(value), "from": places}
+    return {**found, "explanation": printable(step.as_data()), "lines": str(step).splitlines()}
+
+
+def _dug(key: Key, value: Any, data: BundleData) -> Any:
+    """The part of a source's value that a key asks for, masked where the annotation of any source says so."""
+    for path in data.sensitive(key.root):
+        value = value if value is ABSENT else hidden_at({key.root: value}, path)[key.root]
+    return value if value is ABSENT else explain.dig(key.text, key.segments, value, SILENT)
+
+
+def use_of(path: tuple[Any, ...], value: Any, data: BundleData) -> dict[str, Any]:
+    """A fact or a key of data that something has used: its value, and the places that it was made of."""
+    is_function = path[0] == "hiera"
+    use: dict[str, Any] = {"name": f"hiera('{path[1]}')" if is_function else path_text(path)}
+    if len(path) == 1:
+        return {**use, "whole": True}
+    if value is MISSING:
+        return {**use, "found": False}
+    use["value"] = printable(_plain(value))
+    if path[0] in ("data", "hiera"):
+        root = explain.parse(path[1]).root if is_function else path[1]
+        use["from"] = list(_holders(data, root))
+    return use
+
+
+def _holders(data: BundleData, root: Any) -> Iterator[str]:
+    """Every place that the value of a top-level key was made of, the highest first."""
+    over: Any = MISSING
+    for value, shows_below, places in _candidates(data, root):
+        if over is not MISSING and not mergeable(over, value):
+            return
+        yield from places
+        if not shows_below:
+            return
+        over = value
+
+
+def _candidates(data: BundleData, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
+    """What each source that has the key has for it, whether what is below still counts, and where; highest first."""
+    for source in reversed(data.above):
+        yield from _candidate(source, root)
+    if data.tree is not None and isinstance(root, str):
+        step = recorder()
+        value = data.ask(explain.literal(root), step=step)
+        if value is not MISSING:
+            places = [f'{TREE} level "{level}" ({path})' for level, path in step.holders()]
+            yield value, isinstance(value, Mapping), places
+    for source in reversed(data.below):
+        yield from _candidate(source, root)
+
+
+def _candidate(source: DataSource, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
+    if root in source.data:
+        yield source.data[root], source.shows_below(root), places_of(source, root)
+
+
+def _plain(value: Any) -> Any:
+    """A value with plain mappings in it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def explain_resource(
+    catalog: Catalog,
+    name: str,
+    recorded: Recorder,
+    state_directory: Path | None = None,
+    *,
+    among: Container[int] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The declaration of a resource and what went into it; nothing when the catalog has none of this name.
+
+    With ``among``, only resources with these indexes are meant.
+
+    A child manifest that is applied with several data is explained for each of them.
+
+    1. It is found by its name or alias.
+    2. What its conditions and templates ask for is added to what its properties have asked for.
+    3. Where it is declared, and its properties, or why it cannot be applied on this machine.
+    4. Each fact and each key of the data that it has used, with its value and where that comes from.
+    5. What runs remember of what it manages.
+    6. The resources that it is linked to.
+
+    ``recorded`` has watched the manifest being loaded; ``state_directory`` is where runs remember things, ``None`` for
+    the user's own place.
+    """
+    # 1. Find it.
+    for index, found in enumerate(catalog.declarations):
+        if name in (found.reference, *found.names()) and (among is None or index in among):
+            yield _explained(catalog, index, found, recorded, state_directory)
+
+
+def _explained(
+    catalog: Catalog, index: int, found: Declaration, recorded: Recorder, state_directory: Path | None
+) -> dict[str, Any]:
+    # 2. All that it uses.
+    uses = Uses()
+    for place in found.places():
+        if place.item:
+            uses.values |= recorded.of(place.problems.source, (*place.path, FOR), place.home.scope).values
+        uses.values |= recorded.of(place.problems.source, place.key, place.home.scope).values
+    _use_templates(found, uses)
+    # 3. Its declaration.
+    explained: dict[str, Any] = {"resource": str(found.reference), "declared": found.where}
+    if found.item:
+        explained["item"] = found.item
+    if also := dict.fromkeys(place.where for place in found.united if place.where != found.where):
+        explained["also_declared"] = list(also)
+    if applied := applied_as(found):
+        explained["applied"] = applied
+    if found.failure:
+        explained["failure"] = found.failure
+    else:
+        explained["properties"] = found.shown()
+    # 4. Values and their sources.
+    explained["uses"] = [use_of(path, value, found.home.data) for path, value in uses.values.items()]
+    # 5. What is remembered.
+    if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
+        explained["on_record"] = record
+    # 6. Links.
+    links = {
+        "requires": [str(reference) for reference, _ in catalog.requirements(index)],
+        "subscribes": [str(catalog.declarations[i].reference) for i in catalog.subscriptions(index)],
+        "reloads_for": [str(catalog.declarations[i].reference) for i in catalog.reloads(index)],
+        "refreshes": [_refreshed(listed) for listed in catalog.subscribers_of(index)],
+        "below": [_name(parent) for parent in found.parents()],
+    }
+    return explained | {name: references for name, references in links.items() if references}
+
+
+def _refreshed(listed: str) -> str:
+    reference, refresh = subscriber_of(listed)
+    return f"{reference} (reload)" if refresh is Refresh.RELOAD else str(reference)
+
+
+def _name(parent: Declaration) -> str:
+    """A child manifest as it is told from the same one with other data."""
+    alias = parent.properties.alias
+    return f"{parent.reference} ({alias})" if alias else str(parent.reference)
+
+
+def _use_templates(declaration: Declaration, uses: Uses) -> None:
+    """Note what conditions and templates ask for, too, which are looked at when the resource is applied."""
+    home, properties = declaration.home, declaration.properties
+    scope = uses.scope(declaration.scope, home.files)
+    control = properties.control
+    conditions = (control.if_, control.unless) if control else ()
+    template = getattr(properties, "template", None)
+    try:
+        for condition in conditions:
+            if isinstance(condition, str):
+                evaluate(condition, scope)
+        if template is not None:
+            path = template if template.startswith("/") else home.files.find(template)
+            engine = choose_engine(template, getattr(properties, "engine", None))
+            if (data := getattr(properties, "data", None)) is not None:
+                scope = over_data(scope, data, home.files)  # of its own, and no source's
+            render_file(path, engine, scope, home.files)
+    except (HieraError, ResourceError):
+        return  # the run tells what is wrong with them
+
+
+def why(event: Event) -> list[str]:
+    """Why a run did with a resource what it did, in sentences."""
+    sentences = [*event.errors, *lines(event.differences, is_predicted=event.is_predicted)]
+    if event.skip_reason:
+        sentences.append(event.skip_reason)
+    sentences += [f"{reference} has not succeeded" for reference in event.unmet_requirements]
+    if event.noop_message:
+        sentences.append(event.noop_message)
+    return sentences or ["nothing differed"]

@@ -1,0 +1,248 @@
+"""The tree of facts: built-in ones under Facter's modern names, custom ones over them, given ones over both.
+
+* Lazy by group: facts are gathered, and the module that gathers them imported, when one of their keys is
+  asked for; so ``facts['os']`` on a machine without custom facts reads a few small files and nothing else.
+* A source that fails, or takes too long, gives no key and an entry in ``problems``; it raises nothing.
+
+How a key is answered (``docs/facts.md``):
+
+1. A key that was asked for before has its answer.
+2. Custom facts are read, and their executables run, once, before the first answer: they may change any key.
+3. The layers over the built-in facts are looked at: of the agent, custom, of the options; a later one wins.
+4. The built-in group of the key is gathered, in a limited time, unless a layer hides it anyway.
+5. Mappings are merged, anything else is replaced.
+6. A key that nobody has may be a legacy name, which is looked up in the tree by its modern one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from puller.facts.fact_values import ABSENT, LIMIT, FactError, merged, within
+from puller.facts.machine import Machine
+
+CUSTOM_DIRECTORY = "/etc/puller/facts.d"
+
+BUILT_IN = {
+    "disks": "storage.disks",
+    "dmi": "hardware.dmi",
+    "filesystems": "kernel.filesystems",
+    "fips_enabled": "kernel.fips",
+    "host": "host_info.host",
+    "hypervisors": "virtual.virtual",
+    "identity": "kernel.identity",
+    "is_virtual": "virtual.virtual",
+    "kernel": "kernel.kernel",
+    "kernelmajversion": "kernel.kernel",
+    "kernelrelease": "kernel.kernel",
+    "kernelversion": "kernel.kernel",
+    "load_averages": "kernel.load",
+    "memory": "hardware.memory",
+    "mountpoints": "storage.mountpoints",
+    "networking": "network.networking",
+    "os": "operating_system.operating_system",
+    "partitions": "storage.partitions",
+    "path": "kernel.search_path",
+    "processors": "hardware.processors",
+    "puller": "kernel.agent",
+    "ssh": "ssh.ssh",
+    "system_uptime": "kernel.uptime",
+    "timezone": "kernel.zone",
+    "virtual": "virtual.virtual",
+}
+"""Each top-level key with the function, below ``puller.facts.groups``, that gathers its group from a ``Machine``."""
+
+
+def gather(
+    *,
+    custom_directories: Iterable[str | os.PathLike[str]] = (CUSTOM_DIRECTORY,),
+    overrides: Mapping[str, Any] | None = None,
+    agent: Mapping[str, Any] | None = None,
+    limit: float = LIMIT,
+    machine: Machine | None = None,
+) -> Facts:
+    """The facts of this machine; nothing is read before the first key is asked for.
+
+    ``overrides`` (``--fact`` over ``--facts``) are merged over custom facts, these over ``agent`` (what the
+    agent knows by itself: ``clientcert``, ``puller.bundle``), and these over the built-in ones. ``limit`` is
+    the time in seconds that each group, and each custom executable, may take.
+    """
+    return Facts(
+        machine or Machine(limit=limit),
+        [os.fspath(directory) for directory in custom_directories],
+        agent or {},
+        overrides or {},
+    )
+
+
+def described(facts: Mapping[str, Any], *, overrides: Mapping[str, Any] | None = None) -> Facts:
+    """The facts of a machine that is not this one, which ``facts`` hold; nothing of this machine is read.
+
+    ``overrides`` as in ``gather``.
+    """
+    return _Described(facts, overrides or {})
+
+
+class Facts(Mapping[str, "Any"]):
+    """Facts by top-level key; values are plain mappings, lists, text, numbers, booleans and ``None``.
+
+    Legacy flat names answer too. Iterating, and ``len``, gather everything.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        custom_directories: list[str],
+        agent: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+    ) -> None:
+        self._machine = machine
+        self._directories = custom_directories
+        self._agent = agent
+        self._overrides = overrides
+        self._custom: dict[str, Any] | None = None
+        self._gathered: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, Any] = {}
+        self.of_bundles: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        """These facts with those of a bundle, by the directories of the latter (``bundled.py``)."""
+
+    def __getitem__(self, key: str) -> Any:
+        # 1. What is not there is remembered, too.
+        if key not in self._answers:
+            self._answers[key] = self._find(key)
+        if self._answers[key] is ABSENT:
+            raise KeyError(key)
+        return self._answers[key]
+
+    def __iter__(self) -> Iterator[str]:
+        from puller.facts import legacy
+
+        names = {*self._names(), *legacy.names(self)}
+        return iter(sorted(name for name in names if name in self))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        """There are always facts; without this, a mere ``if facts`` would count, and so gather, them all."""
+        return True
+
+    def as_dict(self, *, legacy: bool = False) -> dict[str, Any]:
+        """All facts, gathered now; without legacy names, which repeat what the tree says, unless asked."""
+        return {name: self[name] for name in (self if legacy else sorted(self._names())) if name in self}
+
+    @property
+    def limit(self) -> float | None:
+        """Seconds that one source may take; ``None`` where nothing may be run."""
+        return self._machine.limit
+
+    @property
+    def custom_directories(self) -> list[str]:
+        """Where custom facts come from."""
+        return list(self._directories)
+
+    @property
+    def problems(self) -> list[FactError]:
+        """The sources that could not be read so far, each with a sentence that names it."""
+        return list(self._machine.problems)
+
+    def _names(self) -> set[str]:
+        return {*BUILT_IN, *(name for layer in self._layers() for name in layer)}
+
+    def _find(self, key: str) -> Any:
+        # 2. and 3.
+        layers = [layer[key] for layer in self._layers() if key in layer]
+        # 4. Only a mapping lets the facts below it show through.
+        hidden = bool(layers) and not isinstance(layers[-1], dict)
+        value = ABSENT if hidden else self._built_in(key)
+        # 5.
+        for layer in layers:
+            value = merged(value, layer)
+        # 6. A modern name without a value here has no other name, and nothing is imported for it.
+        if value is not ABSENT or key in BUILT_IN:
+            return value
+        from puller.facts import legacy
+
+        return legacy.lookup(self, str(key))  # a path's digits are asked for as a number, too
+
+    def _layers(self) -> tuple[Mapping[str, Any], ...]:
+        """The facts that are merged over the built-in ones, lowest first."""
+        if self._custom is None:
+            self._custom = {}
+            if any(_may_hold_facts(directory) for directory in self._directories):
+                self._custom = self._load_custom()
+        return self._agent, self._custom, self._overrides
+
+    def _load_custom(self) -> dict[str, Any]:
+        from puller.facts import custom
+
+        facts, problems = custom.load(self._directories, self._machine.limit)
+        self._machine.problems += problems
+        return facts
+
+    def _built_in(self, key: str) -> Any:
+        source = BUILT_IN.get(key)
+        if source is None:
+            return ABSENT
+        if source not in self._gathered:
+            self._gathered[source] = self._gather(source)
+        return self._gathered[source].get(key, ABSENT)
+
+    def _gather(self, source: str) -> dict[str, Any]:
+        """Call one source; whatever goes wrong in it, the others must still answer."""
+        module, _, name = source.partition(".")
+        try:
+            function = getattr(import_module(f"puller.facts.groups.{module}"), name)
+            facts: dict[str, Any] = within(self._machine.limit, function, self._machine)
+        except FactError as error:
+            self._machine.note(error.where, error.what)
+        except TimeoutError as error:
+            self._machine.note(f"facts of {name}", error)
+        except Exception as error:  # noqa: BLE001  input of any kind comes from kernels that we have not seen
+            self._machine.note(f"facts of {name}", f"cannot be understood: {error!r}")
+        else:
+            return facts
+        return {}
+
+
+class _Described(Facts):
+    """Facts of a description, where others gather."""
+
+    def __init__(self, facts: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+        super().__init__(Machine(), [], facts, overrides)
+        self._listed: list[str] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._list())
+
+    def __len__(self) -> int:
+        return len(self._list())
+
+    def _list(self) -> list[str]:
+        # A preview asks ten thousand descriptions again and again; what is described stays as it is.
+        if self._listed is None:
+            self._listed = [*super().__iter__()]
+        return self._listed
+
+    @property
+    def limit(self) -> None:
+        """Of a bundle's facts only documents are read: an executable would tell of this machine."""
+
+    def _built_in(self, key: str) -> Any:
+        return ABSENT
+
+    def _names(self) -> set[str]:
+        return {name for layer in self._layers() for name in layer}
+
+
+def _may_hold_facts(directory: str) -> bool:
+    """Asked before what reads custom facts is imported: on most machines there are none."""
+    try:
+        return bool(os.listdir(directory))
+    except FileNotFoundError:
+        return False
+    except OSError:  # what is wrong is said by whoever tries to read it
+        return True

@@ -1,0 +1,95 @@
+"""Laws of fact values: plain mappings, lists, text, numbers, booleans and ``None``.
+
+* A fact that could not be found is left out; it is never an empty stand-in.
+* Merging is deep for mappings; anything else is replaced, so that a later source can also take away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bundles.deadline import Deadline, DeadlineError, aside
+from foundation.formatting import text_of
+from foundation.problems import Location, Problem, ProblemCode
+from puller.system import signals
+
+ABSENT: Any = object()
+"""Stands for *no such fact*, because ``None`` is a value that a custom fact may have."""
+
+
+def present(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the facts that are ``None``: what a built-in source did not find."""
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def merged(lower: Any, upper: Any) -> Any:
+    """``upper`` over ``lower``; neither is changed."""
+    if not isinstance(lower, dict) or not isinstance(upper, dict):
+        return lower if upper is ABSENT else upper
+    result = dict(lower)
+    for name, value in upper.items():
+        result[name] = merged(result.get(name, ABSENT), value)
+    return result
+
+
+def find(facts: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """The value at a path of names, ``ABSENT`` where it leads nowhere."""
+    value: Any = facts
+    for name in path:
+        try:
+            value = value[name]
+        except (KeyError, TypeError, IndexError):
+            return ABSENT
+    return value
+
+
+def nested(path: Sequence[str], value: Any) -> dict[str, Any]:
+    """The tree that holds only ``value``, at ``path``."""
+    for name in reversed(path):
+        value = {name: value}
+    result: dict[str, Any] = value
+    return result
+
+
+# The error of a source of facts. It never stops a gathering.
+#
+# FactError    a source that could not be read: the fact is left out, and ``Facts.problems`` has the error.
+#              An expression that reads a fact of a bundle fails with it (``bundled.py``).
+
+
+class FactError(Exception):
+    """A fact source that failed. ``str()`` formats its problem: *where: what*."""
+
+    def __init__(self, where: str, what: str, *, is_left_out: bool = False) -> None:
+        """``is_left_out``: the fact exists on hosts, and was not gathered here."""
+        super().__init__(where, what)
+        self.where = where
+        self.what = what
+        self.is_left_out = is_left_out
+
+    def __str__(self) -> str:
+        return text_of(self.problems[0])
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problem as a value."""
+        code = ProblemCode.UNDEFINED_FACT if self.is_left_out else ProblemCode.UNAVAILABLE_FACT
+        return (Problem(code=code, message=self.what, location=Location(self.where)),)
+
+
+# Bounded time for sources that can hang: a dead file server, a name service that does not answer.
+#
+# * The caller goes on after the limit, whatever system call holds the callee; signals cannot promise that.
+# * A call that came too late has no effect: its result is dropped, and its thread ends with the process.
+
+LIMIT = 5.0
+"""Seconds that one source may take, unless the caller says otherwise."""
+
+
+def within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """``function(*arguments)``; raises what it raises, and ``TimeoutError`` after so many ``seconds``."""
+    try:
+        return aside(lambda: function(*arguments), Deadline(seconds, signals.check))
+    except DeadlineError:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None

@@ -1,0 +1,63 @@
+"""Facts with what the options of a command say of them.
+
+``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones. A known system
+(``--of``, ``--os``) has no custom facts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from foundation.problems import problems_of
+from puller.errors import UsageError
+from puller.facts.fact_tree import CUSTOM_DIRECTORY, described, gather
+from puller.facts.fact_values import FactError, merged
+
+if TYPE_CHECKING:
+    from puller.facts.fact_tree import Facts
+
+
+def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The facts of this machine or of a known system (``of``) with what the options say; or the latter alone.
+
+    Raises ``UsageError``.
+    """
+    if system := options.get("of"):
+        from puller.facts.systems import facts_of
+
+        return described(facts_of(system), overrides=given_facts(options))
+    return given_facts(options) if options.get("no_system_facts") else facts_from(options)
+
+
+def facts_from(
+    options: Mapping[str, Any],
+    *,
+    directories: Sequence[str] | None = None,
+    agent: Mapping[str, Any] | None = None,
+) -> "Facts":
+    """The facts of this machine with what the options say.
+
+    ``directories`` are those of custom facts when the options name none, ``agent`` is what ``gather`` takes.
+    Raises ``UsageError``.
+    """
+    return gather(
+        custom_directories=options["facts_directories"] or directories or (CUSTOM_DIRECTORY,),
+        overrides=given_facts(options),
+        agent=agent,
+    )
+
+
+def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what the options themselves say, for commands that leave this machine out; raises ``UsageError``."""
+    if not options["facts_files"] and not options["fact_pairs"]:
+        return {}
+    from puller.facts import documents
+
+    facts: dict[str, Any] = {}
+    try:
+        for path in options["facts_files"]:
+            facts = merged(facts, documents.read(path))
+        for pair in options["fact_pairs"]:
+            facts = merged(facts, documents.assignment(pair, "--fact"))
+    except (FactError, OSError) as error:
+        raise UsageError(problems=problems_of(error)) from error
+    return facts

@@ -1,0 +1,109 @@
+"""The exports of hosts, collected into data for other hosts.
+
+* Each value is held to the type that the manifest of the host's version states: a host may have sent anything.
+* A host whose values are not all there and right is left out whole, and named: half of them would be worse than none
+  in the configuration of another host.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from puller.reporting.sent_report import PublishedBundle
+from puller.values.export_types import Export, Value, find_problem
+
+Types = Callable[[str], Mapping[str, Export]]
+"""The exports that a version of the bundle declares; raises ``ValueError`` saying why that is not known."""
+
+
+class Collected(msgspec.Struct):
+    """The exports of one bundle, by host, and why other hosts have none."""
+
+    bundle: str
+    values: dict[str, dict[str, Value]] = {}
+    left_out: dict[str, str] = {}
+
+
+def collect(bundle: str, standings: Iterable[tuple[str, PublishedBundle]], types: Types) -> Collected:
+    """The exports of the hosts on which a bundle is enforced, sorted by their names."""
+    found = Collected(bundle)
+    for host, standing in sorted(standings):
+        if not standing.enforced:
+            continue
+        try:
+            declared = types(standing.enforced)
+        except ValueError as error:
+            found.left_out[host] = str(error)
+            continue
+        if not declared and not standing.exports:
+            continue
+        if why := _why_not(declared, standing.exports):
+            found.left_out[host] = why
+        else:
+            found.values[host] = {name: standing.exports[name] for name in sorted(declared)}
+    return found
+
+
+def _why_not(declared: Mapping[str, Export], values: Mapping[str, Value]) -> str:
+    if problem := find_problem(values):
+        return problem
+    for name in sorted(values.keys() - declared.keys()):
+        return f"exports {ascii(name)[:80]}, which its version does not declare"
+    for name, export in declared.items():
+        if name not in values:
+            return f"does not export {name}"
+        if problem := export.type.problem(values[name]):
+            return f"exports {name}, which {problem}"
+    return ""
+
+
+def as_data(collected: Sequence[Collected]) -> dict[str, Any]:
+    """A data document: ``data.exports['web']`` are the hosts that export something by the bundle ``web``."""
+    return {"data": {"exports": {one.bundle: one.values for one in collected}}}
+
+
+class Targets(msgspec.Struct):
+    """A document of Prometheus' ``file_sd``, and why hosts are not in it, by bundle and host."""
+
+    groups: list[dict[str, Any]] = []
+    left_out: dict[tuple[str, str], str] = {}
+
+
+def as_targets(collected: Sequence[Collected], address: str, port: str) -> Targets:
+    """Make a group for each host that has both exports; its other exports are labels.
+
+    ``port`` may be empty; then ``address`` is the whole target.
+    """
+    targets = Targets()
+    for one in collected:
+        for host, values in one.values.items():
+            missing = [name for name in (address, port) if name and name not in values]
+            if missing:
+                targets.left_out[one.bundle, host] = f"does not export {' and '.join(missing)}"
+                continue
+            own = {"puller_host": host, "puller_bundle": one.bundle}
+            others = {
+                f"puller_{name}": _label(value)
+                for name, value in values.items()
+                if name not in (address, port)
+            }
+            target = _target(values[address], values.get(port))
+            targets.groups.append({"targets": [target], "labels": own | others})
+    return targets
+
+
+def _target(address: Value, port: Value | None) -> str:
+    host = f"[{address}]" if ":" in str(address) and port is not None else str(address)
+    return host if port is None else f"{host}:{port}"
+
+
+def _label(value: Value) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_label, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_suspicious(before: int, now: int) -> bool:
+    """Whether fewer than half of the hosts are left: reports that do not arrive look like hosts that are gone."""
+    return now * 2 < before

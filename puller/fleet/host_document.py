@@ -1,0 +1,155 @@
+"""A document of a host as it arrived: read strictly, as any host may have sent anything.
+
+* It speaks for the host that its directory is named after, and for no other.
+* Texts have no character that a database or a page cannot hold.
+"""
+
+import gzip
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
+from puller.fleet.conditions import Condition, condition_of
+from puller.reporting.sent_report import SentReport
+from puller.values.host_name import WANTED, is_host_name
+
+SUFFIXES = (".json.gz", ".json")
+MOST_BYTES = max(LARGEST, LARGEST_JSON)
+"""Bytes of a file that can be a document."""
+AHEAD = timedelta(hours=1)
+"""How far the clock of a host may be before ours."""
+_LONGEST_RUN = 64
+_DEEPEST = 100
+"""Mappings and lists of facts inside one another, as for facts in files."""
+_LARGEST_NUMBER = 2**31
+"""Databases have a bound for counts."""
+_NOT_TEXT = dict.fromkeys((0, *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}")
+_FORMAT = SentReport.__struct_config__.tag
+_decoder = msgspec.json.Decoder(SentReport)
+
+
+class Format(msgspec.Struct):
+    """The beginning of a document of any format."""
+
+    format: int
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The report of a host, and how it was then."""
+
+    sent: SentReport
+    packed: bytes
+    """As it arrived, compressed."""
+    at: datetime
+    """When the run had ended: by the clock of the host, unless that is ahead of ours."""
+    condition: Condition
+    why: str
+    size: int
+    """Bytes of its JSON."""
+    ahead: timedelta | None = None
+    """How far the clock of the host was before ours, where that is more than it may be."""
+
+    @property
+    def host(self) -> str:
+        return self.sent.host
+
+    @property
+    def run(self) -> str:
+        return self.sent.report.run
+
+
+def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
+    """The document in a file that ``arrived`` in the directory of this name; raises ``ValueError`` saying why not."""
+    is_packed = data[:2] == b"\x1f\x8b"
+    text = unpack(data) if is_packed else data
+    if len(text) > LARGEST_JSON:
+        raise ValueError(f"has more than {LARGEST_JSON} bytes")
+    try:
+        sent = _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(_why_not(text, error)) from None
+    report = sent.report
+    if not is_host_name(sent.host):
+        raise ValueError(f"has the host {sent.host[:80]!r}, {WANTED}")
+    if sent.host != directory:
+        raise ValueError(f"is of the host {sent.host!r}, and a host can speak for itself only")
+    if report.host != sent.host:
+        raise ValueError(f"has a report of the host {report.host[:80]!r}")
+    if not 0 < len(report.run) <= _LONGEST_RUN or not report.run.isascii() or not report.run.isprintable():
+        raise ValueError("has no identity of a run")
+    if report.noop:
+        raise ValueError("is of a dry run, which says nothing of the host")
+    finished = _time(report.finished, "finished")
+    _verify_numbers(sent)
+    if _is_deep(sent.facts):
+        raise ValueError(f"has facts that are nested more than {_DEEPEST} deep")
+    condition, why = condition_of(sent)
+    ahead = finished - arrived
+    is_ahead = ahead > AHEAD
+    return Document(
+        sent,
+        data if is_packed else _packed(data),
+        arrived if is_ahead else min(finished, arrived),
+        condition,
+        why,
+        len(text),
+        ahead if is_ahead else None,
+    )
+
+
+def plain(text: str) -> str:
+    """A text that every database and every page can hold."""
+    return text.translate(_NOT_TEXT)
+
+
+def _packed(data: bytes) -> bytes:
+    packed = gzip.compress(data, mtime=0)
+    if len(packed) > LARGEST:  # what reads the store holds documents to that, too
+        raise ValueError(f"has more than {LARGEST} bytes when it is compressed")
+    return packed
+
+
+def _verify_numbers(sent: SentReport) -> None:
+    if not 0 <= sent.report.exit_status < 256:
+        raise ValueError("has an exit status that is none")
+    if any(not 0 <= count < _LARGEST_NUMBER for one in sent.restless for count in (one.runs, one.changes)):
+        raise ValueError("has a number of runs that cannot be")
+
+
+def _is_deep(facts: Mapping[str, Any]) -> bool:
+    level: list[Any] = [facts]
+    for _ in range(_DEEPEST):
+        level = [
+            below
+            for value in level
+            for below in (value.values() if isinstance(value, dict) else value)
+            if isinstance(below, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _why_not(text: bytes, error: Exception) -> str:
+    try:
+        found = msgspec.json.decode(text, type=Format).format
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return f"is no document of a report: {error}"
+    if found != _FORMAT:
+        return f"has format {found}, and this version of Puller knows format {_FORMAT}"
+    return f"is no document of a report: {error}"
+
+
+def _time(text: str, name: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"has {name}: {text[:40]!r}, wanted a time") from None
+    if found.tzinfo is None:
+        raise ValueError(f"has {name}: {text[:40]!r}, wanted a time in UTC")
+    if not 2000 <= found.year < 9000:
+        raise ValueError(f"has {name}: {text[:40]!r}, wanted a time of this millennium")
+    return found.astimezone(UTC)

@@ -1,1 +1,0 @@
-"""Documents, brought from where they arrive into the store."""

@@ -1,0 +1,330 @@
+"""A small web server that takes the reports of hosts, for a start and for tests; a fleet deserves a real one.
+
+* PUT and POST of one document, one request a connection; it shows nothing of what it has.
+* Bounded: connections at a time, the time of each, and the bytes of a request, its head included.
+* Whoever reaches it can write the reports of any host: it listens on loopback, unless somebody says otherwise.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import socketserver
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from bundles.filesystem.atomic import remove_leftovers, replace_file
+from bundles.filesystem.output import open_output_directory
+from bundles.filesystem.trees import open_regular
+from puller.delivery.report_document import LARGEST, unpack
+from puller.errors import file_problem
+from puller.reporting.sent_report import SentReport
+from puller.state.state_file import decode
+from puller.values.host_name import WANTED, is_host_name
+from puller.values.visible import visible_line
+
+# Documents of hosts, put into a directory: ``DIRECTORY/<host>/<run>.json.gz``.
+#
+# * Only a document is put there: one that unpacks within its bounds, is understood, and is of the host and the run that
+#   it is sent for.
+# * A file appears when it is whole. The same document again changes nothing.
+# * A host fills the disk no further than the bounds: its oldest documents go first.
+
+_RUN = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
+_SUFFIX = ".json.gz"
+MOST_DOCUMENTS, MOST_BYTES = 1000, 100_000_000
+"""Of one host; older documents are removed. At one run in half an hour these are the runs of three weeks."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RefusedDocument(Exception):
+    """The thing that was sent is no document for this place, and will not be one when it is sent again."""
+
+
+class Name(msgspec.Struct, frozen=True):
+    """Whose document it is."""
+
+    host: str
+    run: str
+
+    @classmethod
+    def parse(cls, path: str) -> "Name":
+        """From ``/<host>/<run>.json.gz``; raises ``RefusedDocument``."""
+        host, _, file = path.removeprefix("/").partition("/")
+        name = cls(host, file.removesuffix(_SUFFIX))
+        if not path.startswith("/") or not file.endswith(_SUFFIX):
+            raise RefusedDocument("wanted /HOST/RUN.json.gz")
+        name.verify()
+        return name
+
+    def verify(self) -> None:
+        """Raise ``RefusedDocument`` for what is no name of a host, or of a run."""
+        if not is_host_name(self.host):
+            raise RefusedDocument(f"the name of the host is {self.host[:100]!r}, {WANTED}")
+        if not _RUN.fullmatch(self.run):
+            raise RefusedDocument(
+                f"the run is {self.run[:100]!r}, wanted one such as 20261123T081500.000000Z"
+            )
+
+
+class Intake(msgspec.Struct, frozen=True):
+    """The directory that documents are put into."""
+
+    directory: Path
+
+    def take(self, data: bytes, name: Name | None) -> bool:
+        """Keep a document; gives whether it was not there yet.
+
+        ``name`` is the one that it was sent for, ``None`` for the one that it has in it. Raises ``RefusedDocument``,
+        ``OSError``.
+        """
+        inside = _name_in(data)
+        if name is not None and name != inside:
+            what = f"of host {inside.host[:100]!r} and run {inside.run[:100]!r}"
+            raise RefusedDocument(f"the document is {what}, sent for {name.host!r} and {name.run!r}")
+        inside.verify()
+        return self._write(inside, data)
+
+    def _write(self, name: Name, data: bytes) -> bool:
+        with open_output_directory(self.directory) as directory:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name.host, 0o755, dir_fd=directory)
+            own = os.open(name.host, _DIRECTORY, dir_fd=directory)
+            try:
+                file = f"{name.run}{_SUFFIX}"
+                if _content(own, file) == data:
+                    return False
+                remove_leftovers(own)
+                replace_file(own, file, [data], mode=0o644)
+                _drop_oldest(own, file)
+                return True
+            finally:
+                os.close(own)
+
+
+def _drop_oldest(directory: int, newest: str) -> None:
+    """Remove the oldest documents of a host beyond the bounds, but never the one that has just arrived."""
+    documents = [name for name in os.listdir(directory) if name.endswith(_SUFFIX) and name[0] != "."]
+    documents.sort(key=lambda name: (name == newest, name), reverse=True)
+    total = 0
+    for count, name in enumerate(documents, 1):
+        with contextlib.suppress(FileNotFoundError):  # imported, or dropped by another connection
+            total += os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+            if count > 1 and (count > MOST_DOCUMENTS or total > MOST_BYTES):
+                os.unlink(name, dir_fd=directory)
+
+
+def _name_in(data: bytes) -> Name:
+    try:
+        sent = decode(unpack(data), SentReport)
+    except ValueError as error:
+        raise RefusedDocument(f"is no report: {error}") from None
+    if sent.report.host != sent.host:
+        raise RefusedDocument(f"is of host {sent.host[:100]!r}, and its report of {sent.report.host[:100]!r}")
+    return Name(sent.host, sent.report.run)
+
+
+def _content(directory: int, file: str) -> bytes | None:
+    with contextlib.suppress(FileNotFoundError), open_regular(Path(file), directory=directory) as stream:
+        return stream.read(LARGEST + 1)
+    return None
+
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 64
+LONGEST = 30.0
+"""Seconds of one connection."""
+LARGEST_BODY = 1024 * 1024
+"""Bytes."""
+_LARGEST_HEAD = 32 * 1024
+_LINGERING = 2.0
+"""Seconds of silence."""
+_PIECE = 64 * 1024
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Listens from the moment that it is made, and serves when it is told to."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, directory: Path, address: str, port: int, *, longest: float = LONGEST) -> None:
+        """``port`` 0 takes a free one; ``longest`` are seconds. Raises ``OSError``."""
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._longest = longest
+        super().__init__((address, port), partial(_Handler, Intake(directory)))
+
+    def server_bind(self) -> None:
+        """As ``socketserver`` has it; that of ``http.server`` asks a resolver for the name of the address."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            with suppress(OSError):
+                request.setblocking(False)
+                request.send(_BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """In the thread of a connection, which is over in time whatever the client does."""
+        end = threading.Timer(self._longest, _cut, (request,))
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that go away in the middle are everyday, and no reason for a traceback."""
+        if isinstance(error := sys.exc_info()[1], OSError):
+            log.info("%s went away: %s", client_address[0], error)
+        else:
+            super().handle_error(request, client_address)
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Bounded:
+    """The bytes of a request, of which there are only so many."""
+
+    def __init__(self, raw: BinaryIO, most: int) -> None:
+        self._raw = raw
+        self._left = most
+
+    def readline(self, size: int = -1) -> bytes:
+        """A line, or the part of it that is within the bound."""
+        return self._counted(self._raw.readline(min(size, self._left) if size >= 0 else self._left))
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or those that are within the bound."""
+        return self._counted(self._raw.read(min(size, self._left)))
+
+    def close(self) -> None:
+        """Close what is read from."""
+        self._raw.close()
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        return data
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "puller", ""
+    disable_nagle_algorithm = True
+
+    def __init__(self, intake: Intake, *arguments: Any) -> None:
+        self._intake = intake
+        super().__init__(*arguments)
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = _Bounded(self.rfile, _LARGEST_HEAD + LARGEST_BODY)
+
+    def finish(self) -> None:
+        """As it was, but for what the client has still to send: closed over that, it would never see the answer."""
+        with suppress(OSError, ValueError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_LINGERING)
+            while self.rfile.read(_PIECE):
+                pass
+        super().finish()
+
+    def do_PUT(self) -> None:
+        self._receive()
+
+    def do_POST(self) -> None:
+        self._receive()
+
+    def do_GET(self) -> None:
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "it takes reports, and shows none")
+
+    do_HEAD = do_DELETE = do_GET  # noqa: N815  the names are the base class's
+
+    def _receive(self) -> None:
+        try:
+            name = None if self.command == "POST" and self.path == "/" else Name.parse(self.path)
+        except RefusedDocument as error:
+            self._answer(HTTPStatus.FORBIDDEN, str(error))
+            return
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal()) or "Transfer-Encoding" in self.headers:
+            self._answer(HTTPStatus.LENGTH_REQUIRED, "wanted a Content-Length")
+            return
+        if len(length) > 18 or int(length) > LARGEST_BODY:
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST_BODY} bytes are taken")
+            return
+        data = self.rfile.read(int(length))
+        if len(data) < int(length):
+            self.close_connection = True  # it went away, or its time is over
+            return
+        self._keep(data, name)
+
+    def _keep(self, data: bytes, name: Name | None) -> None:
+        try:
+            is_new = self._intake.take(data, name)
+        except RefusedDocument as error:
+            self._answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+        except OSError as error:
+            log.error("%s", file_problem(error))
+            self._answer(HTTPStatus.INSUFFICIENT_STORAGE, "it cannot be kept here now")
+        else:
+            self._answer(HTTPStatus.CREATED if is_new else HTTPStatus.NO_CONTENT)
+
+    def _answer(self, status: HTTPStatus, sentence: str = "") -> None:
+        self.close_connection = True
+        body = f"{sentence}\n".encode() if sentence else b""
+        self.send_response(status)
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "PUT, POST")
+        if status is not HTTPStatus.NO_CONTENT:
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        if sentence:
+            log.info("%s: %s", self.address_string(), sentence)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the base class's
+        log.info("%s %s", self.address_string(), visible_line(format % args))
+
+
+@contextmanager
+def receiving(directory: Path, **options: Any) -> Iterator[str]:
+    """The URL of a server on loopback, which runs in a thread until the block ends; ``options`` as ``ReportServer``."""
+    with ReportServer(directory, "127.0.0.1", 0, **options) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,1 +1,0 @@
-"""Reports of hosts, received and put into a directory."""

@@ -1,0 +1,259 @@
+"""An import: what has arrived and is not known yet, read, and put into the store batch by batch.
+
+* Killed at any moment, the next import goes on: a batch and the record of its files are one step of the database.
+* A file that is no document is told once, and counted until it is gone; it keeps no other from being imported.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from sqlalchemy import delete, func, select
+
+from puller.fleet.host_document import Document, plain, read_document
+from puller.fleet.store import database
+from puller.fleet.store.database import Store
+from puller.fleet.store.import_sources import Found, Gone, Refused, Source, Unreadable
+from puller.fleet.store.retention import forget_before, forget_beyond
+from puller.fleet.store.writing import Put, put
+from puller.version import __version__
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+_BATCH = 500
+"""Documents of one step."""
+_BATCH_BYTES = 16 * 1024 * 1024
+"""Of JSON, which takes many times as much memory when it is read."""
+_AT_ONCE = 400
+_TOLD = 20
+_LONGEST_PATH = 600
+
+
+class Imported(msgspec.Struct):
+    """The outcome of an import."""
+
+    newest: int = 0
+    """Documents that are the last of their host now."""
+    late: int = 0
+    """Those of the past that were kept, as something happened in them."""
+    known: int = 0
+    """Those that tell nothing new."""
+    unchanged: int = 0
+    """Files that an earlier import has read."""
+    refused: int = 0
+    """Files that are no documents, those that were told before included."""
+    told: list[Refused] = []
+    """The first of those that were not told before."""
+    untold: int = 0
+    """How many more there are of these."""
+    removed: int = 0
+    forgotten: int = 0
+    """Runs that are older than the store keeps."""
+
+    @property
+    def read(self) -> int:
+        """Documents that were read."""
+        return self.newest + self.late + self.known
+
+    def add(self, done: Put) -> None:
+        """Count documents that were put into the store."""
+        self.newest += done.newest
+        self.late += done.late
+        self.known += done.known
+
+    def refuse(self, refused: Refused) -> None:
+        """Count a file that was not told before."""
+        if len(self.told) < _TOLD:
+            self.told.append(refused)
+        else:
+            self.untold += 1
+
+
+Progress = Callable[[Imported], None]
+
+
+def import_documents(
+    store: Store,
+    sources: Iterable[Source],
+    *,
+    remove: bool = False,
+    progress: Progress = lambda imported: None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Imported:
+    """Import what has arrived in ``sources``; ``remove``: files are removed when the store has them.
+
+    Raises ``SourceError``; what was imported before is in the store then.
+    """
+    imported = Imported()
+    for source in sources:
+        _Import(store, source, imported, remove=remove, progress=progress).run()
+    with store.writing() as connection:
+        keep = timedelta(days=float(store.setting(connection, "keep")))
+        imported.forgotten = forget_before(connection, now() - keep) + forget_beyond(connection)
+    return imported
+
+
+class _Import:
+    """The import of one source."""
+
+    def __init__(
+        self, store: Store, source: Source, imported: Imported, *, remove: bool, progress: Progress
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._imported = imported
+        self._remove = remove
+        self._progress = progress
+        self._known = self._files_known()
+        self._batch: list[tuple[Found, Document]] = []
+        self._bytes = 0
+        self._refused: dict[str, tuple[int, int, str]] = {}
+        """New ones of this batch, by path: size, stamp, why."""
+
+    def run(self) -> None:
+        seen: set[str] = set()
+        for found in self._source.listed():
+            path = _path(found.path)
+            seen.add(path)
+            self._attend(found, path)
+            if len(self._batch) + len(self._refused) >= _BATCH or self._bytes >= _BATCH_BYTES:
+                self._step()
+        self._step()
+        self._forget_files([path for path in self._known if path not in seen])
+
+    def _files_known(self) -> dict[str, tuple[int, int, bool]]:
+        table = database.documents.c
+        query = select(table.path, table.size, table.stamp, table.refused, table.reader).where(
+            table.source == self._source.name
+        )
+        with self._store.reading() as connection:
+            return {
+                # What another version of Puller has refused may be understood by this one.
+                row.path: (
+                    -1 if row.refused and row.reader != __version__ else row.size,
+                    row.stamp,
+                    bool(row.refused),
+                )
+                for row in connection.execute(query)
+            }
+
+    def _attend(self, found: Found | Refused, path: str) -> None:
+        before = self._known.get(path)
+        if isinstance(found, Refused):
+            self._refuse(path, -1, 0, found.why, is_told=before is not None and before[2] and before[0] == -1)
+            return
+        if before is not None and before[:2] == (found.size, found.stamp):
+            if before[2]:
+                self._imported.refused += 1
+            else:
+                self._imported.unchanged += 1
+                if self._remove:
+                    self._take_away(found)
+            return
+        try:
+            data, arrived = self._source.read(found)
+            document = read_document(data, found.host, arrived)
+        except Gone:
+            pass
+        except Unreadable as error:
+            self._refuse(path, -1, 0, str(error), is_told=before is not None and before[2])
+        except ValueError as error:
+            self._refuse(path, found.size, found.stamp, str(error), is_told=False)
+        else:
+            self._batch.append((found, document))
+            self._bytes += document.size
+
+    def _refuse(self, path: str, size: int, stamp: int, why: str, *, is_told: bool) -> None:
+        self._imported.refused += 1
+        if not is_told:
+            self._imported.refuse(Refused(path, why))
+            self._refused[path] = (size, stamp, why)
+
+    def _step(self) -> None:
+        """Put what was read into the store, with the record of it."""
+        if not self._batch and not self._refused:
+            return
+        with self._store.writing() as connection:
+            done = put(connection, (document for _, document in self._batch))
+            self._record(connection)
+        self._imported.add(done)
+        if self._remove:
+            for found, _ in self._batch:
+                self._take_away(found)
+        self._batch, self._bytes, self._refused = [], 0, {}
+        self._progress(self._imported)
+
+    def _take_away(self, found: Found) -> None:
+        try:
+            self._source.remove(found)
+            self._imported.removed += 1
+        except OSError as error:
+            self._imported.refuse(
+                Refused(_path(found.path), f"cannot be removed: {os.strerror(error.errno or 0)}")
+            )
+
+    def _record(self, connection: "Connection") -> None:
+        at = time.time()
+        rows = {
+            path: {"size": size, "stamp": stamp, "refused": plain(why[:1000])}
+            for path, (size, stamp, why) in self._refused.items()
+        }
+        if not self._remove:
+            rows |= {
+                _path(found.path): {"size": found.size, "stamp": found.stamp, "refused": ""}
+                for found, _ in self._batch
+            }
+        # Another import may have recorded them meanwhile.
+        _delete(connection, self._source.name, list(rows))
+        if rows:
+            connection.execute(
+                database.documents.insert(),
+                [
+                    {"source": self._source.name, "path": path, "at": at, "reader": __version__, **row}
+                    for path, row in rows.items()
+                ],
+            )
+
+    def _forget_files(self, paths: Sequence[str]) -> None:
+        """Keep no record of files that are not there any more."""
+        if paths:
+            with self._store.writing() as connection:
+                _delete(connection, self._source.name, paths)
+
+
+def refused_files(store: Store, most: int = _TOLD) -> tuple[int, Mapping[str, str]]:
+    """How many files are no documents, and the newest of them with the reason."""
+    table = database.documents.c
+    with store.reading() as connection:
+        count = connection.execute(select(func.count()).where(table.refused != "")).scalar() or 0
+        rows = connection.execute(
+            select(table.source, table.path, table.refused)
+            .where(table.refused != "")
+            .order_by(table.at.desc(), table.path)
+            .limit(most)
+        )
+        return count, {f"{row.source}/{row.path}": row.refused for row in rows}
+
+
+def _delete(connection: "Connection", source: str, paths: Sequence[str]) -> None:
+    table = database.documents
+    for start in range(0, len(paths), _AT_ONCE):
+        part = paths[start : start + _AT_ONCE]
+        connection.execute(delete(table).where(table.c.source == source, table.c.path.in_(part)))
+
+
+def _path(path: str) -> str:
+    """As the store keeps it: names of files may hold anything."""
+    text = plain(os.fsencode(path).decode("utf-8", "replace"))
+    return text if len(text) <= _LONGEST_PATH else f"{text[: _LONGEST_PATH - 40]}~{hash_of(text)}"
+
+
+def hash_of(text: str) -> str:
+    """Tells long paths apart."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,604 @@
+"""The store, asked: each question takes a few statements, however many hosts there are."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import func, select
+
+from foundation.differences import Difference
+from foundation.problems import Problem, ProblemCode
+from puller.delivery.report_document import unpack
+from puller.errors import SourceError
+from puller.fleet.conditions import Condition
+from puller.fleet.store import database
+from puller.fleet.store.database import Store
+from puller.fleet.store.series import Period, counted
+from puller.fleet.store.writing import (
+    counts,
+    differences,
+    outcome,
+    problems,
+    resource_key,
+    seconds,
+    sentences,
+)
+from puller.fleet.views import (
+    BundleView,
+    EventView,
+    FailureView,
+    FleetView,
+    HostRow,
+    HostView,
+    ReleaseView,
+    ResourceView,
+    RestlessView,
+    RunView,
+    Series,
+    StandingView,
+    VersionRow,
+)
+from puller.reporting.report import Report, State
+from puller.reporting.sent_report import PublishedBundle, SentReport
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+_EXPIRES_SOON = timedelta(days=3)
+_AT_ONCE = 400
+_MOST_RUNS = 20
+_MOST_RECENT = 20
+_ORDER = [str(condition) for condition in reversed(Condition)]
+_decoder = msgspec.json.Decoder(SentReport)
+
+
+class Reader:
+    """The fleet at one moment: ``now``; hosts that were not heard of for ``silent_after`` are silent.
+
+    What most questions need is read once. Methods raise ``SourceError``.
+    """
+
+    def __init__(self, store: Store, now: datetime, silent_after: timedelta | None = None) -> None:
+        self._store = store
+        self.now = now
+        with store.reading() as connection:
+            hours = float(store.setting(connection, "silent"))
+            self.kept = timedelta(days=float(store.setting(connection, "keep")))
+            self.silent_after = timedelta(hours=hours) if silent_after is None else silent_after
+            self._read(connection)
+
+    def _read(self, connection: "Connection") -> None:
+        table = database.hosts.c
+        columns = (
+            table.host,
+            table.run,
+            table.at,
+            table.condition,
+            table.why,
+            table.system,
+            table.expires,
+            table.ahead,
+        )
+        self._rows = {row.host: row for row in connection.execute(select(*columns).order_by(table.host))}
+        self._standings = connection.execute(select(database.standings)).mappings().all()
+        self._failing = connection.execute(select(database.failing)).mappings().all()
+        self._restless = connection.execute(select(database.restless)).mappings().all()
+        begin = (self.now - self.kept).timestamp()
+        periods = database.periods.c
+        query = select(database.periods).where(periods.ended.is_(None) | (periods.ended > begin))
+        self._periods = connection.execute(query).all()
+
+    # Hosts
+
+    @cached_property
+    def hosts(self) -> dict[str, HostRow]:
+        """All hosts by name."""
+        bundles: dict[str, dict[str, str]] = defaultdict(dict)
+        for one in self._standings:
+            if one["enforced"]:
+                bundles[one["host"]][one["bundle"]] = one["enforced"]
+        return {name: self._host_row(row, bundles.get(name, {})) for name, row in self._rows.items()}
+
+    def _host_row(self, row: Any, bundles: Mapping[str, str]) -> HostRow:
+        heard = datetime.fromtimestamp(row.at, UTC)
+        state, why = row.condition, row.why
+        if self.now - heard > self.silent_after:
+            was = Condition(state)
+            state = str(Condition.SILENT)
+            why = f"it was {was.label}{': ' if why else ''}{why}"
+        elif row.expires is not None and row.expires <= self.now.timestamp() and Condition(state).is_well:
+            state, why = str(Condition.FAILED), "the site's metadata on it have expired"
+        return HostRow(row.host, state, why, heard, row.system, dict(sorted(bundles.items())))
+
+    @cached_property
+    def states(self) -> dict[str, int]:
+        """How many hosts are in which state; those in none are not named, but *in order* always is."""
+        found = Counter(row.state for row in self.hosts.values())
+        return {str(one): found[one] for one in Condition if found[one] or one is Condition.IN_ORDER}
+
+    def facts(self, names: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The facts of hosts, or of all of them, one by one."""
+        table = database.hosts.c
+        for part in _parts(sorted(self.hosts if names is None else names)):
+            with self._store.reading() as connection:
+                query = select(table.host, table.facts).where(table.host.in_(part)).order_by(table.host)
+                rows = connection.execute(query).all()
+            for row in rows:
+                yield row.host, json.loads(row.facts)
+
+    def details(self, names: Sequence[str]) -> Iterator[HostView]:
+        """Hosts, whole, in the order of ``names``; one that is not known is left out."""
+        for part in _parts(names):
+            with self._store.reading() as connection:
+                documents = self._documents(connection, part)
+                runs = self._runs(connection, part)
+            for name in part:
+                if name in documents and name in self.hosts:
+                    yield self._details(name, documents[name], runs.get(name, []))
+
+    def exporting(self, bundle: str, names: Collection[str]) -> Iterator[tuple[str, PublishedBundle]]:
+        """The hosts of these names on which a bundle is enforced, each with what it exports.
+
+        Raises ``SourceError`` for a document that is damaged.
+        """
+        having = {row["host"] for row in self._by_bundle.get(bundle, ()) if row["enforced"]}
+        for part in _parts(sorted(having.intersection(names))):
+            with self._store.reading() as connection:
+                documents = self._documents(connection, part)
+            for name, packed in documents.items():
+                yield from ((name, one) for one in self._sent(name, packed).bundles if one.name == bundle)
+
+    def _documents(self, connection: "Connection", names: Sequence[str]) -> dict[str, bytes]:
+        table = database.hosts.c
+        rows = connection.execute(select(table.host, table.document).where(table.host.in_(names)))
+        return {row.host: bytes(row.document) for row in rows}
+
+    def _runs(self, connection: "Connection", names: Sequence[str]) -> dict[str, list[RunView]]:
+        """The newest runs in which something happened, but the last one of each host."""
+        table = database.runs.c
+        rank = func.row_number().over(partition_by=table.host, order_by=(table.at.desc(), table.run.desc()))
+        ranked = select(database.runs, rank.label("rank")).where(table.host.in_(names)).subquery()
+        query = select(ranked).where(ranked.c.rank <= _MOST_RUNS).order_by(ranked.c.host, ranked.c.rank)
+        rows = [
+            row for row in connection.execute(query).mappings() if row["run"] != self._run_of(row["host"])
+        ]
+        events = self._events(connection, {(row["host"], row["run"]) for row in rows})
+        found: dict[str, list[RunView]] = defaultdict(list)
+        for row in rows:
+            found[row["host"]].append(
+                RunView(
+                    row["run"],
+                    datetime.fromtimestamp(row["at"], UTC),
+                    row["exit_status"],
+                    row["outcome"],
+                    json.loads(row["counts"]),
+                    _problems(row["problems"]),
+                    events.get((row["host"], row["run"]), []),
+                )
+            )
+        return found
+
+    def _run_of(self, host: str) -> str:
+        row = self._rows.get(host)
+        return row.run if row is not None else ""
+
+    def _events(
+        self, connection: "Connection", wanted: set[tuple[str, str]]
+    ) -> dict[tuple[str, str], list[EventView]]:
+        table = database.events.c
+        found: dict[tuple[str, str], list[EventView]] = defaultdict(list)
+        for part in _parts(sorted({run for _, run in wanted})):
+            query = (
+                select(database.events)
+                .where(table.run.in_(part))
+                .order_by(table.host, table.run, table.place)
+            )
+            for row in connection.execute(query).mappings():
+                if (row["host"], row["run"]) in wanted:
+                    found[row["host"], row["run"]].append(_event(row))
+        return found
+
+    def _details(self, name: str, packed: bytes, runs: list[RunView]) -> HostView:
+        sent = self._sent(name, packed)
+        row = self._rows[name]
+        notes = [sent.left_out] if sent.left_out else []
+        if row.ahead:
+            ahead = timedelta(seconds=round(row.ahead))
+            notes.append(f"its clock is {ahead} ahead: times of its last report are those of its arrival")
+        expires = seconds(sent.metadata_expire)
+        return HostView(
+            self.hosts[name],
+            sent.report.puller,
+            datetime.fromtimestamp(expires, UTC) if expires is not None else None,
+            sent.facts,
+            [_standing(one) for one in sent.bundles],
+            [_last_run(sent.report, row), *runs],
+            [RestlessView(one.bundle, one.reference, [name], one.differences) for one in sent.restless],
+            notes,
+        )
+
+    def _sent(self, name: str, packed: bytes) -> SentReport:
+        try:
+            return _decoder.decode(unpack(packed))
+        except (ValueError, msgspec.DecodeError) as error:
+            raise SourceError(
+                f"{self._store.name}: the last report of {name} is damaged: {error}",
+                code=ProblemCode.UNUSABLE_STORE,
+            ) from error
+
+    # Bundles and releases
+
+    def standings(self, bundle: str) -> list[Mapping[str, Any]]:
+        """The rows of a bundle, one for each host."""
+        return [dict(row) for row in self._by_bundle.get(bundle, ())]
+
+    @cached_property
+    def _by_bundle(self) -> dict[str, list[Mapping[str, Any]]]:
+        found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in self._standings:
+            found[row["bundle"]].append({**row, "quarantined": json.loads(row["quarantined"])})
+        return dict(sorted(found.items()))
+
+    def _of_bundle(self, standing: Mapping[str, Any]) -> HostRow:
+        """Return the host of a standing, in the state of this bundle alone.
+
+        A host that is silent, or whose metadata have expired, is so for all of its bundles.
+        """
+        host, row = self.hosts[standing["host"]], self._rows[standing["host"]]
+        state = self._states_of_bundles.get((standing["bundle"], standing["host"]))
+        if state is None or state == host.state or host.state != row.condition:
+            return host
+        return replace(host, state=state, why="")
+
+    @cached_property
+    def _states_of_bundles(self) -> dict[tuple[str, str], str]:
+        return {
+            (row.bundle, row.host): row.condition for row in self._periods if row.bundle and row.ended is None
+        }
+
+    @cached_property
+    def bundles(self) -> list[BundleView]:
+        """All bundles of the fleet, with their versions, the newest first."""
+        return [BundleView(name, self._versions(name), self._history(name)) for name in self._by_bundle]
+
+    def _versions(self, bundle: str) -> list[VersionRow]:
+        hosts: Counter[str] = Counter()
+        gave_up: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
+        states: dict[str, Counter[str]] = defaultdict(Counter)
+        for row in self._by_bundle.get(bundle, ()):
+            hosts[row["enforced"]] += 1
+            states[row["enforced"]][self._of_bundle(row).state] += 1
+            gave_up.update(row["quarantined"])
+            if row["published"] != row["enforced"] and row["published"] not in row["quarantined"]:
+                waiting[row["published"]] += 1
+        first = self._first.get(bundle, {})
+        names = {*hosts, *gave_up, *waiting} - {""}
+        rows = [
+            VersionRow(
+                name,
+                hosts[name],
+                {str(one): states[name][one] for one in Condition if states[name][one]},
+                gave_up[name],
+                waiting[name],
+                datetime.fromtimestamp(first[name], UTC) if name in first else None,
+            )
+            for name in names
+        ]
+        latest = datetime.max.replace(tzinfo=UTC)
+        return sorted(rows, key=lambda row: (row.first or latest, row.version), reverse=True)
+
+    @cached_property
+    def _first(self) -> dict[str, dict[str, float]]:
+        """When the first host had each version of each bundle."""
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for row in self._periods:
+            if row.bundle:
+                of_bundle = found[row.bundle]
+                of_bundle[row.version] = min(row.began, of_bundle.get(row.version, row.began))
+        return found
+
+    def _history(self, bundle: str) -> Series:
+        return self._counted(
+            Period(row.version or "none", row.began, row.ended) for row in self._periods_of.get(bundle, ())
+        )
+
+    @cached_property
+    def _periods_of(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = defaultdict(list)
+        for row in self._periods:
+            found[row.bundle].append(row)
+        return found
+
+    def _counted(self, periods: Iterable[Period], order: Iterable[str] = ()) -> Series:
+        return counted(periods, (self.now - self.kept).timestamp(), self.now.timestamp(), order)
+
+    def _conditions(self, rows: Iterable[Any]) -> Iterator[Period]:
+        """The conditions of hosts over time; those that are silent now are so since they were heard of last."""
+        for row in rows:
+            label = Condition(row.condition).label
+            host = self.hosts.get(row.host)
+            if row.ended is None and host is not None and host.state == Condition.SILENT and host.heard:
+                since = max((host.heard + self.silent_after).timestamp(), row.began)
+                yield Period(label, row.began, since)
+                yield Period(Condition.SILENT.label, since, None)
+            else:
+                yield Period(label, row.began, row.ended)
+
+    @cached_property
+    def history(self) -> Series:
+        """Hosts by their state, over time."""
+        order = [Condition(word).label for word in _ORDER]
+        return self._counted(self._conditions(self._periods_of.get("", ())), order)
+
+    def release(self, bundle: str, version: str) -> ReleaseView:
+        """A version of a bundle, and what became of it on which hosts."""
+        found: dict[str, list[HostRow]] = {
+            label: []
+            for label in ("Failed", "Gave it up", "Held back", "Not heard of", "Wait for it", "In order")
+        }
+        published = 0
+        for row in self._by_bundle.get(bundle, ()):
+            host = self._of_bundle(row)
+            published += row["published"] == version
+            if row["enforced"] == version:
+                found[_GROUPS[Condition(host.state)]].append(host)
+            elif version in row["quarantined"]:
+                found["Gave it up"].append(host)
+            elif row["published"] == version:
+                is_held = host.state in (Condition.HELD, Condition.FAILED, Condition.SILENT)
+                found[_GROUPS[Condition(host.state)] if is_held else "Wait for it"].append(host)
+        for hosts in found.values():
+            hosts.sort(key=lambda host: host.name)
+        rows = [row for row in self._periods_of.get(bundle, ()) if row.version == version]
+        versions = {row.version: row for row in self._versions(bundle)}
+        names = {host.name for hosts in found.values() for host in hosts}
+        failures = [one for one in self.failures if one.bundle == bundle]
+        failures = [one for one in failures if not names.isdisjoint(host.name for host in one.hosts)]
+        return ReleaseView(
+            versions.get(version) or VersionRow(version, 0, {}),
+            bundle,
+            published,
+            self._counted(self._conditions(rows), [Condition(word).label for word in _ORDER]),
+            found,
+            failures,
+        )
+
+    def is_well(self, host: str) -> bool:
+        """Whether a host was heard of and is in order.
+
+        A report of a host on which nothing is applied says nothing of its resources: it is as it was before the pause,
+        and where that is not known any more, nobody can say that it is in order.
+        """
+        state = Condition(self.hosts[host].state)
+        if state is not Condition.PAUSED:
+            return state.is_well
+        known = (
+            (row.began, Condition(row.condition))
+            for row in self._conditions_of.get(host, ())
+            if Condition(row.condition) is not Condition.PAUSED
+        )
+        _, before = max(known, default=(0.0, Condition.FAILED))
+        return before.is_well
+
+    @cached_property
+    def _conditions_of(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = defaultdict(list)
+        for row in self._periods_of.get("", ()):
+            found[row.host].append(row)
+        return found
+
+    def first_of(self, bundle: str, version: str) -> float | None:
+        """When the first host had a version, in seconds since 1970; ``None`` when none had it."""
+        return self._first.get(bundle, {}).get(version)
+
+    def conditions_before(self, bundle: str, version: str) -> dict[str, str]:
+        """The condition of each host just before it had a version for the first time, where one is known."""
+        began: dict[str, float] = {}
+        for row in self._periods_of.get(bundle, ()):
+            if row.version == version:
+                began[row.host] = min(row.began, began.get(row.host, row.began))
+        found: dict[str, tuple[float, str]] = {}
+        for row in self._periods_of.get("", ()):
+            # Of a host that never had it: how it was when the first one got it.
+            until = began.get(row.host, self.first_of(bundle, version))
+            if until is not None and row.began < until:
+                found[row.host] = max(found.get(row.host, (0.0, "")), (row.began, row.condition))
+        return {host: condition for host, (_, condition) in found.items()}
+
+    # Failures
+
+    @cached_property
+    def failures(self) -> list[FailureView]:
+        """The errors of the last run of all hosts, the same ones together, those on most hosts first."""
+        groups: dict[str, list[Any]] = defaultdict(list)
+        for row in self._failing:
+            groups[row["key"]].append(row)
+        found = [self._failure(key, rows) for key, rows in groups.items()]
+        return sorted(found, key=lambda one: (-len(one.hosts), one.bundle, one.reference, one.message))
+
+    def _failure(self, key: str, rows: Sequence[Any]) -> FailureView:
+        newest = max(rows, key=lambda row: (self._rows[row["host"]].at, row["host"]))
+        return FailureView(
+            key,
+            newest["bundle"],
+            newest["reference"],
+            msgspec.json.decode(newest["problem"], type=Problem),
+            sorted((self.hosts[row["host"]] for row in rows), key=lambda host: host.name),
+            datetime.fromtimestamp(min(row["since"] for row in rows), UTC),
+            datetime.fromtimestamp(self._rows[newest["host"]].at, UTC),
+            msgspec.json.decode(newest["example"], type=Problem),
+            newest["host"],
+        )
+
+    # Resources
+
+    @cached_property
+    def restless(self) -> list[RestlessView]:
+        """The resources that change in run after run, those on most hosts first."""
+        groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        for row in self._restless:
+            groups[row["bundle"], row["reference"]].append(row)
+        found = []
+        for (bundle, reference), rows in groups.items():
+            unlike = dict.fromkeys(one for row in rows for one in _differences(row["differences"]))
+            names = sorted({row["host"] for row in rows})
+            found.append(RestlessView(bundle, reference, names, list(unlike)[:10]))
+        return sorted(found, key=lambda one: (-len(one.hosts), one.bundle, one.reference))
+
+    def resources(self, most: int = 1000) -> list[ResourceView]:
+        """The resources that changed or failed, those that did so most often first; without their events."""
+        table = database.events.c
+        query = select(
+            table.resource,
+            table.reference,
+            table.bundle,
+            table.host,
+            table.state,
+            func.count().label("times"),
+        ).group_by(table.resource, table.reference, table.bundle, table.host, table.state)
+        groups: dict[str, list[Any]] = defaultdict(list)
+        with self._store.reading() as connection:
+            for row in connection.execute(query):
+                groups[row.reference].append(row)
+        ranked = sorted(groups, key=lambda name: (-sum(row.times for row in groups[name]), name))
+        names = dict.fromkeys([*(one.reference for one in self.restless), *ranked[:most]])
+        restless = {one.reference: one for one in self.restless}
+        return [self._resource(name, groups.get(name, ()), restless.get(name)) for name in names]
+
+    def _resource(self, reference: str, rows: Sequence[Any], restless: RestlessView | None) -> ResourceView:
+        names = {row.host for row in rows} | set(restless.hosts if restless else ())
+        bundles = {row.bundle for row in rows} | ({restless.bundle} if restless else set())
+        return ResourceView(
+            reference,
+            sorted(bundles),
+            sum(row.times for row in rows if row.state in (State.CHANGED, State.REFRESHED)),
+            sum(row.times for row in rows if row.state == State.FAILED),
+            sorted((self.hosts[name] for name in names if name in self.hosts), key=lambda host: host.name),
+            restless,
+        )
+
+    def recent(self, reference: str) -> list[tuple[str, datetime, EventView]]:
+        """The newest events of a resource, each with its host and time."""
+        table = database.events.c
+        query = (
+            select(database.events)
+            .where(table.resource == resource_key(reference))
+            .order_by(table.at.desc(), table.host, table.place)
+            .limit(_MOST_RECENT)
+        )
+        with self._store.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [(row["host"], datetime.fromtimestamp(row["at"], UTC), _event(row)) for row in rows]
+
+    # The whole
+
+    def fleet(self, refused: int = 0) -> FleetView:
+        """The fleet at a glance; ``refused`` documents were not understood."""
+        soon = (self.now + _EXPIRES_SOON).timestamp()
+        expiring = [
+            (self.hosts[name], datetime.fromtimestamp(row.expires, UTC))
+            for name, row in self._rows.items()
+            if row.expires is not None and row.expires < soon
+        ]
+        silent = [host for host in self.hosts.values() if host.state == Condition.SILENT]
+        heard = [host.heard for host in self.hosts.values() if host.heard]
+        return FleetView(
+            self.now,
+            max(heard, default=None),
+            self.states,
+            self.history,
+            self.bundles,
+            self.failures,
+            sorted(silent, key=lambda host: (host.heard or self.now, host.name)),
+            sorted(expiring, key=lambda pair: (pair[1], pair[0].name)),
+            self.restless,
+            refused,
+        )
+
+    def run_of(self, host: str) -> str:
+        """Identity of the last run of a host; empty for one that is not known."""
+        return self._run_of(host)
+
+
+_GROUPS = {
+    Condition.FAILED: "Failed",
+    Condition.GAVE_UP: "Gave it up",
+    Condition.HELD: "Held back",
+    Condition.SILENT: "Not heard of",
+    Condition.PAUSED: "Held back",
+    Condition.WAITING: "In order",
+    Condition.IN_ORDER: "In order",
+}
+
+
+def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), _AT_ONCE):
+        yield items[start : start + _AT_ONCE]
+
+
+def _event(row: Any) -> EventView:
+    return EventView(
+        row["bundle"],
+        row["reference"],
+        row["state"],
+        _problems(row["problems"]),
+        json.loads(row["sentences"]),
+        _differences(row["differences"]),
+    )
+
+
+def _problems(text: str) -> list[Problem]:
+    return msgspec.json.decode(text, type=list[Problem])
+
+
+def _differences(text: str) -> list[Difference]:
+    return msgspec.json.decode(text, type=list[Difference])
+
+
+def _standing(one: Any) -> StandingView:
+    since = seconds(one.enforced_since)
+    return StandingView(
+        one.name,
+        one.channel,
+        one.enforced,
+        datetime.fromtimestamp(since, UTC) if since is not None else None,
+        one.published,
+        one.waits_until,
+        one.good,
+        one.held,
+        one.pin,
+        one.quarantined,
+    )
+
+
+def _last_run(report: Report, row: Any) -> RunView:
+    told = [
+        EventView(
+            bundle.name,
+            event.reference,
+            str(event.state),
+            problems(event.problems),
+            sentences(event),
+            differences(event),
+        )
+        for bundle in report.bundles
+        for one in ([bundle.given_up] if bundle.given_up else []) + [bundle]
+        for event in one.events
+        if event.changed or event.state is State.FAILED or event.unmet_requirements
+    ]
+    return RunView(
+        report.run,
+        datetime.fromtimestamp(row.at, UTC),
+        report.exit_status,
+        outcome(report, row.why),
+        counts(report),
+        problems(report.problems, 50),
+        told,
+    )

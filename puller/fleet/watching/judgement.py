@@ -1,0 +1,205 @@
+"""The judgement of a release by what became of it on the hosts that have it. Nothing here reads, writes or asks."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from bundles.format.release import Release
+from bundles.publisher.watch_rule import WatchRule
+from foundation.quantities import counted
+from puller.fleet.conditions import Condition
+from puller.fleet.store.queries import Reader
+
+_NAMED = 3
+_CHANCE = 1e-5
+"""Of a look: a rollout is looked at hundreds of times."""
+
+
+class Became(StrEnum):
+    """The end of a release on a host."""
+
+    IN_ORDER = "in order"
+    FAILED = "failed"
+    GAVE_UP = "gave it up"
+    SILENT = "not heard of since"
+
+
+@dataclass(frozen=True, slots=True)
+class HostOutcome:
+    """The end of the release on a host that has got it, or was to get it."""
+
+    host: str
+    kind: str
+    """``Debian 12``; empty where its facts do not say."""
+    became: Became
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a rollout may go on."""
+
+    counts: Mapping[Became, int]
+    reasons: Sequence[str]
+    """Why not, a sentence each; none when it may."""
+    is_told: bool = False
+    """Whether failures were told of. What is only not known is a reason to halt, and none to go back."""
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts that have the release, or were to get it."""
+        return sum(self.counts.values())
+
+
+def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) -> Verdict:
+    """Whether so many hosts, or so large a part of them or of one kind, failed or fell silent that it must stop.
+
+    ``usual`` is the part of hosts, from 0 to 1, that fail without the release: so many that fail with it say nothing.
+    """
+    by_kind: dict[str, list[HostOutcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_kind[outcome.kind].append(outcome)
+    every = [outcome for of_kind in by_kind.values() for outcome in of_kind]
+    reasons = list(_reasons(every, "", rule, usual))
+    if len(by_kind) > 1:
+        for kind, of_kind in sorted(by_kind.items()):
+            reasons += _reasons(of_kind, kind or "an unknown kind", rule, usual)
+    counts = {became: sum(one.became is became for one in every) for became in Became}
+    return Verdict(counts, [sentence for sentence, _ in reasons], any(is_told for _, is_told in reasons))
+
+
+def _reasons(
+    outcomes: Sequence[HostOutcome], kind: str, rule: WatchRule, usual: float
+) -> Iterable[tuple[str, bool]]:
+    """Sentences, each with whether hosts have told so."""
+    for what, limit, words in (
+        ((Became.FAILED, Became.GAVE_UP), rule.failed, "failed or gave it up"),
+        ((Became.SILENT,), rule.silent, "were not heard of since they got it"),
+    ):
+        bad = [one for one in outcomes if one.became in what]
+        part = 100 * len(bad) / len(outcomes) if outcomes else 0.0
+        expected = usual * len(outcomes) if Became.FAILED in what else 0.0
+        if len(bad) >= rule.at_least and part > limit and not _is_chance(len(bad), expected):
+            of = f" of {kind}" if kind else ""
+            names = ", ".join(one.host for one in bad[:_NAMED])
+            more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+            why = next((f": {one.why}" for one in bad if one.why), "")
+            said = f"{len(bad)} of {counted(len(outcomes), 'host')}{of} {words} (limit {limit:g}%): {names}{more}{why}"
+            yield said, Became.FAILED in what
+
+
+def _is_chance(count: int, expected: float) -> bool:
+    """Whether ``count`` or more come up now and then where ``expected`` are usual (Poisson distribution)."""
+    term = below = math.exp(-expected)
+    for number in range(1, count):
+        term *= expected / number
+        below += term
+    return 1 - below > _CHANCE
+
+
+# The outcome of a release on each host, from the store.
+#
+# * A host that failed before it had the release says nothing against it when it fails still.
+# * A host that was to get the release by now, was heard of before, and has sent nothing since counts as silent: a
+#   release
+#   that takes the network away is never reported, also where no host at all could tell that it had got it.
+
+_BAD = (Condition.FAILED, Condition.HELD)
+
+
+def outcomes_of(
+    reader: Reader, release: Release, channel: str, kinds: Sequence[str]
+) -> tuple[list[HostOutcome], float]:
+    """The outcome of ``release`` on each host of ``channel`` that has it, or was to have it by now.
+
+    And the part of all hosts, from 0 to 1, that failed without it: before they got it, or now.
+    """
+    rows = [row for row in reader.standings(release.bundle) if row["channel"] == channel]
+    facts = dict(reader.facts([row["host"] for row in rows]))
+    before = reader.conditions_before(release.bundle, release.version)
+    first = reader.first_of(release.bundle, release.version)
+    begin = release.rollout.start if release.rollout is not None else None
+    if begin is not None:
+        first = begin.timestamp() if first is None else min(first, begin.timestamp())
+    found = []
+    failed_without = 0
+    for row in rows:
+        became = _became(reader, release, row, before.get(row["host"], ""), first)
+        without = reader.hosts[row["host"]].state if became is None else before.get(row["host"], "")
+        failed_without += without in _BAD
+        if became is not None:
+            host = reader.hosts[row["host"]]
+            why = host.why if became is not Became.IN_ORDER else ""
+            found.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), became, why))
+    return found, failed_without / len(rows) if rows else 0.0
+
+
+def blindness(reader: Reader, release: Release, channel: str) -> str:
+    """Why nothing is known of a rollout; empty when any host of its channel was heard of of late.
+
+    No hosts at all are expected for a while only after it began.
+    """
+    latest = last_heard(reader, release.bundle, channel)
+    begin = release.rollout.start if release.rollout is not None else None
+    if latest is None and begin is None:
+        return ""
+    since = max(one for one in (latest, begin) if one is not None)
+    if reader.now - since <= reader.silent_after:
+        return ""
+    hours = reader.silent_after / timedelta(hours=1)
+    return (
+        f"no host of channel {channel} was heard of for more than {hours:g} h: nobody knows what became of it"
+    )
+
+
+def last_heard(reader: Reader, bundle: str, channel: str) -> datetime | None:
+    """When any host that follows this channel of a bundle was heard of last."""
+    rows = [row for row in reader.standings(bundle) if row["channel"] == channel]
+    heard = [reader.hosts[row["host"]].heard for row in rows]
+    return max((one for one in heard if one is not None), default=None)
+
+
+def _became(
+    reader: Reader, release: Release, row: Mapping[str, Any], before: str, first: float | None
+) -> Became | None:
+    host = reader.hosts[row["host"]]
+    if release.version in row["quarantined"]:
+        return Became.GAVE_UP
+    if row["enforced"] == release.version:
+        if host.state == Condition.SILENT:
+            return Became.SILENT
+        has_failed = host.state in _BAD and before not in _BAD
+        return Became.FAILED if has_failed else Became.IN_ORDER
+    if first is None or host.heard is None or row["pin"]:
+        return None
+    if host.state == Condition.SILENT:
+        was_there = (host.heard + reader.silent_after).timestamp() > first
+        was_to_have_it = _takes(reader, release, host.name, -reader.silent_after)
+        return Became.SILENT if was_there and was_to_have_it else None
+    if row["published"] == release.version and host.state in _BAD and before not in _BAD:
+        return Became.FAILED if _takes(reader, release, host.name, host.heard - reader.now) else None
+    return None
+
+
+def _takes(reader: Reader, release: Release, host: str, later: timedelta) -> bool:
+    """Whether the rollout had reached a host at another time than now."""
+    return release.chosen_for(host, reader.now + later, current=False).release == release
+
+
+def kind_of(facts: Mapping[str, Any], kinds: Sequence[str]) -> str:
+    """``Debian 12``, from the facts of these names; empty when there is none of them."""
+    return " ".join(_texts(facts, kinds))
+
+
+def _texts(facts: Mapping[str, Any], kinds: Sequence[str]) -> Iterator[str]:
+    for name in kinds:
+        value: Any = facts
+        for step in name.split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, str | int) and value != "":
+            yield value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,239 @@
+"""Resources that cannot both be as they want, such as one line of a file that is to be there and to be absent.
+
+Claims on paths are compared for all types (``path_claims``). Types find the other contradictions
+(``Resource.contradictions``). Only resources without a condition count, since two resources that are never applied
+together contradict nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
+from typing import NamedTuple
+
+import msgspec
+
+from foundation.problems import Problem, ProblemCode
+from puller.manifest.declaration import Declaration
+from puller.manifest.graph.implied_order import DeclaredResources, has_own
+from puller.manifest.graph.resource_paths import has_conditions
+from puller.resources.canonical_names import Spellings
+from puller.resources.claims import NO_DIRECTORY, Claim, Use
+
+# Resources of several types that require different states of one path, found before anything is changed.
+#
+# Types state the paths that they write (``Resource.claims``). This module compares all claims on one canonical path,
+# and
+# each claim with the claims below its path: a file cannot hold a directory.
+
+_NEEDS_NOTHING = frozenset({Use.ABSENT, Use.REMOVED_PART, Use.KEPT})
+_FOLLOWS_LINKS = frozenset({Use.PART, Use.REMOVED_PART, Use.CONTENTS, Use.FILLED})
+
+
+class _Claimed(NamedTuple):
+    claim: Claim
+    declaration: Declaration
+    position: int
+    """The place of the declaration in the catalog."""
+
+
+class Conflict(NamedTuple):
+    """Two declarations that contradict each other, and a sentence about the second one."""
+
+    first: Declaration
+    second: Declaration
+    sentence: str
+
+
+def find_conflicts(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Conflict]:
+    """Return all pairs of declarations with contradicting claims."""
+    paths = _Paths(declarations, spellings)
+    for path in paths.shared():
+        yield from _between(paths.at(path), spellings)
+    for path in paths.parents():
+        for claimed in paths.at(path):
+            if claimed.claim.use in NO_DIRECTORY:
+                yield from _with_contents(claimed, paths.below(path))
+
+
+class _Paths:
+    """All claimed paths. Claims of files and links are built only where another resource is near."""
+
+    def __init__(self, declarations: Sequence[Declaration], spellings: Spellings) -> None:
+        self._declarations = declarations
+        self._claimed: dict[str, list[_Claimed]] = {}
+        self._plain: dict[str, int] = {}
+        """The first file or link at a path, by its place in the catalog."""
+        self._further: dict[str, list[int]] = {}
+        """Further files and links at the same path."""
+        self._parents: dict[str, str] = {}
+        """Canonical parent directories of files and links."""
+        named = {kind for kind in {one.type for one in declarations} if kind.claims_only_its_name}
+        for index, declaration in enumerate(declarations):
+            if declaration.type in named:
+                self._add_plain(declaration.properties.name, index, spellings)
+            elif _is_path_known(declaration):
+                for claim in declaration.type.claims(declaration.properties):
+                    self._add(claim, declaration, index, spellings)
+
+    def _add_plain(self, name: str, index: int, spellings: Spellings) -> None:
+        parent = name.rpartition("/")[0]
+        known = self._parents.get(parent)
+        if known is None:
+            known = self._parents[parent] = spellings.directory(parent) if parent[:1] == "/" else parent
+        path = name if known == parent else spellings.of(name)
+        if self._plain.setdefault(path, index) != index:
+            self._further.setdefault(path, []).append(index)
+
+    def _add(self, claim: Claim, declaration: Declaration, index: int, spellings: Spellings) -> None:
+        if not claim.path.startswith("/"):
+            return
+        path = spellings.of(claim.path)
+        self._claimed.setdefault(path, []).append(_Claimed(claim, declaration, index))
+        if claim.use in _FOLLOWS_LINKS and (target := spellings.directory(claim.path)) != path:
+            self._claimed.setdefault(target, []).append(_Claimed(claim, declaration, index))
+
+    def shared(self) -> list[str]:
+        """Return the paths with several claims."""
+        several = [path for path, claimed in self._claimed.items() if len(claimed) > 1 or path in self._plain]
+        return [*several, *(path for path in self._further if path not in self._claimed)]
+
+    def parents(self) -> list[str]:
+        """Return the claimed paths that are parent directories of claimed paths."""
+        above = {*self._parents.values(), *(path.rpartition("/")[0] for path in self._claimed)}
+        waiting = list(above)
+        while waiting:
+            parent = waiting.pop().rpartition("/")[0]
+            if parent and parent not in above:
+                above.add(parent)
+                waiting.append(parent)
+        return [path for path in above if path in self._claimed or path in self._plain]
+
+    def at(self, path: str) -> list[_Claimed]:
+        """Return all claims at a path, in the order of the catalog."""
+        claimed = list(self._claimed.get(path, ()))
+        if path in self._plain:
+            for index in (self._plain[path], *self._further.get(path, ())):
+                declaration = self._declarations[index]
+                if _is_path_known(declaration):
+                    claims = declaration.type.claims(declaration.properties)
+                    claimed += (_Claimed(claim, declaration, index) for claim in claims)
+        return sorted(claimed, key=lambda one: one.position)
+
+    def below(self, path: str) -> Iterator[_Claimed]:
+        """Return all claims below a path."""
+        above = f"{path}/"
+        for each in {**self._claimed, **self._plain}:
+            if each.startswith(above):
+                yield from self.at(each)
+
+
+def _is_path_known(declaration: Declaration) -> bool:
+    """Whether the properties of a resource can be evaluated on this machine."""
+    is_whole = isinstance(declaration.properties, declaration.type.properties_type)
+    return is_whole and declaration.loop is None and "name" not in declaration.unknown
+
+
+def _between(claims: Iterable[_Claimed], spellings: Spellings) -> Iterator[Conflict]:
+    """Compare claims of one path. Claims of one editor are compared by their type."""
+    by_editor: dict[str, list[_Claimed]] = {}
+    for claimed in claims:
+        by_editor.setdefault(claimed.claim.editor, []).append(claimed)
+    pairs = [*combinations(by_editor.get("", ()), 2)]
+    for one, other in combinations(by_editor.values(), 2):
+        pairs += product(one, other)
+    for first, second in pairs:
+        if first.declaration is second.declaration:
+            continue
+        if first.position > second.position:
+            first, second = second, first
+        why = second.claim.contradicts(first.claim) or _purged(first, second, spellings)
+        if why:
+            yield Conflict(first.declaration, second.declaration, why)
+
+
+def _purged(first: _Claimed, second: _Claimed, spellings: Spellings) -> str:
+    """Return why one resource would remove the contents of the other one."""
+    for one, other in ((first, second), (second, first)):
+        purger, filler = one.declaration, other.declaration
+        purged = {spellings.directory(path) for path in purger.type.purges(purger.properties)}
+        filled = {spellings.directory(path) for path in filler.type.fills(filler.properties)}
+        if purged & filled:
+            if one is first:
+                return (
+                    f"keeps files in {other.claim.path}, from which another resource removes all but its own"
+                )
+            return f"removes from {one.claim.path} the files of another resource"
+    return ""
+
+
+def _with_contents(above: _Claimed, below: Iterable[_Claimed]) -> Iterator[Conflict]:
+    for claimed in below:
+        if claimed.claim.use in _NEEDS_NOTHING or claimed.declaration is above.declaration:
+            continue
+        use = above.claim.use.value
+        if claimed.position > above.position:
+            sentence = f"is below {above.claim.path}, and another resource {use} there"
+            yield Conflict(above.declaration, claimed.declaration, sentence)
+        else:
+            sentence = f"{use} at {above.claim.path}, and another resource is below it"
+            yield Conflict(claimed.declaration, above.declaration, sentence)
+
+
+class Between(msgspec.Struct, frozen=True):
+    """A contradiction between two resources."""
+
+    first: Declaration
+    second: Declaration
+    what: str
+
+    @property
+    def sentence(self) -> str:
+        """The problem of the second one."""
+        return f"{self.what}: {self.first.reference} at {self.first.origin}"
+
+    def problem(self) -> Problem:
+        """The problem of the second one."""
+        first, second = self.first, self.second
+        return second.problems.problem(
+            second.path,
+            self.sentence,
+            str(second.reference),
+            ProblemCode.RESOURCE_CONFLICT,
+            related=(first.problems.location(first.path),),
+        )
+
+
+def find_contradictions(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
+    """Return all contradictions between these resources, each pair once."""
+    reported: set[tuple[int, int]] = set()
+    for between in (*_of_paths(declarations, spellings), *_of_types(declarations, spellings)):
+        pair = id(between.first), id(between.second)
+        if pair not in reported:
+            reported.add(pair)
+            yield between
+
+
+def _of_paths(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
+    for first, second, sentence in find_conflicts(declarations, spellings):
+        if not has_conditions(first) and not has_conditions(second):
+            yield Between(first, second, sentence)
+
+
+def _is_known(declaration: Declaration) -> bool:
+    """Return whether a type can compare the resource: an unknown property has its default, which says nothing.
+
+    A content contradicts no other resource.
+    """
+    return declaration.unknown <= {"content"}
+
+
+def _of_types(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
+    types = {declaration.type for declaration in declarations}
+    asked = sorted((one for one in types if has_own(one, "contradictions")), key=lambda one: one.type_name)
+    if not asked:  # as for most manifests
+        return
+    certain = [one for one in declarations if not has_conditions(one) and _is_known(one)]
+    declared = DeclaredResources(certain, spellings)
+    by_properties = {id(declaration.properties): declaration for declaration in certain}
+    for one in asked:
+        for first, second, sentence in one.contradictions(declared):
+            yield Between(by_properties[id(first)], by_properties[id(second)], sentence)

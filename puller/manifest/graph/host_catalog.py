@@ -1,0 +1,277 @@
+"""The catalog of a host: the manifests of all its bundles, joined in the order of its configuration.
+
+* A manifest sees the resources of those before it: it may require, follow and subscribe to them. Its own come first.
+* A resource that an earlier manifest declares, too, is one resource, which belongs to the earlier one; what the two say
+  must agree, or the later manifest is not joined. ``apply`` resources are files of their bundle and never shared.
+* Nothing that was joined is changed, so that a manifest can be tried, and another one in its place.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from foundation.problems import Problem
+from puller.errors import ManifestError
+from puller.manifest.declaration import Declaration
+from puller.manifest.graph.catalog import Catalog
+from puller.manifest.graph.contradictions import find_contradictions
+from puller.manifest.graph.identities import Key, key_of, objects_of, spellings_of
+from puller.manifest.graph.implied_order import CycleError, ordered
+from puller.manifest.graph.links import APPLY, Links, cycle_problem
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest, ManifestSource
+from puller.values.references import Reference, reload_of
+
+
+class HostCatalog(Catalog, kw_only=True, dict=True):
+    """The resources of several manifests, each of which has a number: its place among them."""
+
+    manifests: list[Manifest]
+    owners: list[int]
+    """The number of the manifest that a resource or a reversal belongs to, by its index."""
+    shared: dict[int, list[int]]
+    """The numbers of the later manifests that declare a resource as well, by its index."""
+
+    @classmethod
+    def of(cls, manifests: Iterable[Manifest] = ()) -> "HostCatalog":
+        """All of these, which fit together; raises ``ManifestError``."""
+        catalog = cls([], [], manifests=[], owners=[], shared={})
+        for manifest in manifests:
+            catalog = catalog.joined(manifest)
+        return catalog
+
+    def references(self) -> "References":
+        """The names and aliases that a later manifest may refer to, with the indexes of their resources."""
+        return self._references
+
+    @cached_property
+    def _references(self) -> "References":
+        found = References(self.declarations)
+        found.of_no_item = frozenset().union(*(manifest.of_no_item for manifest in self.manifests))
+        for index, declaration in enumerate(self.declarations):
+            if declaration.type.type_name != APPLY:
+                for name in declaration.names():
+                    found.setdefault(name, index)
+        return found
+
+    def resources_of(self, number: int) -> list[int]:
+        """The indexes of the resources that belong to a manifest, in the order in which they are applied."""
+        if len(self.manifests) == 1:
+            return self.order
+        return [index for index in self.order if self.owners[index] == number]
+
+    def concerns(self, number: int) -> list[int]:
+        """The indexes of all that a manifest has a part in, in the order in which it is applied.
+
+        Beside its own resources these are those that it shares, and those of others that it refreshes.
+        """
+        if len(self.manifests) == 1:
+            return self.order
+        part = {index for index, owner in enumerate(self.owners) if owner == number}
+        part |= {index for index, numbers in self.shared.items() if number in numbers}
+        refreshed = (*self.links.subscriptions.items(), *self.links.reloads.items())
+        part |= {index for index, others in refreshed if not part.isdisjoint(others)}
+        return [index for index in self.order if index in part]
+
+    def numbers_of(self, declaration: Declaration) -> list[int]:
+        """The numbers of the manifests that declare a resource, that of the one that it belongs to first."""
+        return self._numbers[id(declaration)]
+
+    @cached_property
+    def _numbers(self) -> dict[int, list[int]]:
+        declared = zip([*self.declarations, *self.reversals], self.owners, strict=True)
+        return {
+            id(declaration): [owner, *self.shared.get(index, ())]
+            for index, (declaration, owner) in enumerate(declared)
+        }
+
+    def owners_of_subscribers(self, names: Sequence[str]) -> dict[str, str]:
+        """The resources that subscribe to others, each with the name of what it belongs to; ``names`` by number."""
+        found = (*self.links.subscriptions.items(), *self.links.reloads.items())
+        return {str(self.declarations[index].reference): names[self.owners[index]] for index, _ in found}
+
+    def joined(self, manifest: Manifest) -> "HostCatalog":
+        """A catalog with one more manifest; raises ``ManifestError`` for one that does not fit.
+
+        1. Each resource that is declared already must agree with what is there.
+        2. Links within the manifest, and to resources of those before it.
+        3. The order: that of the manifests, but for what waits for another.
+        """
+        if not self.manifests:
+            owners = [0] * len(manifest.declarations)
+            return HostCatalog(
+                manifest.declarations,
+                manifest.order,
+                manifest.links,
+                manifests=[manifest],
+                owners=owners,
+                shared={},
+            )
+        return _Joining(self, manifest).catalog()
+
+
+class References(dict[Reference, int]):
+    """Names with the indexes of their resources; and all that a loop may have made that cannot be evaluated here."""
+
+    def __init__(self, declarations: Sequence[Declaration]) -> None:
+        super().__init__()
+        self._loops = [(index, found) for index, found in enumerate(declarations) if found.loop is not None]
+        self.of_no_item: frozenset[Reference] = frozenset()
+        """Names of entries whose loops have no item here: there is nothing behind them."""
+
+    def __contains__(self, reference: object) -> bool:
+        is_known = super().__contains__(reference) or reference in self.of_no_item
+        return is_known or self._loop_of(reference) is not None
+
+    def __missing__(self, reference: Reference) -> int:
+        if (index := self._loop_of(reference)) is None:
+            raise KeyError(reference)
+        return index
+
+    def _loop_of(self, reference: object) -> int | None:
+        return next((index for index, loop in self._loops if loop.stands_for(str(reference))), None)
+
+
+def load_together(sources: Iterable[ManifestSource], inputs: Inputs) -> HostCatalog:
+    """The catalog of the manifests at these places, each of which may refer to those before it.
+
+    Raises ``SourceError`` and ``ManifestError``.
+    """
+    catalog = HostCatalog.of()
+    for source in sources:
+        known = catalog.references()
+        catalog = catalog.joined(load_manifest(source.path, source.name, inputs, known))
+    return catalog
+
+
+class _Joining:
+    """One more manifest on its way into a catalog."""
+
+    def __init__(self, before: HostCatalog, manifest: Manifest) -> None:
+        self.before = before
+        self.manifest = manifest
+        self.number = len(before.manifests)
+        self.known = before.references()
+        self.declarations = list(before.declarations)
+        self.owners = list(before.owners)
+        self.shared = {index: list(numbers) for index, numbers in before.shared.items()}
+        every = (*before.declarations, *manifest.declarations)
+        self._spellings = spellings_of(every, manifest.scope.facts)
+        self._objects = objects_of(every, self._spellings)
+        self.places: list[int] = []
+        """The index in the catalog of each resource of the manifest."""
+        self.problems: list[Problem] = []
+
+    def catalog(self) -> HostCatalog:
+        """The whole; raises ``ManifestError``."""
+        # 1. What is declared already, and what contradicts it
+        for declaration in self.manifest.declarations:
+            self._place(declaration)
+        found = find_contradictions(self.declarations, self._spellings)
+        self.problems += [between.problem() for between in found]
+        if self.problems:
+            raise ManifestError(self.problems)
+        # 2. Links
+        links = self._links()
+        # 3. Order
+        order = self._order(links)
+        return HostCatalog(
+            self.declarations,
+            order,
+            links,
+            manifests=[*self.before.manifests, self.manifest],
+            owners=self.owners,
+            shared=self.shared,
+        )
+
+    def _place(self, declaration: Declaration) -> None:
+        is_apply = declaration.type.type_name == APPLY
+        index = None if is_apply else self._index_of(declaration)
+        if index is None:
+            self.places.append(len(self.declarations))
+            self.declarations.append(declaration)
+            self.owners.append(self.number)
+            return
+        self.places.append(index)
+        self.shared.setdefault(index, []).append(self.number)
+        # Few bundles declare what another declares.
+        from puller.manifest.graph.agreement import Disagreement, agreed
+
+        try:
+            self.declarations[index] = agreed(self.declarations[index], declaration)
+        except Disagreement as disagreement:
+            self.problems.append(disagreement.problem())
+
+    def _index_of(self, declaration: Declaration) -> int | None:
+        """Return the index of an earlier resource of the same name or object. Its aliases do not count."""
+        if declaration.loop is not None:
+            return None
+        key = key_of(declaration)
+        found = self._by_key.get(key)
+        if found is None and (managed := self._objects.get(id(declaration))) is not None:
+            found = self._by_key.get(managed)
+        return found
+
+    @cached_property
+    def _by_key(self) -> dict[Key, int]:
+        """The indexes of earlier resources, by name and by object."""
+        by_key: dict[Key, int] = {}
+        for index, declaration in enumerate(self.before.declarations):
+            if declaration.loop is None:
+                by_key[key_of(declaration)] = index
+        for index, declaration in enumerate(self.before.declarations):
+            if (managed := self._objects.get(id(declaration))) is not None:
+                by_key.setdefault(managed, index)
+        return by_key
+
+    def _links(self) -> Links:
+        own, links = self.manifest.links, self.before.links.copied()
+        place = self.places.__getitem__
+        for index, required in own.requirements.items():
+            links.requirements.setdefault(place(index), []).extend((name, place(at)) for name, at in required)
+        for merged, found in (
+            (links.subscriptions, own.subscriptions),
+            (links.reloads, own.reloads),
+            (links.first, own.first),
+        ):
+            for index, others in found.items():
+                merged.setdefault(place(index), []).extend(map(place, others))
+        for index, children in own.children.items():
+            links.children[place(index)] = [place(child) for child in children]
+        for index, references in own.subscribers.items():
+            links.subscribers.setdefault(place(index), []).extend(references)
+        for index, outside in own.outside.items():
+            self._link_outside(place(index), outside, links)
+        return links
+
+    def _link_outside(self, index: int, outside: Iterable[tuple[str, Reference]], links: Links) -> None:
+        reference = self.declarations[index].reference
+        for name, other in outside:
+            if other in self.known.of_no_item:
+                continue
+            at = self.known[other]
+            links.first.setdefault(index, []).append(at)
+            if name == "require":
+                links.requirements.setdefault(index, []).append((other, at))
+            elif name == "subscribe":
+                links.subscriptions.setdefault(index, []).append(at)
+                links.subscribers.setdefault(at, []).append(reference)
+            elif name == "reload":
+                links.reloads.setdefault(index, []).append(at)
+                links.subscribers.setdefault(at, []).append(reload_of(reference))
+
+    def _order(self, links: Links) -> list[int]:
+        own = [self.places[index] for index in self.manifest.order]
+        if self.shared == self.before.shared:  # what is new comes after all that it can wait for
+            return [*self.before.order, *own]
+        try:
+            return _stable([*self.before.order, *own], links.first)
+        except CycleError as cycle:
+            raise ManifestError([cycle_problem(self.declarations, cycle)]) from None
+
+
+def _stable(wanted: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:
+    """The order that is wanted, but that each comes after what it waits for; raises ``CycleError``."""
+    sequence = list(dict.fromkeys(wanted))
+    number_of = {index: number for number, index in enumerate(sequence)}
+    found = ordered(len(sequence), lambda number: [number_of[i] for i in first.get(sequence[number], ())])
+    return [sequence[number] for number in found]

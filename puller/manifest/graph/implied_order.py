@@ -1,0 +1,169 @@
+"""The order that follows from what resources are: a group before the users that are in it.
+
+It holds where the manifest says nothing else: of a cycle that it is a part of, only what is written stands.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from puller.manifest.declaration import Declaration
+from puller.resources.base import Resource, ResourceType
+from puller.resources.canonical_names import Spellings
+
+# The order in which resources are applied.
+#
+# Manifest order, except that what a resource names in ``require``, ``after`` or ``subscribe`` comes before it (a stable
+# topological order).
+
+
+def ordered(count: int, prerequisites: Callable[[int], Iterable[int]]) -> list[int]:
+    """Indexes ``0 … count - 1``, each after its prerequisites; raises ``CycleError``."""
+    result: list[int] = []
+    done = [False] * count
+    for start in range(count):
+        if done[start]:
+            continue
+        if all(done[index] for index in prerequisites(start)):  # as for most resources
+            done[start] = True
+            result.append(start)
+        else:
+            _visit(start, prerequisites, done, result)
+    return result
+
+
+class CycleError(Exception):
+    """Resources that wait for each other: in ``indexes`` each names the next, and the first comes again last."""
+
+    def __init__(self, indexes: Sequence[int]) -> None:
+        super().__init__(f"cycle of {indexes}")
+        self.indexes = tuple(indexes)
+
+
+def _visit(
+    start: int, prerequisites: Callable[[int], Iterable[int]], done: list[bool], result: list[int]
+) -> None:
+    """Depth first without recursion: a chain may be as long as the manifest."""
+    path = [start]
+    on_path = {start}
+    pending = [iter(prerequisites(start))]
+    while path:
+        following = next((index for index in pending[-1] if not done[index]), None)
+        if following is None:
+            index = path.pop()
+            on_path.discard(index)
+            pending.pop()
+            done[index] = True
+            result.append(index)
+        elif following in on_path:
+            raise CycleError([*path[path.index(following) :], following])
+        else:
+            path.append(following)
+            on_path.add(following)
+            pending.append(iter(prerequisites(following)))
+
+
+Edges = dict[int, list[int]]
+"""The indexes of resources that come first, by the index of the one that waits."""
+
+
+def with_implied(declarations: Sequence[Declaration], first: Edges) -> Edges:
+    """``first``, the order that is written, with all that is implied and does not contradict it."""
+    if not (implied := _implied(declarations)):  # as for most manifests
+        return first
+    while True:
+        merged = {index: [*first.get(index, ()), *implied.get(index, ())] for index in {*first, *implied}}
+        try:
+            ordered(len(declarations), lambda index: merged.get(index, ()))  # noqa: B023  asked before the next round
+        except CycleError as cycle:
+            if not _drop(implied, cycle.indexes):
+                return first  # it waits for itself as it is written, which is said of what is written
+        else:
+            return merged
+
+
+def _implied(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
+    types = {declaration.type for declaration in declarations}
+    waiting = {one for one in types if has_own(one, "follows")}
+    if not waiting:
+        return {}
+    covering = {one for one in types if has_own(one, "covers")}
+    index_of = {declaration.reference: index for index, declaration in enumerate(declarations)}
+    declared = DeclaredResources(declarations, Spellings({}))
+    found: dict[int, list[int]] = {}
+    for index, declaration in enumerate(declarations):
+        if declaration.type in waiting and declaration.loop is None:
+            names = declaration.type.follows(declaration.properties, declared)
+            others = [index_of[name] for name in names if name in index_of]
+            if others := [other for other in others if other != index]:
+                found[index] = others
+    if covering:
+        _add_covered(declarations, covering, found)
+    return found
+
+
+def _add_covered(
+    declarations: Sequence[Declaration], covering: Collection[ResourceType], edges: dict[int, list[int]]
+) -> None:
+    """Add that resources come after the mount that covers their path, and before the mount that needs it."""
+    covers: dict[str, list[int]] = {}
+    needs: dict[str, list[int]] = {}
+    for index, declaration in enumerate(declarations):
+        if declaration.type in covering and declaration.loop is None:
+            for path in declaration.type.covers(declaration.properties):
+                covers.setdefault(path, []).append(index)
+            for needed in declaration.type.needs(declaration.properties):
+                for path in _at_and_above(needed):
+                    needs.setdefault(path, []).append(index)
+    for index, declaration in enumerate(declarations):
+        if declaration.type in covering or declaration.loop is not None:
+            continue
+        for place in declaration.type.places(declaration.properties):
+            above = [other for path in _at_and_above(place) for other in covers.get(path, ())]
+            if above:
+                edges.setdefault(index, []).extend(above)
+            for mount in needs.get(place, ()):
+                if mount not in above:
+                    edges.setdefault(mount, []).append(index)
+
+
+def _at_and_above(path: str) -> Iterator[str]:
+    while len(path) > 1:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def properties_by_type(declarations: Sequence[Declaration]) -> dict[str, list[Any]]:
+    """The properties of all resources of each type; of a loop that cannot be evaluated here there are none."""
+    found: dict[str, list[Any]] = {}
+    for declaration in declarations:
+        if declaration.loop is None:
+            found.setdefault(declaration.type.type_name, []).append(declaration.properties)
+    return found
+
+
+class DeclaredResources:
+    """The properties of declared resources by type, as types receive them."""
+
+    def __init__(self, declarations: Sequence[Declaration], spellings: Spellings) -> None:
+        self._by_type = properties_by_type(declarations)
+        self.spellings = spellings
+
+    def __call__(self, type_name: str) -> Sequence[Any]:
+        """Return the properties of all resources of a type."""
+        return self._by_type.get(type_name, ())
+
+
+def has_own(resource_type: ResourceType, method: str) -> bool:
+    """Whether a type has a class method of its own, and not that of every type."""
+    return getattr(resource_type, method).__func__ is not getattr(Resource, method).__func__
+
+
+def _drop(implied: dict[int, list[int]], cycle: Sequence[int]) -> bool:
+    """Take off what a cycle has of what is implied; false when it has nothing."""
+    dropped = False
+    for index, other in itertools.pairwise(cycle):
+        if other in implied.get(index, ()):
+            implied[index].remove(other)
+            dropped = True
+    return dropped

@@ -1,0 +1,353 @@
+"""References between the declared resources of a run, and the order that follows from them.
+
+* What names nothing, what is named twice and what waits for itself are problems of the manifest.
+* A pattern (``file#/etc/nginx/*``) and a label (``label#maps``) mean all resources that match, the one that has the
+  reference excepted. That there are none is a problem, unless a loop without items would have made them.
+* A child manifest that is applied with several data has one name for all of them: whoever names it means all.
+* What an ``apply`` resource requires, each resource of its child manifest requires; subscribing to one subscribes to
+  every resource below it. A resource that is in several manifests waits for what all of them wait for, so that none
+  keeps another's from being done; of those only that are applied in any case, where there are any.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from foundation.problems import DependsOn, Problem, ProblemCode
+from puller.bundle_paths import BundleFiles, BundlePathError
+from puller.manifest.declaration import Declaration
+from puller.manifest.graph.implied_order import CycleError, ordered, with_implied
+from puller.manifest.graph.resource_paths import has_conditions
+from puller.resources.registry import type_names
+from puller.values.references import LABEL, Reference, reload_of
+from puller.values.suggestions import meant_reference
+
+APPLY = "apply"
+_APPLY = f"{APPLY}#"
+_LABEL = f"{LABEL}#"
+Found = list[tuple[Reference, int]]
+Outside = list[tuple[str, Reference]]
+"""References to resources of other manifests, each with the property that holds it."""
+T = TypeVar("T")
+
+
+class Links(msgspec.Struct):
+    """References as indexes; only resources that have any are in here."""
+
+    requirements: dict[int, Found] = {}
+    subscriptions: dict[int, list[int]] = {}
+    reloads: dict[int, list[int]] = {}
+    """Further subscriptions, to what it only has to reload for."""
+    subscribers: dict[int, list[Reference]] = {}
+    """As ``puller.values.references`` lists them."""
+    first: dict[int, list[int]] = {}
+    """All that comes before a resource, whatever the reason."""
+    children: dict[int, list[int]] = {}
+    """Of an ``apply`` resource: the resources of its manifest."""
+    outside: dict[int, Outside] = {}
+    """What it names of other manifests."""
+
+    def copied(self) -> "Links":
+        """A copy to which links may be added."""
+        return Links(
+            *({index: list(found) for index, found in each.items()} for each in msgspec.structs.astuple(self))
+        )
+
+
+def link(
+    declarations: Sequence[Declaration],
+    known: Collection[Reference] = (),
+    of_no_item: Collection[Reference] = (),
+) -> Links:
+    """Find what every reference means; notes problems.
+
+    Those that are ``known`` are resources of other manifests, those ``of_no_item`` are of loops that have none here.
+    """
+    names = _names(declarations, known, of_no_item)
+    applied_by = _applied_by(declarations)
+    links = Links(children=_children(applied_by))
+    for position, declaration in enumerate(declarations):
+        properties = declaration.properties
+        # Most have none: of ten thousand resources only those with links cost anything here.
+        kind = declaration.type
+        if (
+            properties.require
+            or properties.after
+            or kind.subscriptions(properties)
+            or kind.reloads(properties)
+        ):
+            _link(position, declaration, names, links)
+    _hand_down(declarations, applied_by, links)
+    links.first = with_implied(declarations, links.first)
+    return links
+
+
+def _link(position: int, declaration: Declaration, names: "Names", links: Links) -> None:
+    required: Found = []
+    after: Found = []
+    subscribed: Found = []
+    reloaded: Found = []
+    outside: Outside = []
+    # Each place has its own relative names, and says for itself what is wrong.
+    for place in declaration.places():
+        properties = place.properties
+        required += _find_all(position, place, "require", properties.require, names, outside)
+        after += _find_all(position, place, "after", properties.after, names, outside)
+        subscribed += _find_all(
+            position, place, "subscribe", place.type.subscriptions(properties), names, outside
+        )
+        reloaded += _find_all(position, place, "reload", place.type.reloads(properties), names, outside)
+    if outside:
+        links.outside[position] = _once(outside)
+    links.requirements[position] = _once(required)
+    links.first[position] = _once(other for _, other in (*required, *after, *subscribed, *reloaded))
+    reference = declaration.reference
+    for found, each, listed in (
+        (subscribed, links.subscriptions, reference),
+        (reloaded, links.reloads, reload_of(reference)),
+    ):
+        if found:
+            each[position] = list(_with_children((other for _, other in found), links.children))
+            for other in each[position]:
+                links.subscribers.setdefault(other, []).append(listed)
+
+
+def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
+    """The order in which resources are applied; a cycle is noted as a problem."""
+    try:
+        return ordered(len(declarations), lambda index: links.first.get(index, ()))
+    except CycleError as cycle:
+        problem = cycle_problem(declarations, cycle)
+        declarations[cycle.indexes[0]].problems.note(problem)
+        return list(range(len(declarations)))  # any will do: it is never applied
+
+
+def cycle_problem(declarations: Sequence[Declaration], cycle: CycleError) -> Problem:
+    """Return the problem of the first resource of a cycle."""
+    chain = [declarations[index] for index in cycle.indexes]
+    message = f"resources wait for each other: {' → '.join(str(one.reference) for one in chain)}"
+    related = tuple(one.problems.location(one.path) for one in chain[1:-1])
+    first = chain[0]
+    code = ProblemCode.DEPENDENCY_CYCLE
+    return first.problems.problem(first.path, message, code=code, name=str(first.reference), related=related)
+
+
+class Names(msgspec.Struct):
+    """The meaning of references."""
+
+    declared: Sequence[Declaration]
+    index: dict[Reference, int] = {}
+    """The resource, by its names; of child manifests that are named alike the first."""
+    alike: dict[Reference, list[int]] = {}
+    """Further child manifests of one file, applied with other data."""
+    loops: list[tuple[int, Declaration]] = []
+    """The declarations that stand for loops which cannot be evaluated on this machine."""
+    outside: Collection[Reference] = ()
+    """Names of resources of other manifests."""
+    of_no_item: Collection[Reference] = ()
+    """Names of entries whose loops have no item on this machine."""
+    labels: dict[Reference, list[int]] = {}
+    by_pattern: dict[Reference, list[int]] = {}
+    """What patterns mean, each of which several resources may have."""
+
+    def find(self, reference: Reference) -> list[int]:
+        """All that a reference means; nothing when there is none."""
+        first = self.index.get(reference)
+        return [] if first is None else [first, *self.alike.get(reference, ())]
+
+    def matching(self, reference: Reference, of: int) -> list[int]:
+        """The resources that a pattern or a label means, without the one that refers to them."""
+        if reference.startswith(_LABEL):
+            return [position for position in self.labels.get(reference, ()) if position != of]
+        if not reference.is_pattern:
+            return []
+        if reference not in self.by_pattern:
+            matches = reference.matcher()
+            found = [self.find(name) for name in self.index if matches(name)]
+            found.append([position for position, loop in self.loops if matches(loop.loop_reference)])
+            self.by_pattern[reference] = _once(position for positions in found for position in positions)
+        return [position for position in self.by_pattern[reference] if position != of]
+
+    def outside_matching(self, reference: Reference) -> list[Reference]:
+        """The resources of other manifests that a pattern means."""
+        if not reference.is_pattern or reference.startswith(_LABEL):
+            return []
+        matches = reference.matcher()
+        return [name for name in self.outside if matches(name)]
+
+    def means_nothing(self, reference: Reference) -> bool:
+        """Whether a loop without items would have made what a reference means."""
+        if reference in self.of_no_item:
+            return True
+        return reference.is_pattern and any(map(reference.matcher(), self.of_no_item))
+
+    def of_loop(self, reference: Reference) -> list[int]:
+        """The loop that may have made what a reference means."""
+        return [position for position, loop in self.loops if loop.stands_for(reference)][:1]
+
+
+def _names(
+    declarations: Sequence[Declaration], outside: Collection[Reference], of_no_item: Collection[Reference]
+) -> Names:
+    loops = [(position, found) for position, found in enumerate(declarations) if found.loop is not None]
+    names = Names(declarations, loops=loops, outside=outside, of_no_item=of_no_item)
+    for position, declaration in enumerate(declarations):
+        for label in declaration.labels():
+            names.labels.setdefault(label, []).append(position)
+        for name in declaration.names():
+            if (other := names.index.setdefault(name, position)) == position:
+                continue
+            if _is_instance(declaration, declarations[other], name):
+                names.alike.setdefault(name, []).append(position)
+                continue
+            first = declarations[other]
+            declaration.problems.add(
+                declaration.path,
+                f"{name} is also a name of the resource at {first.origin}",
+                code=ProblemCode.DECLARED_TWICE,
+                name=str(name),
+                related=(first.problems.location(first.path),),
+            )
+    return names
+
+
+def _is_instance(declaration: Declaration, other: Declaration, name: Reference) -> bool:
+    """Whether a name is that of the file that both apply, with different data."""
+    one, two = declaration.child, other.child
+    return one is not None and two is not None and one.path == two.path and name == declaration.reference
+
+
+def _find_all(
+    position: int,
+    declaration: Declaration,
+    name: str,
+    references: Iterable[Reference],
+    names: Names,
+    outside: Outside,
+) -> Found:
+    found = []
+    for reference in references:
+        # Relative to its own manifest first, then as the top manifest writes it, then of another manifest.
+        own = _from_top(reference, declaration.home.files)
+        meant = names.find(own) or names.find(reference)
+        if not meant and (several := names.matching(own, position) or names.matching(reference, position)):
+            found += [(names.declared[other].reference, other) for other in several]
+            outside += [(name, other) for other in names.outside_matching(reference)]
+            continue
+        if not meant and reference in names.outside:
+            outside.append((name, reference))
+            continue
+        if not meant and (others := names.outside_matching(reference)):
+            outside += [(name, other) for other in others]
+            continue
+        if not meant:  # a loop that cannot be evaluated here may have made it
+            meant = names.of_loop(own) or names.of_loop(reference)
+        found += [(reference, other) for other in meant]
+        if not (meant or names.means_nothing(own) or names.means_nothing(reference)):
+            declared = [one for one in (*names.index, *names.outside) if one != declaration.reference]
+            declaration.refuse(name, _undeclared(name, reference, declared))
+    return found
+
+
+def _undeclared(name: str, reference: Reference, declared: Sequence[Reference]) -> Problem:
+    """Return the problem of a reference without a resource. Another bundle may declare one of a type that exists."""
+    of, separator, _ = reference.partition("#")
+    is_type_unknown = bool(separator) and of not in (*type_names(), LABEL)
+    what = f"and there is no type {of!r}" if is_type_unknown else "which is not declared"
+    return Problem(
+        code=ProblemCode.UNKNOWN_TYPE if is_type_unknown else ProblemCode.UNDECLARED_REFERENCE,
+        message=f"{name} names {reference}, {what}",
+        name=str(reference),
+        **meant_reference(reference, declared),
+        depends_on=DependsOn.NOTHING if is_type_unknown else DependsOn.BUNDLES,
+    )
+
+
+def _from_top(reference: Reference, files: BundleFiles) -> Reference:
+    """A reference as the top manifest would write it: child manifests are named relative to their parent."""
+    if not reference.startswith(_APPLY):
+        return reference
+    try:
+        return Reference(_APPLY + files.name_of(reference.removeprefix(_APPLY)))
+    except BundlePathError:  # an alias may be any text
+        return reference
+
+
+def _applied_by(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
+    """The ``apply`` resources that bring each resource of a child manifest."""
+    positions = {
+        id(declaration.child): position
+        for position, declaration in enumerate(declarations)
+        if declaration.child is not None
+    }
+    if not positions:
+        return {}
+    found: dict[int, list[int]] = {}
+    for position, declaration in enumerate(declarations):
+        if declaration.united:
+            children = {id(place.home.child) for place in declaration.united}
+            parents = sorted(positions[child] for child in children if child in positions)
+            found |= {position: parents} if parents else {}
+        elif (child := declaration.home.child) is not None and id(child) in positions:
+            found[position] = [positions[id(child)]]
+    return found
+
+
+def _children(applied_by: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for position, parents in applied_by.items():
+        for parent in parents:
+            children.setdefault(parent, []).append(position)
+    return children
+
+
+def _with_children(positions: Iterable[int], children: Mapping[int, list[int]]) -> dict[int, None]:
+    """Resources and all that is below them, each once."""
+    found: dict[int, None] = {}
+    waiting = list(positions)[::-1]
+    while waiting:
+        if (position := waiting.pop()) not in found:
+            found[position] = None
+            waiting += reversed(children.get(position, ()))
+    return found
+
+
+def _hand_down(
+    declarations: Sequence[Declaration], applied_by: Mapping[int, Sequence[int]], links: Links
+) -> None:
+    """Children wait for what their parents wait for, and the parents wait for their children."""
+    # A parent stands after its children, so from the back each one has all of its own before its children get it.
+    each: tuple[dict[int, list[Any]], ...] = (links.requirements, links.first, links.outside)
+    for position in sorted(applied_by, reverse=True):
+        parents, united = applied_by[position], declarations[position].united
+        by_child = {id(declarations[parent].child): parent for parent in parents} if united else {}
+        for found in each:
+            handed = _handed(united, by_child, found) if united else found.get(parents[0])
+            if not handed:
+                continue
+            # One list for all of ten thousand that wait for nothing else.
+            own = found.get(position)
+            found[position] = _once((*handed, *own)) if own else handed
+    for position, below in links.children.items():
+        links.first[position] = _once((*links.first.get(position, ()), *below))
+
+
+def _handed(
+    places: Sequence[Declaration], by_child: Mapping[int, int], found: Mapping[int, list[Any]]
+) -> list[Any]:
+    """The resources that one of several ``places`` waits for with the manifests that it is in.
+
+    It is applied in any case where a manifest that is says so, and then waits for no more than such manifests all wait
+    for. Where there is none, whichever is applied must have all that it waits for.
+    """
+    parents = [(place, by_child.get(id(place.home.child))) for place in places]
+    waits = [(place, [] if parent is None else found.get(parent, [])) for place, parent in parents]
+    certain = [items for place, items in waits if not has_conditions(place)]
+    if certain:
+        return [item for item in certain[0] if all(item in other for other in certain)]
+    return [item for _, items in waits for item in items]
+
+
+def _once(items: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(items))

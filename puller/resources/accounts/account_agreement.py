@@ -1,0 +1,193 @@
+"""Two declarations of one user or group: lists that others may add to are joined, complete ones have to be the same.
+
+* A complete list agrees with one that is at least wanted, when all of that is in it.
+* What comes of it is sorted, so that it is the same whichever declaration comes first.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from puller.resources.accounts.account_properties import GroupProperties, UserProperties
+from puller.resources.accounts.authorized_keys import find_key
+from puller.resources.base import Properties
+from puller.resources.property_agreement import agree
+from puller.values.references import Reference
+
+P = TypeVar("P", UserProperties, GroupProperties)
+List = tuple[str, ...] | None
+
+
+def agree_on_group(first: GroupProperties, second: GroupProperties) -> GroupProperties:
+    """The properties of both; raises ``Contradiction``."""
+    complete = [one.members is not None and one.membership == "inclusive" for one in (first, second)]
+    return agree(
+        first,
+        second,
+        rules={
+            "members": lambda one, other: joined((one, other), complete),
+            "membership": lambda one, other: "inclusive",
+        },
+    )
+
+
+def agree_on_user(first: UserProperties, second: UserProperties) -> UserProperties:
+    """The properties of both; raises ``Contradiction``."""
+    groups = [one.groups is not None and one.membership == "inclusive" for one in (first, second)]
+    keys = [one.authorized_keys is not None and one.exclusive_keys for one in (first, second)]
+    agreed = agree(
+        first,
+        second,
+        rules={
+            "groups": lambda one, other: joined((one, other), groups),
+            "membership": lambda one, other: "inclusive",
+            "group": _same_group,
+            "authorized_keys": lambda one, other: _one_line_a_key(joined((one, other), keys)),
+        },
+    )
+    return msgspec.structs.replace(agreed, exclusive_keys=any(keys))
+
+
+def joined(lists: tuple[List, List], complete: Collection[bool]) -> List:
+    """Both lists as one; raises ``ValueError`` where a complete one lacks what the other wants."""
+    given = [{*one} for one in lists if one is not None]
+    wholes = [{*(one or ())} for one, is_whole in zip(lists, complete, strict=True) if is_whole]
+    both = set().union(*given)
+    if any(whole != both for whole in wholes):
+        raise ValueError("a complete list lacks what the other one wants")
+    return tuple(sorted(both))
+
+
+def _same_group(one: str | int | None, other: str | int | None) -> str | int | None:
+    """By a rule of its own, as an id may be written as a number or as text."""
+    if one is None or other is None:
+        return one if other is None else other
+    if str(one) != str(other):
+        raise ValueError("two groups")
+    return str(one)
+
+
+def _one_line_a_key(lines: List) -> List:
+    """Raise ``ValueError`` for a key with two lines that differ in what may be done with it."""
+    keys = [find_key(line) for line in lines or ()]
+    if len({key.identity for key in keys if key is not None}) < len(keys):
+        raise ValueError("one key with different options")
+    return lines
+
+
+# Users and groups of one manifest beside each other: which come first, and which cannot both be.
+#
+# * Groups before users, who are made with them; but a group that lists users after these, unless they name it
+#   themselves.
+# * Users who go before groups that go: one that is somebody's primary group cannot.
+# * Groups without listed members are a chain in the order of the manifest, and a user waits for its last one: a
+#   thousand
+#   users and a thousand groups are no million of pairs.
+
+
+def before_user(properties: UserProperties, groups: Sequence[GroupProperties]) -> Iterator[Reference]:
+    """The groups that come before a user."""
+    if properties.ensure == "absent":
+        return
+    yield from (Reference.to("group", name) for name in sorted(_named_by(properties)))
+    if (last := next(filter(_is_in_chain, reversed(groups)), None)) is not None:
+        yield Reference.to("group", last.name)
+
+
+def before_group(
+    properties: GroupProperties, users: Sequence[UserProperties], groups: Sequence[GroupProperties]
+) -> Iterator[Reference]:
+    """The users and groups that come before a group."""
+    if properties.ensure == "absent":
+        yield from (Reference.to("user", user.name) for user in users if user.ensure == "absent")
+    elif not _is_in_chain(properties):
+        listed = {*(getattr(properties, "members", None) or ())}
+        for user in users:
+            if user.name in listed and properties.name not in _named_by(user):
+                yield Reference.to("user", user.name)
+    elif (previous := _previous(properties, groups)) is not None:
+        yield Reference.to("group", previous.name)
+
+
+def _is_in_chain(group: GroupProperties) -> bool:
+    return group.ensure == "present" and not getattr(
+        group, "members", None
+    )  # of one that cannot be resolved, none
+
+
+def _previous(group: GroupProperties, groups: Sequence[GroupProperties]) -> GroupProperties | None:
+    """The one before it in the chain."""
+    found = None
+    for other in groups:
+        if other is group:
+            return found
+        if _is_in_chain(other):
+            found = other
+    return None
+
+
+def _named_by(user: Properties) -> set[str]:
+    """The groups that a user is made with: the primary one, which may be that of the same name, and the others."""
+    if not isinstance(user, UserProperties):  # one of which only the name can be resolved
+        return set()
+    return {user.name if user.group is None else str(user.group), *(user.groups or ())}
+
+
+# What cannot both be
+
+Contradictions = Iterator[tuple[GroupProperties, UserProperties, str]]
+
+
+def contradictions(users: Iterable[UserProperties], groups: Iterable[GroupProperties]) -> Contradictions:
+    """Groups and users of which each run would undo the other, each with a sentence for the user."""
+    by_name = {group.name: group for group in groups if isinstance(group, GroupProperties)}
+    listed = [group for group in by_name.values() if group.members is not None]
+    for user in filter(lambda one: isinstance(one, UserProperties), users):
+        if user.ensure == "absent":
+            yield from _of_absent(user, listed)
+            continue
+        yield from _of_groups(user, by_name)
+        if user.groups is not None and user.membership == "inclusive":
+            yield from _of_members(user, listed)
+
+
+def _of_absent(user: UserProperties, listed: Sequence[GroupProperties]) -> Contradictions:
+    for group in listed:
+        if group.ensure == "present" and user.name in (group.members or ()):
+            yield group, user, f"ensure is absent, and the members of a group have {user.name!r}"
+
+
+def _of_groups(user: UserProperties, by_name: dict[str, GroupProperties]) -> Contradictions:
+    """Groups that a user names."""
+    for name in sorted(_named_by(user) & by_name.keys()):
+        group = by_name[name]
+        is_named = name in (user.groups or ()) or str(user.group) == name
+        if group.ensure == "absent" and is_named:
+            yield group, user, f"is to be in {name!r}, which is to be absent"
+        elif _leaves_out(group, user):
+            yield group, user, f"groups has {name!r}, whose inclusive members do not have {user.name!r}"
+
+
+def _leaves_out(group: GroupProperties, user: UserProperties) -> bool:
+    if group.members is None or group.membership != "inclusive" or group.ensure == "absent":
+        return False
+    is_supplementary = group.name in (user.groups or ()) and not _is_primary(group, user)
+    return is_supplementary and user.name not in group.members
+
+
+def _of_members(user: UserProperties, listed: Sequence[GroupProperties]) -> Contradictions:
+    """Groups that list a user who is to be in no others than in those that they name."""
+    for group in listed:
+        lists = group.ensure == "present" and user.name in (group.members or ())
+        if lists and group.name not in (user.groups or ()) and not _is_primary(group, user):
+            yield (
+                group,
+                user,
+                f"inclusive groups do not have {group.name!r}, whose members have {user.name!r}",
+            )
+
+
+def _is_primary(group: GroupProperties, user: UserProperties) -> bool:
+    primary = user.name if user.group is None else str(user.group)
+    return primary in (group.name, str(group.gid))

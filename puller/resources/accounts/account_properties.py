@@ -1,0 +1,302 @@
+"""The properties of a user, and what is wrong with them (``docs/resources/user.md``)."""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
+
+from hiera.values.secrets import Secret
+from puller.errors import ResourceError
+from puller.resources.accounts.authorized_keys import parse_key
+from puller.resources.base import Properties, PropertyError, missing_property
+from puller.resources.paths import check_path
+
+# Names and fields of accounts: what may be put into the databases, whose fields colons and line ends separate.
+
+_NEW = re.compile(r"[a-z_][a-z0-9_-]{0,30}\$?")
+_OTHER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?")
+_WANTED = "letters, digits, _ . and -, a letter or _ first, at most 31 and perhaps a $"
+LARGEST_ID = 2**32 - 2
+"""The one above it is what the system takes for *no change*."""
+
+
+def check_name(name: str) -> Iterator[PropertyError]:
+    """The problem of the name of an account that is managed; packages have made such with capital letters, too."""
+    if not _OTHER.fullmatch(name):
+        yield PropertyError("name", f"is {name!r}", expected=_WANTED)
+
+
+def require_new_name(name: str) -> None:
+    """Raise ``ResourceError`` for a name that no new account is given, as useradd(8) recommends."""
+    if not _NEW.fullmatch(name):
+        wanted = "lower-case letters, digits, _ and - for a new one"
+        raise ResourceError(f"name is {name!r}", expected=wanted)
+
+
+def check_ensure(ensure: str) -> Iterator[PropertyError]:
+    """The problem of what is wanted of an account."""
+    if ensure not in ("present", "absent"):
+        yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
+
+
+def check_others(name: str, others: Iterable[str]) -> Iterator[PropertyError]:
+    """The problems of a property that lists other accounts."""
+    for other in others:
+        if not _OTHER.fullmatch(other):
+            yield PropertyError(name, f"has {other!r}", expected="a name")
+
+
+def check_id(name: str, number: int | None) -> Iterator[PropertyError]:
+    """The problem of an id."""
+    if number is not None and not 0 <= number <= LARGEST_ID:
+        yield PropertyError(name, f"is {number}", expected=f"0 to {LARGEST_ID}")
+
+
+def check_membership(name: str, others: tuple[str, ...] | None, membership: str) -> Iterator[PropertyError]:
+    """The problem of whether others than those listed in a property are left."""
+    if membership not in ("minimum", "inclusive"):
+        yield PropertyError("membership", f"is {membership!r}", expected="minimum or inclusive")
+    elif membership == "inclusive" and others is None:
+        yield missing_property("membership", f"is inclusive, and {name} is missing", because=[name])
+
+
+def is_id(other: str | int) -> bool:
+    """Whether an account is named by its id."""
+    return isinstance(other, int) or (other.isascii() and other.isdecimal())
+
+
+def is_field(text: str) -> bool:
+    """Whether a text can be a field of a database: no colon, and nothing that is not printed."""
+    return ":" not in text and all(character.isprintable() for character in text)
+
+
+# Hashes of passwords as crypt(3) makes them, and how they lock an account.
+#
+# * The leading ``!`` of a field are no part of the hash: they lock it (passwd(1), ``usermod -L``).
+# * Messages quote nothing.
+
+_PATTERNS = (
+    re.compile(r"\$1\$[^$]{0,8}\$[./0-9A-Za-z]{22}"),
+    re.compile(r"\$5\$(?:rounds=[0-9]+\$)?[^$]{0,16}\$[./0-9A-Za-z]{43}"),
+    re.compile(r"\$6\$(?:rounds=[0-9]+\$)?[^$]{0,16}\$[./0-9A-Za-z]{86}"),
+    re.compile(r"\$2[abxy]\$[0-9]{2}\$[./0-9A-Za-z]{53}"),
+    re.compile(r"\$g?y\$[./0-9A-Za-z]+\$[./0-9A-Za-z]{0,86}\$[./0-9A-Za-z]{43}"),
+    # Others that a libcrypt knows, or will: an id, something, and a hash.
+    re.compile(r"\$(?![1256]\$|2[abxy]\$|g?y\$)[0-9a-z-]{1,16}\$.*[./0-9A-Za-z]{16,}"),
+)
+_PRINTED = re.compile(r"[!-9<-~]+")  # neither blanks nor : and ;
+NONE = ("*", "!")
+"""What is in the place of a hash where no password is right."""
+
+
+def problem_of(password: str) -> str:
+    """Why a text is nothing to be written into shadow(5), after the name of its property; empty when it is."""
+    if password in NONE:
+        return ""
+    if password.startswith("!"):
+        return "begins with !, wanted the hash alone, and locked: true"
+    # What crypt(3) never makes of a password is none of its hashes.
+    is_plain = _PRINTED.fullmatch(password) and not {*"!*\\"} & {*password}
+    if is_plain and any(pattern.fullmatch(password) for pattern in _PATTERNS):
+        return ""
+    return "is no hash, wanted one of crypt(3) such as '$6$…' or '$y$…' (as mkpasswd makes it), or '*' or '!' for none"
+
+
+def hash_of(field: str) -> str:
+    """The hash in a field; empty when there is nothing but a lock."""
+    return field.lstrip("!")
+
+
+def is_met(password: str, field: str) -> bool:
+    """Whether a field has the wanted password, locked or not; an empty one lets everybody in, and meets nothing."""
+    return field != "" and hash_of(field) == hash_of(password)
+
+
+def is_locked(field: str) -> bool:
+    """Whether the password in a field lets nobody in for as long as it is locked."""
+    return field.startswith("!")
+
+
+def field_of(password: str, found: str, *, locked: bool | None) -> str:
+    """The field for a wanted password; an account that is locked stays so where ``locked`` says nothing.
+
+    One that never had a password is no such account: nothing is there yet that could be locked.
+    """
+    stays_locked = is_locked(found) and bool(hash_of(found))
+    lock = "!" if (stays_locked if locked is None else locked) else ""
+    return (lock + hash_of(password)) or "!"
+
+
+DAYS = ("password_min_days", "password_max_days", "password_warn_days")
+NEVER = "never"
+_MOST_DAYS = 2**31 - 1
+
+
+class UserProperties(Properties, frozen=True):
+    """The properties of a user."""
+
+    uid: int | None = None
+    """Its id; chosen by the system when not given."""
+    group: str | int | None = None
+    """The primary group, by name or id; that of the same name, or what the system chooses, when not given."""
+    groups: tuple[str, ...] | None = None
+    """Supplementary groups; left as they are when not given."""
+    membership: str = "minimum"
+    """``minimum``: other supplementary groups stay; ``inclusive``: they are removed."""
+    home: str | None = None
+    """The home; that of a new user is below ``/home`` when not given."""
+    manage_home: bool | None = None
+    """Make the home when it is missing, and move it when ``home`` changes; not with ``system``, unless it is given."""
+    shell: str | None = None
+    """The login shell; the system's for a new user when not given."""
+    comment: str | None = None
+    """The full name and whatever else is said of the user."""
+    password: Secret | None = None
+    """A hash of crypt(3), or ``*`` or ``!`` for none."""
+    locked: bool | None = None
+    """Whether ``!`` before the hash keeps the password from being used; keys still let the user in."""
+    system: bool = False
+    """Make it with an id of the range for the system's own; of a user who is there nothing is compared."""
+    expires: str | None = None
+    """The day from which the account lets nobody in, ``2030-12-31``, or ``never``."""
+    password_max_days: int | None = None
+    """Days after which a password has to be changed; -1 for never."""
+    password_min_days: int | None = None
+    """Days before which it cannot be changed; -1 for none."""
+    password_warn_days: int | None = None
+    """Days before its end on which the user is warned; -1 for none."""
+    authorized_keys: tuple[str, ...] | None = None
+    """Public keys that let the user in by SSH, as lines of ``~/.ssh/authorized_keys``."""
+    exclusive_keys: bool = False
+    """Remove all other keys."""
+    remove_home: bool = False
+    """Remove the home as well, with ``ensure: absent``."""
+
+
+def check_user(properties: UserProperties) -> Iterator[PropertyError]:
+    """All that is wrong with the properties of a user."""
+    yield from check_name(properties.name)
+    yield from check_ensure(properties.ensure)
+    yield from _check_root(properties)
+    yield from check_id("uid", properties.uid)
+    yield from _check_group(properties.group)
+    yield from check_others("groups", properties.groups or ())
+    yield from check_membership("groups", properties.groups, properties.membership)
+    yield from _check_fields(properties)
+    if properties.password is not None or properties.locked is False:
+        yield from _check_password(properties)
+    if properties.expires is not None and days_of(properties.expires) is None:
+        wanted = f"a day such as '2030-12-31', from 1970-01-01 on, or {NEVER}"
+        yield PropertyError("expires", f"is {properties.expires!r}", expected=wanted)
+    for name in DAYS:
+        if (days := getattr(properties, name)) is not None and not -1 <= days <= _MOST_DAYS:
+            yield PropertyError(name, f"is {days}", expected="a number of days, or -1 for none")
+    yield from _check_keys(properties)
+    if properties.remove_home and properties.ensure != "absent":
+        yield PropertyError("remove_home", "is only for ensure: absent", because=["ensure"])
+
+
+def days_of(expires: str) -> int | None:
+    """The field of shadow(5): days since 1970-01-01, -1 for none; ``None`` for what is no such day."""
+    if expires == NEVER:
+        return -1
+
+    try:
+        days = (date.fromisoformat(expires) - date(1970, 1, 1)).days
+    except ValueError:
+        return None
+    return days if days >= 0 and len(expires) == 10 else None
+
+
+def day_of(days: int) -> str:
+    """The text that gives such a field."""
+    if days < 0:
+        return NEVER
+
+    try:
+        return str(date(1970, 1, 1) + timedelta(days))
+    except OverflowError:
+        return f"day {days}"
+
+
+def _check_root(properties: UserProperties) -> Iterator[PropertyError]:
+    is_root = properties.name == "root"
+    if is_root and properties.ensure == "absent":
+        yield PropertyError("ensure", "is 'absent', and root is not removed", because=["name"])
+    if properties.uid is not None and (properties.uid == 0) is not is_root:
+        yield PropertyError("uid", f"is {properties.uid}, and 0 is root's alone", because=["name"])
+
+
+def _check_group(group: str | int | None) -> Iterator[PropertyError]:
+    if group is None:
+        return
+    if is_id(group):
+        yield from check_id("group", int(group))
+    else:
+        yield from check_others("group", [str(group)])
+
+
+def _check_fields(properties: UserProperties) -> Iterator[PropertyError]:
+    for name in ("home", "shell"):
+        if (path := getattr(properties, name)) is not None:
+            yield from check_path(name, path)
+    for name in ("home", "shell", "comment"):
+        text = getattr(properties, name)
+        if text is not None and not is_field(text):
+            wanted = "no colon, line end or other control character"
+            yield PropertyError(name, f"is {text!r}", expected=wanted)
+
+
+def _check_password(properties: UserProperties) -> Iterator[PropertyError]:
+    password = properties.password.reveal() if properties.password else None
+    if password is not None and (problem := problem_of(password)):
+        yield PropertyError("password", problem)
+    elif password in NONE and properties.locked is False:
+        yield PropertyError("locked", "is false, and there is no password to unlock", because=["password"])
+
+
+def _check_keys(properties: UserProperties) -> Iterator[PropertyError]:
+    if properties.exclusive_keys and properties.authorized_keys is None:
+        yield PropertyError(
+            "exclusive_keys", "wants authorized_keys, which may be empty", because=["authorized_keys"]
+        )
+    if not properties.authorized_keys:
+        return
+
+    seen: dict[tuple[str, str], int] = {}
+    for index, line in enumerate(properties.authorized_keys):
+        try:
+            key = parse_key(line)
+        except ValueError as error:
+            yield PropertyError("authorized_keys", f"[{index}] {error}", place=(index,))
+            continue
+        if (first := seen.setdefault(key.identity, index)) != index:
+            yield PropertyError("authorized_keys", f"[{index}] is the same key as [{first}]", place=(index,))
+
+
+# The properties of a group, and what is wrong with them (``docs/resources/group.md``).
+
+
+class GroupProperties(Properties, frozen=True):
+    """The properties of a group."""
+
+    gid: int | None = None
+    """Its id; chosen by the system when not given."""
+    system: bool = False
+    """Make it with an id of the range for the system's own; of a group that is there nothing is compared."""
+    members: tuple[str, ...] | None = None
+    """Users that it lists; left as they are when not given."""
+    membership: str = "minimum"
+    """``minimum``: other members stay; ``inclusive``: they are removed."""
+
+
+def check_group(properties: GroupProperties) -> Iterator[PropertyError]:
+    """All that is wrong with the properties of a group."""
+    yield from check_name(properties.name)
+    yield from check_ensure(properties.ensure)
+    yield from check_id("gid", properties.gid)
+    yield from check_others("members", properties.members or ())
+    yield from check_membership("members", properties.members, properties.membership)
+    if properties.name == "root" and properties.ensure == "absent":
+        yield PropertyError("ensure", "is 'absent', and root is not removed", because=["name"])
+    if properties.gid is not None and (properties.gid == 0) is not (properties.name == "root"):
+        yield PropertyError("gid", f"is {properties.gid}, and 0 is root's alone", because=["name"])

@@ -1,0 +1,204 @@
+"""The properties of an archive, and all that is wrong with them (``docs/resources/archive.md``)."""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import msgspec
+
+from foundation.differences import Difference, added, changed
+from foundation.durations import Duration
+from foundation.masking import mask_location
+from hiera.values.secrets import Secret
+from puller.resources.archives.archive_receipts import Filling, Place
+from puller.resources.archives.members import ENDINGS, find_kind
+from puller.resources.base import Properties, PropertyError, missing_property
+from puller.resources.checksums import check_sha256, short
+from puller.resources.owners import MISSING
+from puller.resources.paths import PathState, check_path
+
+_HEADER = re.compile(r"[A-Za-z0-9-]+")
+
+
+class ArchiveProperties(Properties, frozen=True):
+    """The properties of an archive."""
+
+    url: str | None = None
+    """Where to fetch it: an ``http(s)://`` URL of a file of the same kind as ``name``."""
+    checksum: str | None = None
+    """SHA-256 of the archive, in hexadecimal."""
+    extract_parent: str | None = None
+    """The directory to put its contents into; made when missing."""
+    creates: str | None = None
+    """A path that the contents bring; while it is there, of this archive or by another hand, nothing is fetched."""
+    cleanup: bool = False
+    """Remove the archive when its contents are in place; wants ``extract_parent`` and ``creates``."""
+    owner: str | int | None = None
+    """Owner of the archive and of its contents: name, or id when all digits."""
+    group: str | int | None = None
+    """Group of both: name, or id when all digits."""
+    username: str | None = None
+    """For basic authentication."""
+    password: Secret | None = None
+    """For basic authentication."""
+    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
+    """Further headers of the request; an ``Authorization`` goes before ``username``."""
+    timeout: Duration = Duration(600.0)
+    """The most time that fetching may take, with redirects and retries."""
+
+
+def check_properties(properties: ArchiveProperties) -> Iterator[PropertyError]:
+    """All that is wrong with values or with several properties at once."""
+    if properties.ensure not in ("present", "absent"):
+        yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
+    for name in ("name", "extract_parent", "creates"):
+        if (path := getattr(properties, name)) is not None:
+            yield from check_path(name, path)
+    if find_kind(os.path.basename(properties.name)) is None:
+        yield PropertyError(
+            "name", f"is {properties.name!r}", expected=f"one that ends in {', '.join(ENDINGS)}"
+        )
+    if properties.ensure == "present":
+        yield from _check_present(properties)
+
+
+def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
+    yield from _check_url(properties)
+    for required in ("owner", "group"):
+        if getattr(properties, required) in (None, ""):
+            yield missing_property(required, MISSING, because=["ensure"])
+    if properties.checksum is not None:
+        yield from check_sha256("checksum", properties.checksum)
+    for required in ("extract_parent", "creates"):
+        if properties.cleanup and getattr(properties, required) is None:
+            yield missing_property("cleanup", f"wants {required}", because=[required, "ensure"])
+    if (properties.username is None) is not (properties.password is None):
+        what = "and password are given together or not at all"
+        yield PropertyError("username", what, because=["password"])
+    if properties.timeout <= 0:
+        yield PropertyError("timeout", "is 0", expected="a time that a download can end in")
+    for name, value in properties.headers.items():
+        text = value.reveal()
+        if not _HEADER.fullmatch(name) or not (text and text.isascii() and text.isprintable()):
+            yield PropertyError("headers", f"has {name!r}, whose name or value is not that of a header")
+
+
+def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
+    if properties.url is None:
+        yield missing_property("url", MISSING, because=["ensure"])
+        return
+    shown = repr(_shown(properties.url))
+    try:
+        parts = urlsplit(properties.url)
+        _ = parts.port  # read here because it is the property that refuses ports that are no number
+    except ValueError as error:
+        what = str(error).partition(" as ")[0]  # what it cannot read as a port may be a part of a password
+        yield PropertyError("url", f"is {shown}: {what}")
+        return
+    if parts.scheme not in ("http", "https") or not parts.hostname or not properties.url.isprintable():
+        yield PropertyError("url", f"is {shown}", expected="an http:// or https:// URL")
+        return
+    kind, wanted = find_kind(parts.path.rpartition("/")[2]), find_kind(properties.name)
+    if kind is None:
+        yield PropertyError("url", f"is {shown}", expected=f"one that ends in {', '.join(ENDINGS)}")
+    elif wanted is not None and kind is not wanted:
+        yield PropertyError("url", f"is {shown}, which is a {kind}, and name is a {wanted}", because=["name"])
+
+
+def _shown(url: str) -> str:
+    """Without what may be a secret: user information and query."""
+    return mask_location(url).partition("?")[0]
+
+
+# The steps that an archive needs, decided from what is there alone (``docs/resources/archive.md``).
+#
+# * Nothing is fetched for what can be repaired here: an owner, a group, an extraction of a file that is right.
+# * Contents of another archive, of another checksum or of an extraction that did not end are not the wanted ones.
+# * Nothing here looks or changes anything; users and groups are looked up only where an owner matters.
+
+
+class ArchiveState(PathState, frozen=True):
+    """The state of an archive: at its path, at ``creates``, and on record for the directory."""
+
+    sha256: str = ""
+    """Of the archive, where it is asked for."""
+    identity: tuple[int, ...] = ()
+    """Of the file that has this checksum, as far as that can be told."""
+    creates_exists: bool = False
+    place: Place | None = None
+    """What is known of the directory."""
+    filling: Filling | None = None
+    """What this archive has put into it."""
+    brought_by: str = ""
+    """Which other archive has brought ``creates``."""
+    missing: str = ""
+    """Something that this archive has put there, and that is not there any more."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a regular file is at the archive's path."""
+        return self.found is not None and stat.S_ISREG(self.found.st_mode)
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """The steps to be taken, in this order."""
+
+    download: bool = False
+    repair: bool = False
+    """Owner and group of the archive."""
+    extract: bool = False
+    clean_up: bool = False
+    remove: bool = False
+
+
+def decide(properties: ArchiveProperties, actual: ArchiveState, ids: Callable[[], tuple[int, int]]) -> Steps:
+    """The steps from ``actual`` to what is wanted; ``ids`` gives the wanted user and group, and may raise."""
+    if properties.ensure == "absent":
+        return Steps(remove=actual.found is not None)
+    is_in_place = find_contents_difference(properties, actual) is None
+    download = _must_download(properties, actual, is_in_place=is_in_place)
+    extract = properties.extract_parent is not None and (download or not is_in_place)
+    clean_up = properties.cleanup and (actual.is_file or download or extract)
+    repair = False
+    if actual.is_file and actual.found is not None and not (download or clean_up):
+        repair = (actual.found.st_uid, actual.found.st_gid) != ids()
+    return Steps(download, repair, extract, clean_up)
+
+
+def _must_download(properties: ArchiveProperties, actual: ArchiveState, *, is_in_place: bool) -> bool:
+    if not actual.is_file:
+        return not (actual.creates_exists and is_in_place)
+    if properties.checksum in (None, actual.sha256):
+        return False
+    # An old archive that is to be removed anyway: what it should have been is in place already.
+    return not (properties.cleanup and actual.filling is not None and is_in_place)
+
+
+def find_contents_difference(properties: ArchiveProperties, actual: ArchiveState) -> Difference | None:
+    """Return the difference of the contents; ``None`` if they are in place."""
+    filling, name, parent = actual.filling, properties.name, properties.extract_parent
+    if parent is None:
+        return None
+    if properties.creates is not None and not actual.creates_exists:
+        return changed("contents", f"without {properties.creates}", parent)
+    if filling is None:
+        return _first_difference(properties, actual, parent)
+    if filling.replaced_by and filling.replaced_by != name:
+        return changed("contents", filling.replaced_by, name)
+    if filling.replaced_by or not filling.finished:
+        return changed("contents", "half extracted", parent)
+    if (checksum := properties.checksum or actual.sha256) and filling.sha256 != checksum:
+        return changed("contents", f"sha256 {short(filling.sha256)}", f"sha256 {short(checksum)}")
+    is_missing = actual.missing and properties.creates is None
+    return changed("contents", f"without {actual.missing}", parent) if is_missing else None
+
+
+def _first_difference(properties: ArchiveProperties, actual: ArchiveState, parent: str) -> Difference | None:
+    if actual.brought_by:
+        return changed("contents", actual.brought_by, properties.name)
+    if actual.place is not None and actual.place.lost:
+        return changed("contents", "unknown, because the receipt is unreadable", properties.name)
+    # Somebody else may have extracted it. ``creates`` is the evidence.
+    return None if properties.creates is not None else added("contents", parent)

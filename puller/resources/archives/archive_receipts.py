@@ -1,0 +1,369 @@
+"""Receipts: what a directory was filled from, so that neither another version nor half of one is taken for the wanted.
+
+* A receipt belongs to the directory that was filled. It tells which archives did so, by path and checksum.
+* It says *begun*, and of what was there before that it is *replaced*, before anything is put in place; and *finished*
+  when all is there.
+* The members of each filling are on record beside it, and are read only when a directory is filled.
+* The checksum of an archive's file is remembered, too: the file is read again only when it is another one.
+* A receipt that is not understood says that something was there, and not what. It is set aside when the next one is
+  written.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from bundles.filesystem.atomic import read_limited
+from bundles.filesystem.trees import Counted, open_regular, pieces_of
+from puller.state.directories import Directories
+from puller.state.state_file import decode, set_aside, write_state
+from puller.system.safe_paths import REAL_DIRECTORY
+
+FORMAT = 2
+_LARGEST = 16 * 1024 * 1024  # bytes; names at the top of an archive are few
+_LARGEST_MEMBERS = 512 * 1024 * 1024  # bytes: as many members as an archive may have, with long names
+_LONGEST_NAME = 200  # bytes; file systems take 255
+_Document = TypeVar("_Document")
+
+
+class Made(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """A file, link or directory as it was put in place, as far as that tells that nobody has changed it since."""
+
+    kind: str
+    """``file``, ``link`` or ``directory``."""
+    size: int = 0
+    modified: int = 0
+    """Nanoseconds since 1970."""
+    target: str = ""
+    """Of a link."""
+
+
+Members = dict[str, Made]
+"""By path below the directory."""
+
+
+class Filling(msgspec.Struct, frozen=True, kw_only=True):
+    """One archive that was put into a directory."""
+
+    archive: str
+    """Its path on this machine."""
+    sha256: str
+    creates: str = ""
+    """The path that was named as the sign of it, if one was."""
+    entries: tuple[str, ...] = ()
+    """Names at the top of what was put there."""
+    finished: bool = False
+    replaced_by: str = ""
+    """Path of the archive that was put in its place, or over some of it."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The identity of a filling among those of a directory."""
+        return self.archive, self.sha256
+
+    def is_another(self, other: "Filling") -> bool:
+        """Whether it is known that these are not the contents of one and the same archive."""
+        return self.archive != other.archive or (bool(self.sha256) and self.sha256 != other.sha256)
+
+    def __str__(self) -> str:
+        text = f"{self.archive} (sha256 {self.sha256[:12]}…)"
+        if self.replaced_by:
+            return f"{text}, replaced by {self.replaced_by}"
+        return text if self.finished else f"{text}, begun and not finished"
+
+
+def has_one_purpose(one: Filling, other: Filling) -> bool:
+    """Whether two archives of a directory are there for the same: then only one of them can be."""
+    return one.creates == other.creates and (bool(one.creates) or one.archive == other.archive)
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A directory, and what it was filled from, in this order."""
+
+    directory: str
+    """Where it really is: no part of this path is a link."""
+    fillings: tuple[Filling, ...] = ()
+    lost: bool = False
+    """An earlier receipt was not understood, so there may be more in the directory than is known."""
+    format: int = FORMAT
+
+    def find(self, archive: str, sha256: str) -> Filling | None:
+        """The filling from this archive with this checksum, or else the last one from this archive."""
+        found = [filling for filling in self.fillings if filling.archive == archive]
+        return next((filling for filling in found if filling.sha256 == sha256), found[-1] if found else None)
+
+
+class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Which file had which checksum: see ``identity_of``."""
+
+    archive: str
+    sha256: str
+    file: tuple[int, ...]
+    format: int = FORMAT
+
+
+class Receipts:
+    """The receipts in one directory; methods raise ``OSError``."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = default_directory() if directory is None else directory
+
+    def place(self, directory: str) -> Place:
+        """The receipt of the directory that ``directory`` leads to; an empty one when nothing is known of it."""
+        real = os.path.realpath(directory)
+        try:
+            place = _read(self._place_path(real), Place)
+        except ValueError:
+            return Place(directory=real, lost=True)
+        return place if place and place.directory == real else Place(directory=real)
+
+    def save(self, place: Place) -> None:
+        """Keep it, in the place of an older one."""
+        self._write(self._place_path(place.directory), place, Place)
+
+    def begin(self, directory: str, filling: Filling) -> None:
+        """Leave word that this is to be put there; what is there is in order as before."""
+        place = self.place(directory)
+        others = [other for other in place.fillings if other.key != filling.key]
+        known = next((other for other in place.fillings if other.key == filling.key), filling)
+        begun = msgspec.structs.replace(known, finished=False)
+        self.save(msgspec.structs.replace(place, fillings=(*others, begun)))
+
+    def members(self, place: Place, filling: Filling) -> Members | None:
+        """All that a filling has put into the directory; ``None`` when that is not known."""
+        try:
+            return _read(self._members_path(place, filling), Members, _LARGEST_MEMBERS)
+        except ValueError:
+            return None
+
+    def save_members(self, place: Place, filling: Filling, members: Members) -> None:
+        """Keep them; to be done when the receipt speaks of this filling, and before anything is put in place."""
+        self._write(self._members_path(place, filling), members, Members)
+
+    def forget_members(self, place: Place, filling: Filling) -> None:
+        """Nothing is left of this filling; to be done before the receipt forgets it."""
+        self._members_path(place, filling).unlink(missing_ok=True)
+
+    def filler(self, path: str) -> tuple[Place, Filling] | None:
+        """The filling that brought ``path``, wherever it was put; the last one that did."""
+        directory, name = os.path.split(path)
+        real = os.path.join(os.path.realpath(directory), name)
+        above = real
+        while above != "/":
+            above = os.path.dirname(above)
+            place = self.place(above)
+            for filling in reversed(place.fillings):
+                if self._brought(place, filling, os.path.relpath(real, above)):
+                    return place, filling
+        return None
+
+    def _brought(self, place: Place, filling: Filling, path: str) -> bool:
+        if path.partition("/")[0] not in filling.entries:
+            return False
+        members = self.members(place, filling)
+        return members is None or path in members
+
+    def places_of(self, archive: str) -> Iterator[tuple[Place, Filling]]:
+        """Every directory that was filled from an archive."""
+        for path in sorted(self._directory.glob("*.place.json")):
+            try:
+                place = _read(path, Place)
+            except ValueError:
+                continue
+            for filling in place.fillings if place else ():
+                if place and filling.archive == archive:
+                    yield place, filling
+
+    def fingerprint(self, archive: str) -> Fingerprint | None:
+        """The checksum of the archive at this path, as it was known last."""
+        try:
+            found = _read(self._fingerprint_path(archive), Fingerprint)
+        except ValueError:
+            return None
+        return found if found and found.archive == archive else None
+
+    def remember(self, fingerprint: Fingerprint) -> None:
+        """Keep it, in the place of an older one."""
+        self._write(self._fingerprint_path(fingerprint.archive), fingerprint, Fingerprint)
+
+    def forget(self, archive: str) -> None:
+        """There is no such archive any more; what it was put into stays on record."""
+        self._fingerprint_path(archive).unlink(missing_ok=True)
+
+    def _write(self, path: Path, document: Any, kind: Any) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.path.lexists(path) and not _is_understood(path, kind):
+            set_aside(path)
+        write_state(path, msgspec.json.encode(document))
+
+    def _place_path(self, directory: str) -> Path:
+        return self._directory / f"{_file_name(directory)}.place.json"
+
+    def _members_path(self, place: Place, filling: Filling) -> Path:
+        return self._directory / f"{_digest(place.directory, *filling.key)}.members.json"
+
+    def _fingerprint_path(self, archive: str) -> Path:
+        return self._directory / f"{_file_name(archive)}.json"
+
+
+def default_directory() -> Path:
+    """Where receipts are, for the user that runs Puller."""
+    return Directories.of_user().state / "archives"
+
+
+def identity_of(found: os.stat_result) -> tuple[int, ...]:
+    """Numbers that change with every change of a file: the last of them cannot be set by anybody."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _read(path: Path, kind: type[_Document], limit: int = _LARGEST) -> _Document | None:
+    """The document at ``path``; ``None`` when there is none. Raises ``ValueError`` for what is none of ours."""
+    try:
+        document = decode(read_limited(path, limit), kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except IsADirectoryError:
+        raise ValueError(f"{path}: is a directory") from None
+    if getattr(document, "format", FORMAT) != FORMAT:
+        raise ValueError(f"{path}: is of another format")
+    return document
+
+
+def _is_understood(path: Path, kind: Any) -> bool:
+    try:
+        return _read(path, kind, _LARGEST_MEMBERS) is not None
+    except ValueError:
+        return False
+
+
+def _file_name(path: str) -> str:
+    name = quote(path, safe="")
+    return name if len(name) <= _LONGEST_NAME else _digest(path)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+# Leftovers of an older archive in a directory: removed as far as they are on record as ours, and as they were made.
+#
+# * Only paths that are named are looked at, relative to the descriptor of a real directory, and never through a link.
+# * A file or link that was changed by somebody else stays, and so does a directory that holds anything.
+# * Another file system that is mounted below stays as it is.
+
+Removable = Mapping[str, Sequence[Made]]
+"""By path below the directory, everything that was put there by the archives before; of each, how they made it."""
+
+IS_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_IS_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
+
+
+def stat_at(directory: int, name: str) -> os.stat_result | None:
+    """Of what is in an open directory, links not followed; ``None`` when nothing is there."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def opened(directory: int, path: str) -> Iterator[int]:
+    """A directory below an open one, never through a link."""
+    with ExitStack() as stack:
+        for name in filter(None, path.split("/")):
+            directory = os.open(name, REAL_DIRECTORY, dir_fd=directory)
+            stack.callback(os.close, directory)
+        yield directory
+
+
+def made_of(directory: int, name: str) -> Made:
+    """How the file, link or directory ``name`` in an open directory is made."""
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISDIR(found.st_mode):
+        return Made("directory")
+    if stat.S_ISLNK(found.st_mode):
+        return Made("link", target=os.readlink(name, dir_fd=directory))
+    kind = "file" if stat.S_ISREG(found.st_mode) else "other"
+    return Made(kind, found.st_size, found.st_mtime_ns)
+
+
+def made_at(directory: int, path: str) -> Made | None:
+    """How what is at a path below is made, which no link leads to; ``None`` when nothing is there."""
+    above, name = os.path.split(path)
+    try:
+        with opened(directory, above) as parent:
+            return made_of(parent, name)
+    except OSError as error:
+        if error.errno not in IS_NOT_THERE:
+            raise
+        return None
+
+
+def digest_at(directory: int, path: str) -> str:
+    """The SHA-256 of a regular file below an open directory."""
+    above, name = os.path.split(path)
+    with opened(directory, above) as parent, open_regular(Path(name), directory=parent) as stream:
+        return Counted(pieces_of(stream)).exhaust().sha256
+
+
+def everything_below(directory: int, above: str = "") -> Iterator[tuple[str, Made]]:
+    """Everything below an open directory, by path; a directory before what it holds."""
+    for name in sorted(os.listdir(directory)):
+        made = made_of(directory, name)
+        yield above + name, made
+        if made.kind == "directory":
+            with opened(directory, name) as inner:
+                yield from everything_below(inner, f"{above}{name}/")
+
+
+def is_all_removable(target: int, path: str, removable: Removable) -> bool:
+    """Whether what is at ``path``, and all below it, is as the archives before have made it."""
+    directory, name = os.path.split(path)
+    with opened(target, directory) as parent:
+        if made_of(parent, name) not in removable.get(path, ()):
+            return False
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            return True
+        with opened(parent, name) as inner:
+            return all(
+                made in removable.get(below, ()) for below, made in everything_below(inner, f"{path}/")
+            )
+
+
+def remove(target: int, paths: Iterable[str], removable: Removable) -> list[str]:
+    """Remove what is still as it was made; gives the files and links that are not, and stay. Raises ``OSError``."""
+    device = os.fstat(target).st_dev
+    changed = []
+    for path in sorted(paths, reverse=True):  # what a directory holds before the directory itself
+        directory, name = os.path.split(path)
+        try:
+            with opened(target, directory) as parent:
+                if os.fstat(parent).st_dev == device and not _remove(parent, name, removable[path]):
+                    changed.append(path)
+        except OSError as error:
+            if error.errno not in IS_NOT_THERE:
+                raise
+    return changed[::-1]
+
+
+def _remove(parent: int, name: str, variants: Sequence[Made]) -> bool:
+    made = made_of(parent, name)
+    if made not in variants:
+        return made.kind == "directory"  # somebody else's, about which nothing is to be said
+    if made.kind != "directory":
+        os.unlink(name, dir_fd=parent)
+        return True
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in _IS_IN_USE:
+            raise
+    return True

@@ -1,0 +1,152 @@
+"""Remote sources of resources: the content of a URL that a manifest names.
+
+Without the site's credentials: a manifest may name any server, and those belong to the site alone.
+"""
+
+import io
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from bundles.deadline import Deadline
+from bundles.errors import TransportError
+from bundles.progress import transfer
+from foundation.masking import mask_urls
+from foundation.problems import ProblemCode
+from puller.errors import ResourceError, reason
+from puller.resources.base import Context
+from puller.resources.checksums import sha256
+from puller.system import signals
+
+LIMIT = 512 * 1024 * 1024
+"""The most bytes that a remote source may have; it is held in memory."""
+
+
+TIME_LIMIT = 300.0
+"""Seconds; for all of it, with its redirects and retries."""
+
+
+def is_url(source: str) -> bool:
+    """Whether a source is fetched from a server, and not a file of this machine or of the bundle."""
+    return source.startswith(("http://", "https://"))
+
+
+class EndUnknownError(TransportError):
+    """A file that may be cut short: the server states no length. ``data`` is for callers with a checksum."""
+
+    def __init__(self, url: str, data: bytes) -> None:
+        from bundles.transport.settings import END_UNKNOWN
+
+        super().__init__(url, END_UNKNOWN)
+        self.data = data
+
+
+def fetch_url(url: str) -> bytes:
+    """Return the bytes at ``url``.
+
+    Raises ``TransportError``, :class:`EndUnknownError`, and as ``signals.check_download``.
+    """
+    from bundles.transport.download import download_url  # and with it requests, which is slow to import
+
+    buffer = io.BytesIO()
+    with transfer(_name_of(url)):
+        is_whole = download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, signals.check_download))
+    if not is_whole:
+        raise EndUnknownError(url, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> bytes:
+    """Return the content of a source, which has this SHA-256 if one is given.
+
+    Without a checksum, an empty file and a file that may be cut short are refused. Raises ``TransportError``,
+    ``ResourceError`` and what ``fetch`` raises.
+    """
+    try:
+        data = fetch(url)
+    except EndUnknownError as error:
+        if checksum is None:
+            raise
+        data = error.data
+    if checksum is None and not data:
+        raise ResourceError(f"source {mask_urls(url)} is empty", hint="give its checksum if it should be")
+    if checksum is not None and (digest := sha256([data])) != checksum:
+        what = f"source {mask_urls(url)} has sha256 {digest}, wanted {checksum}"
+        raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
+    return data
+
+
+def _name_of(url: str) -> str:
+    """The last component of its path: a password is in what comes before the path, or in the query."""
+    path = url.partition("#")[0].partition("?")[0].partition("://")[2].partition("/")[2]
+    return path.rpartition("/")[2] or "a remote source"
+
+
+# The files of a bundle that a resource takes to a machine as they are: what authors compare before a release.
+
+_CHUNK = 1024 * 1024  # bytes
+
+
+class BundledFile(msgspec.Struct, frozen=True):
+    """A regular file of the bundle, however large."""
+
+    path: str
+    size: int
+    is_secret: bool = False
+    executable: bool = False
+    """Whether its owner may run it."""
+
+    def chunks(self) -> Iterable[bytes]:
+        """Raises ``ResourceError`` when it cannot be read."""
+        try:
+            with open(self.path, "rb") as file:
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+        except OSError as error:
+            raise ResourceError(f"{self.path} cannot be read: {reason(error)}") from error
+
+
+def bundled_contents(paths: Iterable[str], context: Context, below: str = "") -> Mapping[str, BundledFile]:
+    """The files that relative paths mean, and those below the directories among them, by the paths as written.
+
+    With ``below``, a directory stands there on the machine, and its files are named by their places there.
+    Absolute paths and URLs are of the machine and of others. Raises ``ResourceError`` for what is not there.
+    """
+    found: dict[str, BundledFile] = {}
+    for path in paths:
+        if not os.path.isabs(path) and not is_url(path):
+            found.update(_files(context.files.find(path), path.rstrip("/"), below or path.rstrip("/")))
+    return found
+
+
+_File = TypeVar("_File", bound=msgspec.Struct)
+
+
+def plain_files(found: Mapping[str, _File]) -> Mapping[str, _File]:
+    """Contents that have a field ``executable``, where the mode of the resource says that none is a program."""
+    return {path: msgspec.structs.replace(content, executable=False) for path, content in found.items()}
+
+
+def _files(real: str, written: str, placed: str) -> Iterator[tuple[str, BundledFile]]:
+    pending = [(real, written, placed)]  # not recursive, as a tree may be deeper than Python's stack
+    while pending:
+        real, written, placed = pending.pop()
+        try:
+            status = os.stat(real)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            names = os.listdir(real) if is_directory else []
+        except OSError as error:
+            raise ResourceError(
+                f"{written} cannot be read: {reason(error)}", code=ProblemCode.MISSING_FILE, name=written
+            ) from error
+        if stat.S_ISREG(status.st_mode):
+            yield placed, BundledFile(real, status.st_size, executable=bool(status.st_mode & stat.S_IXUSR))
+        elif not is_directory:
+            raise ResourceError(f"{written} is neither a regular file nor a directory")
+        pending += (
+            (os.path.join(real, name), f"{written}/{name}", f"{placed}/{name}")
+            for name in sorted(names, reverse=True)
+        )

@@ -1,0 +1,381 @@
+"""The lines of a text, and the text with some of them changed.
+
+* Only LF ends a line. A file whose first line ends with CRLF has CRLF on lines that are new or replaced, and the CR is
+  no part of a line's content.
+* A line that is not changed keeps its ending. What comes behind a last line without one completes that line first.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from puller.resources.base import PropertyError
+from puller.resources.edits.formats.model import FormatError, Found, Setting, remembered
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """A text as lines, counted from 0."""
+
+    contents: tuple[str, ...]
+    """Without their endings."""
+    endings: tuple[str, ...]
+    """LF or CRLF; of the last line also nothing."""
+    ending: str
+    """That of a new line."""
+
+
+@remembered
+def lines_of(text: str) -> Lines:
+    """The lines of a text; an empty one has none."""
+    contents = text.split("\n")
+    if not contents[-1]:
+        contents.pop()
+        endings = ["\n"] * len(contents)
+    else:
+        endings = ["\n"] * (len(contents) - 1) + [""]
+    if ending_of(text) != "\r\n":
+        return Lines(tuple(contents), tuple(endings), "\n")
+    for index, content in enumerate(contents):
+        if endings[index] and content.endswith("\r"):
+            contents[index], endings[index] = content[:-1], "\r\n"
+    return Lines(tuple(contents), tuple(endings), "\r\n")
+
+
+def ending_of(text: str) -> str:
+    """How a new line of the text ends."""
+    end = text.find("\n")
+    return "\r\n" if end > 0 and text[end - 1] == "\r" else "\n"
+
+
+def edited(
+    lines: Lines,
+    *,
+    replaced: Mapping[int, str] | None = None,
+    removed: Collection[int] = (),
+    at: int = 0,
+    inserted: Sequence[str] = (),
+) -> str:
+    """The text with lines ``replaced`` and ``removed``, by number, and others ``inserted`` before line ``at``."""
+    replaced, gone = replaced or {}, frozenset(removed)
+    pieces: list[str] = []
+    for index, (content, ending) in enumerate(zip(lines.contents, lines.endings, strict=True)):
+        if index == at:
+            pieces += (line + lines.ending for line in inserted)
+        if index in replaced:
+            pieces.append(replaced[index] + lines.ending)
+        elif index not in gone:
+            pieces.append(content + ending)
+    if at >= len(lines.contents) and inserted:
+        if pieces and not pieces[-1].endswith("\n"):
+            pieces[-1] += lines.ending
+        pieces += (line + lines.ending for line in inserted)
+    return "".join(pieces)
+
+
+# A key and its value on a line of their own: what ini, keyvalue and shell have in common.
+#
+# No library reads these by the rules of Puller: ConfigUpdater, for one, refuses equal headers and equal keys, which are
+# everyday in these files, and knows nothing of keys that are commented out.
+
+BLANKS = " \t\r\f\v"
+_COMMENT_SIGNS = "#;"
+_WORDS = {"True": "true", "False": "false", "None": "null"}  # as manifests write them
+_NEVER = "\n\r\0"
+_BY_BLANKS = re.compile(r"[ \t\r\f\v]*(?P<key>[^ \t]+)(?:[ \t]+(?P<value>.*))?", re.DOTALL)
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A line that is a setting."""
+
+    index: int
+    """The line, counted from 0."""
+    key: str
+    head: str
+    """The line up to its value: indentation, key, sign and the blanks around it."""
+    value: str | None
+    """What follows, trailing blanks included; ``None`` where there is only the key."""
+    end: int = -1
+    """The last line of a value that continues, counted from 0. Negative if the value is on one line."""
+
+    @property
+    def lines(self) -> range:
+        """All lines of the setting, comments within the value included."""
+        return range(self.index, max(self.index, self.end) + 1)
+
+
+def pair_by_sign(index: int, content: str, signs: Sequence[str]) -> Pair:
+    """The setting of a line, whose key ends at the first of the ``signs``."""
+    places = [(place, sign) for sign in signs if (place := content.find(sign)) >= 0]
+    if not places:
+        return _only_key(index, content)
+    place, sign = min(places)
+    behind = content[place + len(sign) :]
+    value = behind.lstrip(" \t")
+    head = content[: len(content) - len(value)]
+    return Pair(index, content[:place].strip(BLANKS), head, value)
+
+
+def pair_by_blanks(index: int, content: str) -> Pair:
+    """The setting of a line, whose key ends at the first blank or tab."""
+    match = _BY_BLANKS.match(content)
+    if match is None or match["value"] is None:
+        return _only_key(index, content)
+    return Pair(index, match["key"], content[: match.start("value")], match["value"])
+
+
+def _only_key(index: int, content: str) -> Pair:
+    return Pair(index, content.strip(BLANKS), content.rstrip(BLANKS), None)
+
+
+def is_blank(content: str) -> bool:
+    """Whether a line has nothing in it."""
+    return not content.strip(BLANKS)
+
+
+def is_comment(content: str) -> bool:
+    """Whether a line is a comment."""
+    return content.lstrip(BLANKS)[:1] in ("#", ";")
+
+
+def uncommented(content: str) -> str:
+    """The text of a comment, without its signs."""
+    return content.lstrip(BLANKS).lstrip(_COMMENT_SIGNS).strip(BLANKS)
+
+
+def indentation_of(content: str) -> str:
+    """The blanks that a line begins with."""
+    return content[: len(content) - len(content.lstrip(" \t"))]
+
+
+def behind_the_last(lines: Lines) -> int:
+    """Where a line is put at the end of a text: before the blank lines that it ends with."""
+    index = len(lines.contents)
+    while index and is_blank(lines.contents[index - 1]):
+        index -= 1
+    return index
+
+
+def found_pair(pairs: Sequence[Pair]) -> Found:
+    """The value that the lines of one key give: the last one counts."""
+    if not pairs:
+        return Found(is_there=False)
+    last = pairs[-1]
+    value = None if last.value is None else last.value.rstrip(" \t")
+    return Found(is_there=True, value=value, line=last.index + 1)
+
+
+def with_pair(text: str, lines: Lines, pairs: Sequence[Pair], wanted: str) -> str:
+    """Return the text in which the last setting of a key is the line ``wanted``, and the other settings are removed."""
+    last = pairs[-1]
+    replaced = {} if lines.contents[last.index] == wanted else {last.index: wanted}
+    removed = [index for pair in pairs for index in pair.lines if index != last.index]
+    return edited(lines, replaced=replaced, removed=removed) if replaced or removed else text
+
+
+def without_pairs(text: str, lines: Lines, pairs: Sequence[Pair]) -> str:
+    """Return the text without any line of these settings."""
+    removed = [index for pair in pairs for index in pair.lines]
+    return edited(lines, removed=removed) if removed else text
+
+
+def proven(new: str, setting: Setting, find: Callable[[str, Setting], Found]) -> str:
+    """The new text, which says what was wanted. Raises :class:`FormatError` where it does not."""
+    if find(new, setting).value != setting.value:
+        raise FormatError(f"{setting.key} cannot be written so that it is read back as it is wanted")
+    return new
+
+
+def pair_problems(setting: Setting, *, first_signs: str, signs: Sequence[str]) -> Iterator[PropertyError]:
+    """The problems of a key, and a value, of one line.
+
+    A key that began with one of ``first_signs``, or had one of ``signs`` in it, would not be found again.
+    """
+    key = setting.key
+    if not isinstance(key, str):
+        yield PropertyError("key", f"is the list {list(key)!r}, wanted one text", because=["format"])
+    elif not key or key != key.strip() or any(sign in key for sign in _NEVER):
+        yield PropertyError("key", f"is {key!r}, wanted text in one line, without blanks around it")
+    elif key[0] in first_signs or any(sign in key for sign in signs):
+        wanted = " or ".join(repr(sign) for sign in [*first_signs, *signs])
+        yield PropertyError(
+            "key", f"is {key!r}, wanted one without {wanted}", because=["format", "separator"]
+        )
+    if setting.value is not msgspec.UNSET:
+        yield from value_problems(setting.value)
+
+
+def value_problems(value: object, *, blanks: bool = False) -> Iterator[PropertyError]:
+    """The problems of the value of one line; with ``blanks`` it may begin and end with them."""
+    if not isinstance(value, str):
+        written = _WORDS.get(repr(value), repr(value))
+        yield PropertyError("value", f"is {written}, wanted text: put it in quotes", because=["format"])
+    elif any(sign in value for sign in _NEVER):
+        yield PropertyError("value", f"is {value!r}, wanted text in one line", because=["format"])
+    elif not blanks and value != value.strip(" \t"):
+        sentence = f"is {value!r}, wanted one that does not begin or end with a blank, which readers drop"
+        yield PropertyError("value", sentence, because=["format"])
+    elif not is_text(value):
+        yield PropertyError("value", "has half a character, which no file can hold")
+
+
+def is_text(text: str) -> bool:
+    """Whether a file can hold it: it has no half of a pair of surrogates."""
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# Values of ini and keyvalue files that continue over several lines.
+#
+# Programs disagree about continuation, and the text alone does not show which program reads it:
+#
+# * ``indent``: a line that is indented more than its setting continues the value. Comments and blank lines may stand
+#   between (configparser, supervisor, Postfix, OpenLDAP).
+# * ``backslash``: a line that ends with a backslash continues in the next line. In ini files comment lines may stand
+#   between (systemd, git). In keyvalue files every line counts (``.properties``).
+# * ``none``: each line stands for itself (OpenSSH, MySQL, PHP).
+#
+# A setting names the rule in ``continuation``. Without it, an edit is made only if it is right by every rule that the
+# text allows: the key has the desired value, and every other setting keeps its value. Otherwise the edit is refused.
+
+Pairs = Mapping[tuple[str | None, str], Sequence[Pair]]
+"""All settings of a text, by section and key."""
+ReadPairs = Callable[[str, Setting, str], Pairs]
+"""Reads a text by one rule of continuation."""
+EditText = Callable[[str, Setting, str], str]
+"""Edits a text by one rule of continuation."""
+HeaderTest = Callable[[str], bool]
+_ADVICE = "set continuation to indent, backslash or none, as the program reads the file"
+
+
+@remembered
+def last_lines(text: str, continuation: str, is_header: HeaderTest | None) -> dict[int, int]:
+    """Return the last line of each value that has several lines, by its first line.
+
+    ``is_header`` recognizes section headers. It is ``None`` for keyvalue files.
+    """
+    if continuation == "none":
+        return {}
+    contents = lines_of(text).contents
+    return dict((_indented if continuation == "indent" else _joined)(contents, is_header))
+
+
+def _indented(contents: Sequence[str], is_header: HeaderTest | None) -> Iterator[tuple[int, int]]:
+    start, depth = None, 0
+    for index, content in enumerate(contents):
+        # Postfix reads an indented semicolon as part of the value.
+        if is_blank(content) or (is_comment(content) if is_header else content.lstrip(BLANKS)[:1] == "#"):
+            continue
+        indentation = len(indentation_of(content))
+        if start is not None and indentation > depth:
+            yield start, index
+        else:
+            start = None if is_header and is_header(content) else index
+            depth = indentation
+
+
+def _joined(contents: Sequence[str], is_header: HeaderTest | None) -> Iterator[tuple[int, int]]:
+    start = None
+    for index, content in enumerate(contents):
+        if start is None:
+            is_setting = not is_blank(content) and not is_comment(content)
+            if is_setting and not (is_header and is_header(content)) and _goes_on(content, is_header):
+                start = index
+        elif not (is_header and is_comment(content)):
+            yield start, index
+            if not _goes_on(content, is_header):
+                start = None
+
+
+def _goes_on(content: str, is_header: HeaderTest | None) -> bool:
+    """Return whether the last backslash of a line is not escaped. systemd ignores blanks behind it."""
+    content = content.rstrip(BLANKS) if is_header else content
+    return (len(content) - len(content.rstrip("\\"))) % 2 == 1
+
+
+def extended(pair: Pair, contents: Sequence[str], last: int, continuation: str) -> Pair:
+    """Return the setting with all lines of its value, which are joined by newlines."""
+    rest = [content.strip(BLANKS) for content in contents[pair.index + 1 : last + 1]]
+    if not rest and continuation == "backslash" and contents[pair.index].rstrip(BLANKS).endswith("\\"):
+        rest = [""]  # The file ends within the value.
+    if not rest:
+        return pair
+    return Pair(pair.index, pair.key, pair.head, "\n".join([pair.value or "", *rest]), last)
+
+
+def found_in_all(
+    text: str, setting: Setting, find: Callable[[str], Found], is_header: HeaderTest | None
+) -> Found:
+    """Return the value and line of a key. Raises :class:`FormatError` if the rules of continuation disagree."""
+    first, *others = (find(rule) for rule in _rules(text, setting, is_header))
+    if any(other != first for other in others):
+        raise _ambiguous(text, setting, is_header)
+    return first
+
+
+def edited_in_all(
+    text: str, setting: Setting, edit: EditText, read: ReadPairs, is_header: HeaderTest | None
+) -> str:
+    """Return the text with one setting changed, or ``text`` itself if it is in order.
+
+    Without a value the setting is removed. Raises :class:`FormatError` if no edit is right by every rule that the
+    text allows.
+    """
+    rules = _rules(text, setting, is_header)
+    for rule in rules:
+        new = edit(text, setting, rule)
+        after = rules if setting.continuation else dict.fromkeys([*rules, *_rules(new, setting, is_header)])
+        if all(_is_only_change(read(text, setting, r), read(new, setting, r), setting) for r in after):
+            return text if new == text else new
+    if setting.continuation or (len(rules) == 1 and len(after) == 1):
+        raise FormatError(f"{setting.key} cannot be changed so that this and every other key is read back")
+    raise _ambiguous(new if len(rules) == 1 else text, setting, is_header)
+
+
+def _rules(text: str, setting: Setting, is_header: HeaderTest | None) -> Sequence[str]:
+    """Return the rules by which the text may be read, the likeliest one first."""
+    return (setting.continuation,) if setting.continuation else _possible(text, is_header)
+
+
+@remembered
+def _possible(text: str, is_header: HeaderTest | None) -> Sequence[str]:
+    rules = ["none"]
+    if "\n " in text or "\n\t" in text:
+        rules += ["indent"] if last_lines(text, "indent", is_header) else []
+    if "\\" in text and any(
+        _goes_on(content, is_header) and not is_comment(content) for content in lines_of(text).contents
+    ):
+        rules.append("backslash")
+    return rules[::-1]
+
+
+def _is_only_change(before: Pairs, after: Pairs, setting: Setting) -> bool:
+    place = (setting.section, str(setting.key))
+    expected = {**_values(before), place: [] if setting.is_absent else [setting.value]}
+    if not expected[place]:
+        del expected[place]
+    return _values(after) == expected
+
+
+def _values(pairs: Pairs) -> dict[tuple[str | None, str], object]:
+    return {
+        place: [None if pair.value is None else pair.value.rstrip(BLANKS) for pair in of_key]
+        for place, of_key in pairs.items()
+        if of_key
+    }
+
+
+def _ambiguous(text: str, setting: Setting, is_header: HeaderTest | None) -> FormatError:
+    """Return the error that names the lines which may continue the value, or contain the key."""
+    contents, key = lines_of(text).contents, str(setting.key)
+    rules = ("indent", "backslash")
+    spans = sorted(span for rule in rules for span in last_lines(text, rule, is_header).items())
+    near = [span for span in spans if any(key in content for content in contents[span[0] : span[1] + 1])]
+    if not spans:
+        return FormatError(f"the last line ends with a backslash, so its value may continue; {_ADVICE}")
+    start, last = (near or spans)[0]
+    lines = f"line {start + 2}" if last == start + 1 else f"lines {start + 2} to {last + 1}"
+    return FormatError(f"{lines} may continue the value of line {start + 1}; {_ADVICE}")

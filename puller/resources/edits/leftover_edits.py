@@ -1,0 +1,151 @@
+"""Edits that nobody declares any more: taken out of their files again, by the receipt.
+
+* A line that took the place of another one is not on it, nor is a setting that had a value: what was there before is
+  not known, and what is there now stays.
+* What another resource wants to be there stays, also when that is declared under another name now.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from foundation.differences import Difference
+from puller.errors import ResourceError
+from puller.resources.base import Part
+from puller.resources.edits.block import Block, BlockProperties
+from puller.resources.edits.edit import Edit, EditState
+from puller.resources.edits.edit_receipts import Made, Receipts, checksum_of
+from puller.resources.edits.file_text import Text
+from puller.resources.edits.line import Line, LineProperties
+from puller.resources.edits.plan import Place, Texts, ask
+from puller.resources.edits.setting import Setting, SettingProperties
+from puller.system.real_paths import RealPaths
+
+
+class _Left(Edit[Any]):
+    """What an edit has made, to be absent: its name is all that is given."""
+
+    _wanted_by = ""
+
+    def look(self) -> EditState:
+        made = Receipts.of(self.context).find(self._reference)
+        if made is None:
+            return EditState(Place(self.properties.name, "", None, Text.missing()), None)
+        texts = Texts.of(self.context)
+        place = texts.at(made.path, self.context)
+        predicted = texts.predicted.get(place.real)
+        if predicted is not None and self._is_replaced(made, predicted):
+            return EditState(place, None)
+        self.properties = self.taken_back(self.properties, made, place.text)
+        edited = self.edited(self.properties, place.text)
+        self._wanted_by = "" if edited is None else self._who_wants(place.text, edited.text)
+        return EditState(place, None if self._wanted_by else edited)
+
+    def _is_replaced(self, made: Made, text: Text) -> bool:
+        """In noop: whether an earlier edit of the run would have replaced it, such as a line with a pattern."""
+        return self.edited(self.taken_back(self.properties, made, text), text) is None
+
+    @classmethod
+    @abstractmethod
+    def taken_back(cls, properties: Any, made: Made, text: Text) -> Any:
+        """The properties that take it away."""
+
+    def _who_wants(self, before: Text, after: Text) -> str:
+        """Return the first declared edit of the file that the removal would undo, or would take the place of."""
+        real = RealPaths()
+        file = real.directory(self.properties.file)
+        # By the canonical path: another resource may spell it differently.
+        wanting = (
+            part
+            for part in self.context.resources()
+            if issubclass(part.type, Edit)
+            and real.directory(part.properties.file) == file
+            and _wants(part, before, after)
+        )
+        return next((part.reference for part in wanting), "")
+
+    @property
+    def _reference(self) -> str:
+        return f"{self.type_name}#{self.properties.name}"
+
+    def change(self, differences: Sequence[Difference], actual: EditState) -> None:
+        super().change(differences, actual)
+        Receipts.of(self.context).forget(self.properties.file, self._reference)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [f"{self._wanted_by} wants it, so it stays"] if self._wanted_by else ()
+
+    @classmethod
+    def whole(cls, properties: Any) -> None:
+        """Alone: where it is, only the receipt says."""
+
+    @classmethod
+    def places(cls, properties: Any) -> tuple[str, ...]:
+        return ()
+
+
+def _wants(part: Part, before: Text, after: Text) -> bool:
+    """Return whether a declared edit is made by what is removed, or will change it.
+
+    In a real run, another edit of the same file may have brought it along. In a dry run, it is still to be made. A line
+    that matches a pattern takes the place of any line, and owns none of them.
+    """
+    if ask(part, before) is None:
+        return ask(part, after) is not None
+    edit = cast("type[Edit[Any]]", part.type)
+    if issubclass(edit, Line):
+        return False
+    try:
+        is_there = part.properties.ensure != "absent" and edit.finds(part.properties, before)
+        return is_there and not edit.finds(part.properties, after)
+    except ResourceError:
+        return False
+
+
+class LeftLine(_Left, Line):
+    """A line that was made, to be absent."""
+
+    @classmethod
+    def taken_back(cls, properties: LineProperties, made: Made, text: Text) -> LineProperties:
+        line = next((line for line in text.lines if checksum_of(line) in made.lines), None)
+        return msgspec.structs.replace(properties, path=made.path, line=line)
+
+
+class LeftBlock(_Left, Block):
+    """A block that was made, to be absent."""
+
+    @classmethod
+    def taken_back(cls, properties: BlockProperties, made: Made, text: Text) -> BlockProperties:
+        return msgspec.structs.replace(properties, path=made.path, marker=made.marker)
+
+
+class LeftSetting(_Left, Setting):
+    """A setting that was made, to be absent."""
+
+    @classmethod
+    def taken_back(cls, properties: SettingProperties, made: Made, text: Text) -> SettingProperties:
+        return msgspec.structs.replace(
+            properties,
+            path=made.path,
+            format=made.format,
+            section=made.section,
+            key=made.key,
+            separator=made.separator,
+            continuation=made.continuation,
+        )
+
+
+EDITS: dict[str, type[_Left]] = {each.type_name: each for each in (LeftLine, LeftBlock, LeftSetting)}
+"""The types that remove what edits have made, by the name of the type."""
+
+
+def without_part(reference: str, made: Made, text: Text) -> Text:
+    """Return a text without the part that an edit has added, by its receipt. Raises ``ResourceError``."""
+    type_name, _, name = reference.partition("#")
+    remover = EDITS[type_name]
+    properties = remover.properties_type(name=name, ensure="absent")
+    edited = remover.edited(remover.taken_back(properties, made, text), text)
+    return text if edited is None else edited.text

@@ -1,0 +1,202 @@
+"""The properties of a file, and what is wrong with those that say what it holds (``docs/resources/file.md``)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from puller.resources.base import Properties, PropertyError, missing_property
+from puller.resources.checksums import check_sha256
+from puller.resources.content_sources import is_url
+from puller.resources.owners import MISSING
+from puller.values.file_mode import FileMode
+
+if TYPE_CHECKING:
+    from puller.resources.validation import Validation
+
+
+_ATTRIBUTES = ("owner", "group", "mode")
+CONTENT_SOURCES = ("content", "source", "template")
+"""The properties that say what is in a file; one of them at most is given."""
+
+UNUSED: Final[Mapping[str, frozenset[str]]] = {
+    "absent": frozenset(
+        {
+            *(*_ATTRIBUTES, *CONTENT_SOURCES),
+            *("checksum", "engine", "data", "encoding", "interpolate", "validate", "validate_in_place"),
+            *("create", "recurse", "purge"),
+        }
+    )
+}
+
+
+class FileProperties(Properties, frozen=True):
+    """The properties of a file or directory."""
+
+    content: str | None = None
+    """The text of the file."""
+    source: str | None = None
+    """A file to copy, or a directory with ``recurse``: relative to the manifest, absolute, or an ``http(s)://`` URL."""
+    checksum: str | None = None
+    """SHA-256 of a remote source, in hexadecimal; nothing is downloaded while the file has it."""
+    template: str | None = None
+    """A template file, relative to the manifest or absolute."""
+    engine: str | None = None
+    """What renders ``template``: ``jinja``, ``jet`` or ``go``; by its name when not given, else ``jinja``."""
+    data: dict[Any, Any] | None = None
+    """What the template sees as ``data``, instead of the manifest's."""
+    owner: str | int | None = None
+    """Name, or id when all digits."""
+    group: str | int | None = None
+    """Name, or id when all digits."""
+    mode: FileMode | None = None
+    """Permission bits, a mask such as ``x00``, or changes such as ``u+rwX,go-w``."""
+    create: bool = True
+    """``false``: owner, group and mode of what is there; what is not there is not made."""
+    encoding: str = "utf-8"
+    """How text becomes bytes."""
+    force: bool = False
+    """Remove what is in the way, and directories that are not empty."""
+    recurse: bool = False
+    """Of a directory: what is below it comes from ``source``, if that is given, and has its owner, group and mode."""
+    purge: bool = False
+    """Of a directory: remove what is below it and neither in ``source`` nor another resource's."""
+    validate: str | None = None
+    """A command that is asked about new content before it takes its place: ``visudo -cf {}``."""
+    validate_in_place: bool = False
+    """Let ``validate`` see the new content at the path of the file itself, where nobody else sees it."""
+    interpolate: bool = False
+    """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded; templates see the data by name."""
+
+    @property
+    def validation(self) -> "Validation | None":
+        """The check of new content; ``None``: it takes its place at once."""
+        if self.validate is None:
+            return None
+        from puller.resources.validation import Validation  # few files are validated
+
+        return Validation(self.validate, self.validate_in_place, self.provider == "shell")
+
+
+def check_attributes(properties: FileProperties) -> Iterator[PropertyError]:
+    """All that is wrong with owner, group and mode, of a path that is to be there."""
+    # Not a loop over names: nearly all of ten thousand files have all three. An id of 0 is given.
+    owner, group = properties.owner not in (None, ""), properties.group not in (None, "")
+    if not (properties.create and owner and group and properties.mode is not None):
+        yield from _check_given(properties, (owner, group, properties.mode is not None))
+    mode = properties.mode
+    # Nearly all of ten thousand files have digits that cannot give one.
+    if mode is not None and (mode.is_exact or mode.changes) and mode.gives_set_id:
+        yield from _check_set_id(properties, str(mode))
+
+
+def _check_set_id(properties: FileProperties, mode: str) -> Iterator[PropertyError]:
+    """A set-id program must have content that the publisher chose, and nobody else can have written."""
+    if properties.ensure == "directory" and not properties.recurse:
+        return
+    if properties.source is not None and is_url(properties.source) and properties.checksum is None:
+        sentence = f"is {mode!r}; a set-id file from a URL wants a checksum"
+        yield PropertyError("mode", sentence, because=["source", "checksum"])
+    names = ("source",) if properties.ensure == "directory" else CONTENT_SOURCES
+    is_managed = properties.create and properties.ensure != "exists"
+    if is_managed and any(getattr(properties, name) is not None for name in names):
+        return
+    fact = f"is {mode!r}, which gives a set-id bit to files whose content is not managed"
+    fix = "give content, source or template with ensure: present, or leave the bit out"
+    if properties.ensure == "directory":
+        fix = "give a source, or declare the directory without recurse"
+    yield PropertyError(
+        "mode", f"{fact}", because=["ensure", "create", "recurse", *CONTENT_SOURCES], hint=fix
+    )
+
+
+def _check_given(properties: FileProperties, are_given: Sequence[bool]) -> Iterator[PropertyError]:
+    given = [name for name, is_given in zip(_ATTRIBUTES, are_given, strict=True) if is_given]
+    if not properties.create:
+        yield from _check_not_created(properties, given)
+        return
+    for name in _ATTRIBUTES:
+        if name not in given:
+            yield missing_property(name, MISSING, because=["ensure", "create"])
+
+
+def _check_not_created(properties: FileProperties, given: Sequence[str]) -> Iterator[PropertyError]:
+    if not given:
+        yield PropertyError(
+            "create", "is false, so one of owner, group and mode is wanted", because=_ATTRIBUTES
+        )
+    for name in (*CONTENT_SOURCES, "force"):
+        if getattr(properties, name) not in (None, False):
+            yield PropertyError(name, "has no meaning with create: false", because=["create"])
+
+
+def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
+    """All that is wrong with how new content is validated."""
+    from puller.resources.validation import check_validate
+
+    yield from check_validate(
+        properties.validate, in_place=properties.validate_in_place, provider=properties.provider
+    )
+    has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
+    if properties.validate is not None and (not has_content or properties.ensure == "directory"):
+        yield PropertyError(
+            "validate", "is only for a file whose content is managed", because=CONTENT_SOURCES
+        )
+
+
+def check_content(properties: FileProperties) -> Iterator[PropertyError]:
+    """All that is wrong with what says what a file holds."""
+    given = [name for name in CONTENT_SOURCES if getattr(properties, name) is not None]
+    for other in given[1:]:
+        yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
+    if properties.ensure == "directory":
+        for name in given:
+            if name != "source" or not properties.recurse:
+                yield PropertyError(
+                    name, "has no meaning with ensure: directory", because=["ensure", "recurse"]
+                )
+    if properties.recurse or properties.purge:
+        yield from _check_tree(properties)
+    if properties.engine is not None:
+        yield from _check_engine(properties.template or "", properties.engine)
+    if properties.data is not None and properties.template is None:
+        yield PropertyError("data", "is only for a template", because=["template", "content", "source"])
+    if properties.checksum is not None:
+        yield from check_sha256("checksum", properties.checksum)
+        if properties.source is None or not is_url(properties.source):
+            yield PropertyError("checksum", "is only for a source that is a URL", because=["source"])
+    if (
+        properties.encoding != "utf-8"
+    ):  # as nearly all are, so that none of ten thousand files looks for a codec
+        yield from _check_encoding(properties.encoding)
+
+
+def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
+    for name in ("recurse", "purge"):
+        if getattr(properties, name) and properties.ensure != "directory":
+            yield PropertyError(name, "is only for ensure: directory", because=["ensure"])
+    if properties.source is not None and is_url(properties.source):
+        yield PropertyError("source", "is a URL", because=["recurse"], expected="a directory of the bundle")
+    if properties.source is not None and not properties.create:
+        yield PropertyError("source", "has no meaning with create: false", because=["create"])
+    if properties.purge and properties.name.count("/") < 2:
+        yield PropertyError(
+            "purge", f"is not done of {properties.name}: all of the system is in there", because=["name"]
+        )
+
+
+def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
+    from puller.templates.engine_choice import ENGINES, choose_engine
+
+    if engine not in ENGINES:
+        yield PropertyError("engine", f"is {engine!r}", expected="jinja, jet or go")
+        return
+    try:
+        choose_engine(template, engine)
+    except ValueError as error:
+        yield PropertyError("template", str(error), because=["engine"])
+
+
+def _check_encoding(encoding: str) -> Iterator[PropertyError]:
+    try:
+        "".encode(encoding)
+    except LookupError:
+        yield PropertyError("encoding", f"is {encoding!r}, which is not a known encoding")

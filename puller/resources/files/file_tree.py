@@ -1,0 +1,354 @@
+"""A directory with what is below it: a tree of the bundle (``source``), attributes (``recurse``), purging (``purge``).
+
+* One walk finds all that differs (``tree_plan``); each file is written as any other, each directory made as any other.
+* A file is there before anything is removed, so that a crash in between leaves too much rather than too little; only
+  what is in the way goes first, and only with ``force``.
+* What has been made is on a receipt, so that it can be taken away when nobody declares the tree any more.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from bundles.filesystem.free_space import needing
+from foundation.differences import Difference, changed, unknown
+from foundation.problems import ProblemCode
+from foundation.quantities import counted
+from puller.errors import ResourceError
+from puller.resources.checksums import sha256
+from puller.resources.diff import LIMIT, unified
+from puller.resources.files.content import resolved
+from puller.resources.files.one_file import FileState, OneFile
+from puller.resources.files.tree_plan import Plan, Walk, Wanted, is_text
+from puller.resources.owned_paths import OwnedPaths, owned_below
+from puller.resources.paths import printable
+from puller.resources.receipts import TREES, Receipts, own_file
+from puller.system.mounts import refuse_mounted, refuse_mounted_among
+from puller.system.protocol import require_one_name, requires_new_file
+from puller.values.removal_policy import ABSENT
+
+_MOST_TOLD = 1000
+"""Differences that are told one by one; nobody reads more."""
+_DIFF_LIMIT = 256 * 1024  # characters of all diffs of a tree together
+
+
+class TreeState(FileState, frozen=True):
+    """The state of a directory, and the changes to be made below it; ``None``: nobody can say yet."""
+
+    below: Plan | None = Plan()
+
+
+class Tree(OneFile):
+    """A directory of which more than itself is managed."""
+
+    def look(self) -> TreeState:
+        if self._is_pending:
+            return TreeState(self.context.system.lstat(self.properties.name), below=None)
+        found = self.context.system.lstat(self.properties.name)
+        if found is None and not self.properties.create:
+            return TreeState(None)
+        is_there = found is not None and stat.S_ISDIR(found.st_mode)
+        return TreeState(found, below=self._look_below(is_there=is_there))
+
+    def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
+        itself = super().differences(actual, refresh=refresh)
+        if (plan := _below(actual)) is None:
+            return [*itself, unknown("content", f"from {self._source}")]
+        below = [difference for found in plan.differences.values() for difference in found]
+        if len(below) > _MOST_TOLD:
+            more = changed("files", "", f"{len(below) - _MOST_TOLD} more")
+            below = [*below[:_MOST_TOLD], more]
+        return [*itself, *below]
+
+    def change(self, differences: Sequence[Difference], actual: FileState) -> None:
+        """Make it so.
+
+        1. Refuse what cannot be done.
+        2. Note what is about to be made.
+        3. Make the directory itself what it should be, then what is below it.
+        """
+        del differences
+        # 1. Refuse
+        itself, plan = super().differences(actual), _below(actual) or Plan()
+        self._refuse(itself, plan, actual)
+        # 2. Note
+        self._note(plan, is_new=actual.kind != "directory")
+        # 3. Itself, then below
+        if itself:
+            super().change(itself, actual)
+        self._change_below(plan)
+
+    def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
+        del differences
+        if (plan := _below(actual)) is None:
+            self.context.system.expect(self._root, "directory")
+            return "Would have copied a source that is not there yet"
+        itself = super().differences(actual)
+        self._refuse(itself, plan, actual)
+        message = super().noop_message(itself, actual) if itself else ""
+        if not plan.differences:
+            return message
+        self._expect(plan)
+        changed = {*plan.changed, *plan.in_the_way}
+        return f"Would have changed {counted(len(changed), 'file')}, removed {len(plan.removed)}"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        more = self._owned.notes(self._root) if self.properties.purge else ()
+        return [*super().notes, *more]
+
+    def is_there(self, actual: FileState) -> bool:
+        plan = _below(actual) or Plan()
+        return actual.kind == "directory" and not plan.made and None not in plan.written.values()
+
+    def changed_paths(self, actual: FileState) -> Iterator[str]:
+        plan = _below(actual) or Plan()
+        if self._source:
+            yield self._receipts.path
+        yield self._root
+        for path in plan.in_the_way:
+            yield from self._all_below(self._path(path))
+        yield from map(self._path, (*plan.changed, *plan.removed))
+
+    def reach(self) -> str:
+        return self._root if self._is_pending else ""
+
+    def diff(self, actual: FileState) -> str | None:
+        plan = _below(actual)
+        if plan is None or self.properties.sensitive:
+            return None
+        return "".join(self._diffs(plan)) or None
+
+    # What is wanted, and what is there
+
+    @property
+    def _root(self) -> str:
+        return self.properties.name
+
+    @cached_property
+    def _source(self) -> str:
+        source = self.properties.source
+        return "" if source is None else resolved(source, self.context)
+
+    @property
+    def _is_pending(self) -> bool:
+        """In noop: whether the source is missing, and an earlier resource brings it, or may do so."""
+        if not self._source or os.path.lexists(self._source):
+            return False
+        return self.context.uncertain(self._source) or self.context.system.is_directory(self._source)
+
+    def _look_below(self, *, is_there: bool) -> Plan:
+        properties = self.properties
+        if self._source:
+            self._require_source()
+        walk = Walk(
+            self._root,
+            self._source,
+            self._wanted,
+            self._owned,
+            self.context.system,
+            purge=properties.purge,
+            sensitive=properties.sensitive,
+        )
+        plan = walk.plan(is_there=is_there)
+        if self._source and properties.removed == ABSENT and not properties.purge:
+            self._add_own_leftovers(plan)
+        return plan
+
+    @property
+    def _wanted(self) -> Wanted:
+        properties = self.properties
+        return Wanted(properties.owner, properties.group, properties.mode, self.context)
+
+    @cached_property
+    def _owned(self) -> OwnedPaths:
+        return owned_below(self._root, self.context, f"{self.type_name}#{self._root}")
+
+    def _require_source(self) -> None:
+        source, target = self._source, os.path.realpath(self._root)
+        if not os.path.isdir(source) or os.path.islink(source):
+            raise ResourceError(f"source {source} is not a directory")
+        if os.path.commonpath((source, target)) in (source, target):
+            raise ResourceError(f"source {source} and {target} hold one another")
+
+    def _add_own_leftovers(self, plan: Plan) -> None:
+        """Have removed what the tree has made, and what its source does not have any more."""
+        receipt, system, going = self._receipts.load(), self.context.system, {}
+        for path in receipt.files:
+            is_kept = path in plan.in_source or self._owned.is_owned(path)
+            found = None if is_kept else own_file(system, receipt.root, path, receipt)
+            if found is not None:
+                going[path] = found
+        directories = {}
+        for path in sorted({*receipt.directories} - plan.in_source - {""}, reverse=True):
+            place = f"{self._root}/{path}"
+            found = system.lstat(place)
+            if found is None or not stat.S_ISDIR(found.st_mode) or self._owned.is_kept(path):
+                continue
+            if all(f"{path}/{name}" in going for name, _ in system.children(place)):
+                directories[path] = going[path] = found
+        for path in reversed(directories):
+            plan.remove(path, directories[path])
+        for path in going.keys() - directories.keys():
+            plan.remove(path, going[path])
+
+    # What is done
+
+    def _refuse(self, itself: Sequence[Difference], plan: Plan, actual: FileState) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        if itself:
+            self._refuse_what_cannot_be(actual, itself)
+        if plan.removed:
+            self._owned.refuse_around(self._root)
+        if plan.differences:
+            self._refuse_below(plan)
+
+    def _refuse_below(self, plan: Plan) -> None:
+        if plan.in_the_way and not self.properties.force:
+            first, *more = plan.in_the_way.values()
+            rest = f", and {len(more)} more" if more else ""
+            raise ResourceError(
+                f"{self._root}: {first}{rest}",
+                code=ProblemCode.CHANGE_REFUSED,
+                hint="replacing it wants force: true",
+            )
+        for path in plan.in_the_way:
+            if path in self._owned.above:
+                raise ResourceError(
+                    f"{self._path(path)} is in the way, and another resource is declared below it",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
+            refuse_mounted(self._path(path), "replaced")
+        renewed = [*self._renewed(plan)]
+        for path in plan.removed:
+            if not is_text(path):
+                raise ResourceError(
+                    f"{printable(self._path(path))}: its name is not UTF-8, so it is not removed",
+                    code=ProblemCode.CHANGE_REFUSED,
+                )
+        replaced = [path for path, found in plan.written.items() if found is not None]
+        refuse_mounted_among(self._root, [*replaced, *renewed], ())
+
+    def _renewed(self, plan: Plan) -> Iterator[str]:
+        """Yield the files that are replaced to get other attributes. Raises ``ResourceError`` for a hard link."""
+        for path, found in plan.attributes.items():
+            source = plan.source.get(path)
+            if source is None:
+                require_one_name(self._path(path), found)
+            has_names = found.st_nlink > 1 and stat.S_ISREG(found.st_mode)
+            if has_names or requires_new_file(found, self._wanted.of(found, source)):
+                yield path
+
+    def _note(self, plan: Plan, *, is_new: bool) -> None:
+        """Put on the receipt what is about to be made, the directory itself when it ``is_new``."""
+        if not self._source:
+            return
+        made = [path for path, found in plan.written.items() if found is None]
+        read = self.context.system.read_chunks
+        digests = {path: sha256(read(f"{self._source}/{path}")) for path in plan.written}
+        self._receipts.note(self._root, made, [*([""] if is_new else []), *plan.made], digests)
+
+    def _change_below(self, plan: Plan) -> None:
+        """Make below the directory, which is there now, what is planned.
+
+        1. Remove what is in the way, and look again: other things are to be made there then.
+        2. Make the directories, each before what it holds; write the files; set attributes.
+        3. Remove the rest.
+        """
+        # 1. In the way
+        if plan.in_the_way:
+            for path in plan.in_the_way:
+                self._clear(path)
+            plan = self._look_below(is_there=True)
+            self._note(plan, is_new=False)
+        # 2. Make, write, set
+        wanted, system = self._wanted, self.context.system
+        for path in plan.made:
+            attributes = wanted.of_new(plan.source[path])
+            system.make_directory(self._path(path), attributes, within=self._root)
+        for path, found in plan.written.items():
+            self._write(path, plan.source[path], found, wanted)
+        for path, found in plan.attributes.items():
+            source = plan.source.get(path)
+            is_copy = source is not None and stat.S_ISREG(source.st_mode)
+            content = system.read_chunks(f"{self._source}/{path}") if is_copy else None
+            attributes = wanted.of(found, source)
+            system.set_attributes(self._path(path), attributes, found, content, within=self._root)
+        # 3. Remove
+        if plan.removed:
+            with system.removing(self._root):
+                for path, found in plan.removals():
+                    self._remove_below(path, found)
+
+    def _write(self, path: str, entry: os.stat_result, found: os.stat_result | None, wanted: Wanted) -> None:
+        is_kept = found is not None and stat.S_ISREG(found.st_mode)
+        attributes = wanted.of(found, entry, is_written=True) if found and is_kept else wanted.of_new(entry)
+        chunks = self.context.system.read_chunks(f"{self._source}/{path}")
+        with needing(entry.st_size):
+            self.context.system.replace_file(self._path(path), chunks, attributes, found, within=self._root)
+
+    def _clear(self, path: str) -> None:
+        place = self._path(path)
+        found = self.context.system.lstat(place)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            self.context.system.remove_tree(place, found)
+        elif found is not None:
+            self.context.system.remove(place, found, within=self._root)
+
+    def _remove_below(self, path: str, found: os.stat_result) -> None:
+        place = self._path(path)
+        # Its times are others since what it held is gone.
+        now = self.context.system.lstat(place) if stat.S_ISDIR(found.st_mode) else found
+        if now is not None:
+            self.context.system.remove(place, now, within=self._root)
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    # What is said
+
+    def _expect(self, plan: Plan) -> None:
+        """In noop, let later resources find things as a change would leave them."""
+        expect = self.context.system.expect
+        for path in plan.in_the_way:
+            expect(self._path(path), "directory" if os.path.isdir(f"{self._source}/{path}") else "file")
+        for path in plan.made:
+            expect(self._path(path), "directory")
+        for path in plan.written:
+            expect(self._path(path), "file")
+        for path in plan.removed:
+            expect(self._path(path), "absent")
+
+    def _diffs(self, plan: Plan) -> Iterator[str]:
+        """A unified diff of each file that is written, as long as they are not too many."""
+        size = 0
+        for path, found in plan.written.items():
+            is_file = found is not None and stat.S_ISREG(found.st_mode)
+            if found and is_file and max(found.st_size, plan.source[path].st_size) > LIMIT:
+                continue
+            old = self.context.system.read(self._path(path)) if is_file else b""
+            piece = (
+                unified(old, self.context.system.read(f"{self._source}/{path}"), printable(self._path(path)))
+                or ""
+            )
+            yield piece
+            size += len(piece)
+            if size > _DIFF_LIMIT:
+                yield f"{self._root}: and more, which is too much to show\n"
+                return
+
+    def _all_below(self, place: str) -> Iterator[str]:
+        yield place
+        found = self.context.system.lstat(place)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            for name, _ in self.context.system.children(place):
+                yield from self._all_below(f"{place}/{name}")
+
+    @property
+    def _receipts(self) -> Receipts:
+        return Receipts(TREES, self._root, self.context.state_directory, noop=self.context.noop)
+
+
+def _below(actual: FileState) -> Plan | None:
+    return actual.below if isinstance(actual, TreeState) else Plan()

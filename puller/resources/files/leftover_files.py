@@ -1,0 +1,99 @@
+"""Files, directories and links that Puller has made and nobody declares any more: removed while they are what was made.
+
+* A directory goes only when it is empty; of one that was filled from a source, all that was made goes, by its receipt.
+* What somebody has put in the place of a link stays.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from foundation.differences import Difference
+from puller.resources.base import Properties
+from puller.resources.files.link import Link, LinkState
+from puller.resources.files.one_file import FileState, OneFile
+from puller.resources.receipts import TREES, LeftFiles, LeftState
+
+
+class LeftTree(LeftFiles):
+    """The files that were made below a directory, and the directory itself, to be ``absent``."""
+
+    type_name = "file"
+    receipts = TREES
+    noun = "files"
+
+
+class LeftFileState(FileState, frozen=True):
+    """The state of a path; of a directory that was filled from a source, with what is left of that."""
+
+    tree: LeftState | None = None
+
+
+class LeftFile(OneFile):
+    """A file or directory that was made, to be ``absent``."""
+
+    _is_kept = False
+    _had_tree = False
+
+    def look(self) -> LeftFileState:
+        found = self.context.system.lstat(self.properties.name)
+        state = self._tree.look()
+        if state.receipt.root:
+            self._had_tree = True
+        elif self._had_tree:  # the receipt went with the last of it: a directory that was there before stays
+            state = LeftState(state.receipt, exists=False)
+        return LeftFileState(found, tree=state if self._had_tree else None)
+
+    def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
+        tree = _tree_of(actual)
+        if tree is not None and (self._tree.differences(tree) or "" not in tree.receipt.directories):
+            return self._tree.differences(tree)
+        # What somebody has put into it is theirs: nothing is wrong with that, and the directory stays.
+        self._is_kept = actual.kind == "directory" and self._holds_anything()
+        return () if self._is_kept else super().differences(actual, refresh=refresh)
+
+    def change(self, differences: Sequence[Difference], actual: FileState) -> None:
+        if (tree := _tree_of(actual)) is not None and self._tree.differences(tree):
+            self._tree.change(differences, tree)
+        else:
+            super().change(differences, actual)
+
+    def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
+        if (tree := _tree_of(actual)) is not None and self._tree.differences(tree):
+            return self._tree.noop_message(differences, tree)
+        message = super().noop_message(differences, actual)
+        self.context.system.expect_content(self.properties.name, None)
+        return message
+
+    def final_ensure(self, actual: FileState) -> str:
+        tree = _tree_of(actual)
+        return super().final_ensure(actual) if tree is None else self._tree.final_ensure(tree)
+
+    def changed_paths(self, actual: FileState) -> Iterable[str] | None:
+        tree = _tree_of(actual)
+        return [self.properties.name, *(self._tree.changed_paths(tree) if tree is not None else ())]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ["it is not empty, so it stays"] if self._is_kept else ()
+
+    @cached_property
+    def _tree(self) -> LeftTree:
+        return LeftTree(Properties(name=self.properties.name, ensure="absent"), self.context)
+
+
+def _tree_of(actual: FileState) -> LeftState | None:
+    return actual.tree if isinstance(actual, LeftFileState) else None
+
+
+class LeftLink(Link):
+    """A link that was made, to be ``absent``."""
+
+    _is_kept = False
+
+    def differences(self, actual: LinkState, *, refresh: bool = False) -> Sequence[Difference]:
+        self._is_kept = actual.kind not in ("absent", "present")
+        return () if self._is_kept else super().differences(actual, refresh=refresh)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ["it is no link any more, so it stays"] if self._is_kept else ()

@@ -1,0 +1,185 @@
+"""mount, umount, and systemd told of both: the commands of mounts, in a limited time.
+
+A server that does not answer is so the failure of one resource. Nothing is unmounted lazily or by force.
+"""
+
+import os
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+
+from bundles.first_few import first_few
+from foundation.problems import ProblemCode
+from puller.errors import ResourceError, reason
+from puller.system.commands import Command, Completed
+from puller.system.protocol import System
+
+# The processes that hold a mount: they have something open there, are there, or run a program of it (proc(5)).
+
+PROC = "/proc"
+_MOST_NAMED = 8
+
+
+class Processes:
+    """All processes of this machine, looked at once."""
+
+    def in_use(self, point: str) -> list[str]:
+        """The processes that hold a mount, by name and number."""
+        below = f"{point.rstrip('/')}/"
+        return [
+            f"{_name(number)} ({number})"
+            for number, paths in self._paths.items()
+            if any(path == point or path.startswith(below) for path in paths)
+        ]
+
+    def writers(self, mounts: Collection[int]) -> list[str]:
+        """Return the processes that have a file open for writing in one of these mounts, by name and number."""
+        if not mounts:
+            return []
+        return [
+            f"{_name(number)} ({number})"
+            for number in self._numbers
+            if _writes_to(f"{PROC}/{number}", mounts)
+        ]
+
+    @cached_property
+    def _numbers(self) -> list[str]:
+        return sorted(filter(str.isdecimal, os.listdir(PROC)), key=int)
+
+    @cached_property
+    def _paths(self) -> dict[str, set[str]]:
+        return {number: {*_paths(f"{PROC}/{number}")} for number in self._numbers}
+
+
+def some(names: list[str]) -> str:
+    """Some of many, for a message."""
+    return first_few(names, _MOST_NAMED)
+
+
+def _writes_to(process: str, mounts: Collection[int]) -> bool:
+    """Return whether a process has a regular file open for writing in one of these mounts (proc(5), ``fdinfo``)."""
+    try:
+        numbers = os.listdir(f"{process}/fdinfo")
+    except OSError:
+        return False
+    for number in numbers:
+        try:
+            with open(f"{process}/fdinfo/{number}", encoding="ascii", errors="replace") as stream:
+                fields = dict(line.split(":", 1) for line in stream.read().splitlines() if ":" in line)
+            is_open_for_writing = int(fields["flags"], 8) & os.O_ACCMODE != os.O_RDONLY
+            if not is_open_for_writing or int(fields["mnt_id"]) not in mounts:
+                continue
+            # Pipes, sockets and devices can be written to on a read-only file system.
+            if stat.S_ISREG(os.stat(f"{process}/fd/{number}").st_mode):
+                return True
+        except (OSError, KeyError, ValueError):  # it ends meanwhile, or is not ours to see
+            continue
+    return False
+
+
+def _paths(process: str) -> Iterator[str]:
+    """What a process has open; nothing of one that ends meanwhile, or that is not ours to see."""
+    names = ["cwd", "root", "exe"]
+    try:
+        names += [f"fd/{number}" for number in os.listdir(f"{process}/fd")]
+    except OSError:
+        pass
+    for name in names:
+        try:
+            yield os.readlink(f"{process}/{name}")
+        except OSError:
+            continue
+
+
+def _name(number: str) -> str:
+    try:
+        with open(f"{PROC}/{number}/comm", encoding="utf-8", errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:
+        return "a process"
+
+
+TIMEOUT = 60.0  # seconds
+SYSTEMD = "/run/systemd/system"
+"""The directory that is there where systemd runs."""
+
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
+_TAIL = 5  # lines of what a failed command printed
+_HELPERS = {
+    "nfs": "nfs-common (nfs-utils)",
+    "nfs4": "nfs-common (nfs-utils)",
+    "cifs": "cifs-utils",
+    "smb3": "cifs-utils",
+    "glusterfs": "glusterfs-client",
+    "ntfs-3g": "ntfs-3g",
+    "fuse.sshfs": "sshfs",
+}
+_HELPER_DIRECTORIES = ("/sbin", "/usr/sbin", "/usr/local/sbin")
+
+
+def mount(system: System, point: str) -> None:
+    """Mount as fstab says. Raises ``ResourceError``."""
+    _execute(system, "mount", "--", point)
+
+
+def mount_by(system: System, arguments: Sequence[str]) -> None:
+    """Run mount with these arguments. Raises ``ResourceError``."""
+    _execute(system, "mount", *arguments)
+
+
+def unmount(system: System, point: str) -> None:
+    """Take away the topmost mount of a point. Raises ``ResourceError`` with the processes that hold it."""
+    try:
+        _execute(system, "umount", "--", point)
+    except ResourceError as error:
+        raise ResourceError(f"{error}{_held(point)}") from None
+
+
+def tell_systemd(system: System) -> str:
+    """Let systemd, where it runs, make its units of fstab anew; gives what went wrong with that."""
+    if not os.path.isdir(SYSTEMD):
+        return ""
+    try:
+        _execute(system, "systemctl", "--system", "--no-ask-password", "daemon-reload")
+    except ResourceError as error:
+        return f"systemd has not read /etc/fstab: {error}"
+    return ""
+
+
+def require_helper(kind: str) -> None:
+    """Raise ``ResourceError`` where the program is missing that mounts file systems of this type."""
+    package = _HELPERS.get(kind)
+    if package and not any(os.path.exists(f"{one}/mount.{kind}") for one in _HELPER_DIRECTORIES):
+        raise ResourceError(
+            f"mount.{kind} is missing",
+            code=ProblemCode.MISSING_DEPENDENCY,
+            hint=f"it comes with the package {package}",
+        )
+
+
+def _held(point: str) -> str:
+    by = Processes().in_use(point)
+    return f"; it is held by {some(by)}" if by else ""
+
+
+def _execute(system: System, *arguments: str) -> None:
+    try:
+        completed = system.execute(Command(arguments, _ENVIRONMENT, timeout=TIMEOUT))
+    except FileNotFoundError:
+        package = "systemd" if arguments[0] == "systemctl" else "mount (util-linux)"
+        raise ResourceError(
+            f"{arguments[0]} is missing",
+            code=ProblemCode.MISSING_DEPENDENCY,
+            hint=f"it comes with the package {package}",
+        ) from None
+    except OSError as error:
+        raise ResourceError(f"{arguments[0]} cannot be started: {reason(error)}") from error
+    if completed.exit_code != 0:
+        shown = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        raise ResourceError(_sentence(" ".join(shown), completed))
+
+
+def _sentence(what: str, completed: Completed) -> str:
+    printed = (completed.stderr.strip() or completed.stdout.strip()).splitlines()[-_TAIL:]
+    said = "; ".join(line.strip() for line in printed)
+    return f"{what}: {completed.outcome}" + (f"; it said: {said}" if said else "")

@@ -1,0 +1,146 @@
+"""The properties of a package, and what can be said of them when the manifest is read."""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from foundation.durations import Duration
+from hiera.values.secrets import Secret
+from puller.resources.base import Properties, PropertyError, missing_property
+from puller.resources.checksums import check_sha256
+from puller.resources.content_sources import is_url
+from puller.resources.packages.providers import PROVIDERS
+
+STATES = ("present", "absent", "latest", "purged")
+GONE = ("absent", "purged")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_:~-]*")
+_VERSION = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9.+_:~^-]*")
+# Codenames, suites, and what apt writes as ``o=Debian,n=bookworm``.
+_RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_~/=,:-]*")
+_QUESTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/:-]*")
+_ANSWERS = ("boolean", "multiselect", "password", "select", "string")
+_SOURCE_ENDS = tuple(sorted({provider.suffix for provider in PROVIDERS.values()}))
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a package is installed."""
+
+    recommends: bool | None = None
+    """Whether what it recommends is installed with it; as the package manager is configured when not given."""
+    release: str | None = None
+    """The release that versions come from first (apt): ``bookworm-backports``."""
+
+
+DEFAULTS = Options()
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer to a question that a package asks through debconf when it is installed."""
+
+    question: str
+    """As ``debconf-get-selections`` names it: ``postfix/main_mailer_type``."""
+    type: str
+    """``string``, ``boolean``, ``select``, ``multiselect`` or ``password``."""
+    value: Secret
+    """The answer, which is never shown, as it may be a password."""
+
+
+class PackageProperties(Properties, frozen=True):
+    """The properties of a package."""
+
+    options: Options | None = None
+    """How it is installed: ``recommends`` (true, false), ``release`` to take it from (apt)."""
+    held: bool | None = None
+    """Whether the package manager is told to leave it in its version; not managed when not given."""
+    source: str | None = None
+    """In place of the repositories: a ``.deb`` or ``.rpm`` of the bundle, an absolute path or an ``http(s)://`` URL."""
+    checksum: str | None = None
+    """SHA-256 of ``source``, in hexadecimal; required for a URL."""
+    debconf: tuple[Answer, ...] = ()
+    """Answers to what it asks when it is installed (apt): ``question``, ``type`` and ``value`` of each."""
+    timeout: Duration = Duration(1800.0)
+    """After so long the package manager and its children are killed."""
+    lock_timeout: Duration = Duration(300.0)
+    """How long apt waits while something else holds dpkg's lock; dnf waits within ``timeout``."""
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether a certain version is wanted."""
+        return self.ensure not in STATES
+
+
+def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
+    """All that is wrong with values or with several properties at once."""
+    name, ensure = properties.name, properties.ensure
+    if not _NAME.fullmatch(name):
+        yield PropertyError(
+            "name", f"is {name!r}, wanted letters, digits and . + _ : ~ -, a letter or digit first"
+        )
+    elif name.endswith(":any"):
+        yield PropertyError(
+            "name", f"is {name!r}", expected="the name alone, or an architecture such as ':amd64'"
+        )
+    elif name.endswith("-"):
+        yield PropertyError("name", f"is {name!r}, which apt takes for a wish to remove {name.rstrip('-')!r}")
+    if ensure not in STATES and not _VERSION.fullmatch(ensure):
+        wanted = ", ".join(STATES)
+        yield PropertyError("ensure", f"is {ensure!r}", expected=f"{wanted} or a version such as '1.24.0-1'")
+    if properties.timeout <= 0:
+        yield PropertyError("timeout", "is 0", expected="a time that the package manager can work in")
+    yield from _check_options(properties)
+    yield from _check_source(properties)
+    yield from _check_debconf(properties)
+
+
+def _check_options(properties: PackageProperties) -> Iterator[PropertyError]:
+    release = properties.options.release if properties.options else None
+    if release is not None and not _RELEASE.fullmatch(release):
+        wanted = "the name of a release such as 'bookworm-backports'"
+        yield PropertyError("options", f"has the release {release!r}", place=("release",), expected=wanted)
+    if properties.held and properties.ensure in ("latest", *GONE):
+        what = "a package that is held stays in its version: wanted ensure: present or a version"
+        yield PropertyError(
+            "held", f"is true, and ensure is {properties.ensure}", because=["ensure"], hint=what
+        )
+
+
+def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
+    source, checksum = properties.source, properties.checksum
+    if checksum is not None:
+        yield from check_sha256("checksum", checksum)
+    if source is None:
+        if checksum is not None:
+            yield PropertyError("checksum", "is given, and there is no source", because=["source"])
+        return
+    if "\0" in source or not source.partition("?")[0].endswith(_SOURCE_ENDS):
+        yield PropertyError(
+            "source", f"is {source!r}", expected=f"a file that ends in {' or '.join(_SOURCE_ENDS)}"
+        )
+    elif "://" in source and not is_url(source):
+        yield PropertyError("source", f"is {source!r}", expected="a file or an http(s):// URL")
+    if is_url(source) and checksum is None:
+        yield missing_property(
+            "checksum", "is missing", because=["source"], hint="it is required where source is a URL"
+        )
+    if properties.ensure == "latest":
+        what = "is given, and latest is what repositories offer: wanted ensure: present or a version"
+        yield PropertyError("source", what, because=["ensure"])
+
+
+def _check_debconf(properties: PackageProperties) -> Iterator[PropertyError]:
+    for index, answer in enumerate(properties.debconf):
+        if not _QUESTION.fullmatch(answer.question):
+            sentence = f"has the question {answer.question!r}, wanted one such as 'postfix/mailname'"
+            yield PropertyError("debconf", sentence, place=(index, "question"))
+        if answer.type not in _ANSWERS:
+            wanted = f"wanted one of {', '.join(_ANSWERS)}"
+            yield PropertyError("debconf", f"has the type {answer.type!r}, {wanted}", place=(index, "type"))
+        value = str(answer.value.reveal())
+        # Its database keeps a backslash before an n as a line end, and a line that ends in one goes on in the next.
+        if any(piece in value for piece in ("\n", "\r", "\0", "\\n")) or value.endswith("\\"):
+            sentence = (
+                f"has a value for {answer.question!r} with a line end or a backslash that debconf cannot keep"
+            )
+            yield PropertyError("debconf", sentence, place=(index, "value"))

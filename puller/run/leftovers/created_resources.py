@@ -1,0 +1,119 @@
+"""Resources that Puller itself brings into being: noted before that, so that it is known whenever a run is killed.
+
+* A line is appended to a journal before the change, and the record (``managed``) takes it over when the
+  run ends, or the next one begins.
+* If the change fails, a second line says so: a resource that never existed has no record.
+* The line is not synced: what a power cut takes of it counts as having been there before, which is never taken away.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from puller.manifest.declaration import Declaration
+from puller.resources.base import Resource
+from puller.run.leftovers.declared_resources import can_be_left
+from puller.values.removal_policy import ABSENT
+
+
+class Making(msgspec.Struct, frozen=True, array_like=True):
+    """A resource that is about to be made."""
+
+    bundle: str
+    reference: str
+    removed: bool
+    """Whether it is to be taken away when nobody declares it any more."""
+    has_failed: bool = False
+    """Whether the change has failed, so that the resource does not exist."""
+
+
+class MakingsJournal:
+    """The journal at ``path``. Methods raise ``OSError``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def note(self, making: Making) -> None:
+        """Append a line."""
+        if self._descriptor < 0:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o600)
+        os.write(self._descriptor, msgspec.json.encode(making) + b"\n")
+
+    def read(self) -> list[Making]:
+        """Return the resources that were made. A run may be killed while it writes a line."""
+        if not self._path.exists():
+            return []
+        makings: dict[tuple[str, str], Making] = {}
+        for line in self._path.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                making = msgspec.json.decode(line, type=Making)
+                makings[making.bundle, making.reference] = making
+        return [making for making in makings.values() if not making.has_failed]
+
+    def close(self) -> None:
+        """Close the file, until the next line."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Makings:
+    """Record the changes of one run, which the engine reports; ``made`` is the result.
+
+    ``is_known`` returns whether the record knows who made a resource, and ``is_made_at`` whether Puller made the file
+    at a path.
+    """
+
+    def __init__(
+        self,
+        journal: MakingsJournal,
+        bundle_of: Callable[[Declaration], str],
+        is_known: Callable[[str], bool],
+        is_made_at: Callable[[str], bool],
+    ) -> None:
+        self._journal = journal
+        self._bundle_of = bundle_of
+        self._is_known, self._is_made_at = is_known, is_made_at
+        self._begun: dict[str, tuple[Making, Resource[Any, Any]]] = {}
+        self._made: set[str] = set()
+
+    def before_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
+        """Note what is about to be made."""
+        reference = declaration.reference
+        if not can_be_left(declaration) or self._is_known(reference):
+            return
+        # What takes the place of something that Puller has made is Puller's, too.
+        if resource.is_there(actual) and not self._is_made_at(declaration.properties.name):
+            return
+        removed = declaration.properties.removed == ABSENT
+        making = Making(self._bundle_of(declaration), str(reference), removed)
+        self._begun[reference] = making, resource
+        with contextlib.suppress(OSError):  # then it counts as having been there, if the run is killed now
+            self._journal.note(making)
+
+    def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
+        """Note what was made."""
+        if declaration.reference in self._begun and resource.is_there(actual):
+            self._made.add(declaration.reference)
+
+    def made(self) -> set[str]:
+        """Return the references of all resources that were made, and close the journal.
+
+        A resource whose change has failed is looked at once more.
+        """
+        for reference, (making, resource) in self._begun.items():
+            if reference not in self._made:
+                with contextlib.suppress(Exception):  # if the state is unknown, the resource was not made
+                    if resource.is_there(resource.look()):
+                        self._made.add(reference)
+            if reference not in self._made:
+                with contextlib.suppress(OSError):
+                    self._journal.note(msgspec.structs.replace(making, has_failed=True))
+        self._journal.close()
+        return self._made

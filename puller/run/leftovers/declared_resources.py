@@ -1,0 +1,262 @@
+"""Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from puller.manifest.declaration import Declaration
+from puller.manifest.graph.host_catalog import HostCatalog
+from puller.manifest.graph.identities import Key, identity_of, key_of, objects_of, spellings_of
+from puller.resources.canonical_names import Spellings
+from puller.resources.paths import parents
+from puller.values.removal_policy import ABSENT
+
+if TYPE_CHECKING:
+    from puller.run.leftovers.decisions import Declared as Part
+
+
+class Declared(msgspec.Struct, frozen=True, dict=True):
+    """The declarations of all bundles that are understood in this run."""
+
+    declarations: Mapping[str, list[Declaration]]
+    """By bundle."""
+    subscribers: Mapping[str, list[str]] = {}
+    """By reference, the resources that are refreshed when it changes."""
+    incomplete: frozenset[str] = frozenset()
+    """Bundles that may declare more than is known, as something in them cannot be expanded on this host."""
+
+    @classmethod
+    def by(cls, catalog: HostCatalog, bundles: Sequence[str]) -> "Declared":
+        """The declarations of a catalog, each by the bundle that brought it; ``bundles`` are those of its manifests."""
+        declarations: dict[str, list[Declaration]] = {name: [] for name in bundles}
+        incomplete = set()
+        for declaration, owner in zip(catalog.declarations, catalog.owners, strict=True):
+            declarations[bundles[owner]].append(declaration)
+            if declaration.failure and _stands_for_others(declaration):
+                incomplete.add(bundles[owner])
+        subscribers = {
+            str(catalog.declarations[index].reference): sorted({*map(str, references)})
+            for index, references in catalog.links.subscribers.items()
+        }
+        return cls(declarations, subscribers, frozenset(incomplete))
+
+    def kept(self, bundle: str) -> list[Declaration]:
+        """The resources of a bundle that can be left behind, in order."""
+        if bundle not in self._kept:
+            self._kept[bundle] = [one for one in self.declarations[bundle] if can_be_left(one)]
+        return self._kept[bundle]
+
+    @cached_property
+    def _kept(self) -> dict[str, list[Declaration]]:
+        return {}
+
+    def kept_names(self, bundle: str) -> Sequence[str]:
+        """The references of those."""
+        if bundle not in self._kept_names:
+            # Not by ``reference``: this is done for ten thousand of them in each run.
+            kept = self.kept(bundle)
+            self._kept_names[bundle] = [f"{one.type.type_name}#{one.properties.name}" for one in kept]
+        return self._kept_names[bundle]
+
+    @cached_property
+    def _kept_names(self) -> dict[str, list[str]]:
+        return {}
+
+    def kept_paths(self, bundle: str) -> Sequence[str]:
+        """Where those have something, beside at the paths that they are named by."""
+        kept = self.kept(bundle)
+        paths = (path for one in kept for path in _paths(one) if path != one.properties.name)
+        return sorted({*paths})
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All references that mean a resource, aliases too."""
+        return frozenset(name for one in self._all() for name in one.names())
+
+    def names_without(self, bundles: Collection[str]) -> frozenset[str]:
+        """Return the references that other bundles declare."""
+        others = (each for bundle, each in self.declarations.items() if bundle not in bundles)
+        return frozenset(name for each in others for one in each for name in one.names())
+
+    @cached_property
+    def _places(self) -> list[str]:
+        real = self._real
+        return sorted(real.of(place) for one in self._all() for place in one.type.places(one.properties))
+
+    @cached_property
+    def _filled(self) -> frozenset[str]:
+        real = self._real
+        return frozenset(real.of(path) for one in self._all() for path in one.type.fills(one.properties))
+
+    @cached_property
+    def _purged(self) -> frozenset[str]:
+        purging = (one for one in self._all() if getattr(one.properties, "purge", False))
+        return frozenset(self._real.of(place) for one in purging for place in one.type.places(one.properties))
+
+    def part_in(self, path: str) -> "Part":
+        """The part that declared resources have in a path."""
+        from puller.run.leftovers.decisions import Declared as Part
+
+        path = self._real.of(path)
+        if path in self._whole or _is_below(path, self._closed):
+            return Part.WHOLE
+        if self.has_place(path) or self.has_below(path):
+            return Part.PART
+        if self.fills(path):
+            return Part.PURGED if _is_below(path, self._purged) else Part.FILLED
+        return Part.PURGED if _is_below(path, self._purged) else Part.NOTHING
+
+    def has_replaced(self, reference: str, failed: Collection[str] = ()) -> bool:
+        """Return whether a declared resource that has not failed is at the path that a leftover is named by."""
+        path = reference.partition("#")[2]
+        if not path.startswith("/") or reference in self.names or not self.has_place(path):
+            return False
+        place = self._real.of(path)
+        return not failed or any(
+            str(one.reference) not in failed
+            for one in self._all()
+            if any(self._real.of(each) == place for each in _paths(one))
+        )
+
+    def has_place(self, path: str) -> bool:
+        """Whether a resource is declared at a path."""
+        path = self._real.of(path)
+        return any(place == path for place in self._places_from(path))
+
+    @cached_property
+    def _whole(self) -> frozenset[str]:
+        return frozenset(map(self._real.of, whole_paths(self._all())))
+
+    @cached_property
+    def _closed(self) -> frozenset[str]:
+        """The paths below which nothing can be: of files, of links, and of what is absent."""
+        plain = (one for one in self._all() if one.type.type_name in ("file", "link"))
+        closed = (one for one in plain if one.properties.ensure != "directory")
+        return frozenset(map(self._real.of, whole_paths(closed)))
+
+    def has_below(self, path: str) -> bool:
+        """Whether a resource is declared below a directory."""
+        path = self._real.of(path)
+        return any(place.startswith(f"{path}/") for place in self._places_from(f"{path}/"))
+
+    def fills(self, path: str) -> bool:
+        """Whether a path is below a directory that a resource fills with its own files."""
+        return _is_below(self._real.of(path), self._filled)
+
+    def fills_at(self, path: str) -> bool:
+        """Whether a resource fills a path, a directory above it, or one below it."""
+        path = self._real.of(path)
+        below = f"{path}/"
+        return (
+            path in self._filled or self.fills(path) or any(each.startswith(below) for each in self._filled)
+        )
+
+    def edits_of(self, path: str) -> list[tuple[str, Declaration]]:
+        """The edits that are declared for a file and managed here, in order, each with its bundle."""
+        from puller.engine.shared_objects import is_managed
+
+        file = self.canonical(path)
+        edits = ((bundle, one) for bundle, each in self.declarations.items() for one in each)
+        return [
+            (bundle, one)
+            for bundle, one in edits
+            if _edited_file(one) and self.canonical(_edited_file(one)) == file and is_managed(one)
+        ]
+
+    def real(self, path: str) -> str:
+        """Return a path with the links above it resolved, the declared ones included."""
+        return self._real.of(path)
+
+    def canonical(self, path: str) -> str:
+        """Return a path with all links resolved, the declared ones and the last one included."""
+        return self._real.directory(path)
+
+    def replaces_parent(self, path: str) -> bool:
+        """Whether a file or link is declared where a path has a parent directory."""
+        return _is_below(self._real.of(path), self._plain)
+
+    @cached_property
+    def _plain(self) -> frozenset[str]:
+        plain = (one for one in self._all() if one.type.type_name in ("file", "link") and can_be_left(one))
+        names = (one.properties.name for one in plain if one.properties.ensure != "directory")
+        return frozenset(map(self._real.of, names))
+
+    @cached_property
+    def _real(self) -> Spellings:
+        """Canonical paths: a leftover may be declared now with another spelling of its path."""
+        return self._spellings
+
+    @cached_property
+    def _spellings(self) -> Spellings:
+        declarations = [*self._all()]
+        facts = declarations[0].home.scope.facts if declarations else {}
+        return spellings_of(declarations, facts)
+
+    def find_successor(self, reference: str) -> str | None:
+        """Return the declared resource that manages the object of a reference under another name."""
+        if not any(reference.startswith(f"{type_name}#") for type_name in self._types):
+            return None
+        managed = identity_of(reference, self._spellings)
+        return self._objects.get(managed) if managed is not None else None
+
+    @cached_property
+    def _types(self) -> frozenset[str]:
+        return frozenset(one.type.type_name for one in self._all())
+
+    @cached_property
+    def _objects(self) -> Mapping[Key, str]:
+        """The references of declared resources, by their objects."""
+        declarations = [one for one in self._all() if can_be_left(one)]
+        objects = objects_of(declarations, self._spellings)
+        return {objects.get(id(one), key_of(one)): str(one.reference) for one in declarations}
+
+    def of_type(self, type_name: str) -> Sequence[Any]:
+        """The properties of all resources of a type."""
+        return [one.properties for one in self._all() if one.type.type_name == type_name]
+
+    def _places_from(self, path: str) -> Iterator[str]:
+        """The first place that is not before a path, if there is one."""
+        index = bisect_left(self._places, path)
+        yield from self._places[index : index + 1]
+
+    def _all(self) -> Iterator[Declaration]:
+        for declarations in self.declarations.values():
+            yield from declarations
+
+
+def _is_below(path: str, directories: Collection[str]) -> bool:
+    return bool(directories) and any(above in directories for above in parents(path))
+
+
+def whole_paths(declarations: Iterable[Declaration]) -> frozenset[str]:
+    """The paths of which declarations say all: applying them brings back what was changed there."""
+    whole = (one for one in declarations if one.type.is_whole(one.properties) and not one.failure)
+    return frozenset(
+        path
+        for one in whole
+        if not one.type.fills(one.properties)
+        for path in one.type.places(one.properties)
+    )
+
+
+def can_be_left(declaration: Declaration) -> bool:
+    """Whether there is something on the machine that stays when the resource is no longer declared."""
+    return declaration.type.has_state and declaration.properties.ensure != ABSENT
+
+
+def _paths(declaration: Declaration) -> Iterator[str]:
+    kind, properties = declaration.type, declaration.properties
+    yield from kind.places(properties)
+    yield from kind.fills(properties)
+
+
+def _edited_file(declaration: Declaration) -> str:
+    is_known = isinstance(declaration.properties, declaration.type.properties_type)
+    return declaration.type.edited_file(declaration.properties) if is_known else ""
+
+
+def _stands_for_others(declaration: Declaration) -> bool:
+    return declaration.type.type_name == "apply" or "name" in declaration.unknown

@@ -1,0 +1,358 @@
+"""All that one run takes back: leftovers of bundles, and the changes of versions on trial.
+
+1. ``before``: the plan for leftovers and for the journals of trials that have ended is put beside the catalog.
+2. ``observer``: the engine reports each change, before and after it.
+3. ``after``: what was taken back leaves the journals, and the record takes over what is declared, made and left now.
+4. ``passed``: the journal of a trial is removed.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from puller.manifest.declaration import Declaration
+from puller.manifest.graph.host_catalog import HostCatalog
+from puller.reporting.report import Event
+from puller.run.leftovers.declared_resources import Declared
+from puller.run.leftovers.managed import SEEN, Left, Managed
+from puller.run.leftovers.observer import Changes
+from puller.state.directories import Directories
+
+if TYPE_CHECKING:
+    from puller.run.leftovers.removals import Step
+    from puller.run.leftovers.trial_copies import TrialCopies
+    from puller.run.leftovers.trial_observer import TrialObserver
+    from puller.run.leftovers.undo import Planner, Undo
+
+
+class InForce(msgspec.Struct, frozen=True):
+    """The bundle of one name that is applied now."""
+
+    version: str
+    sha256: str
+    has_passed: bool = True
+    whole: Collection[str] = ()
+    """For a bundle on trial: the paths that the last good bundle makes whole by itself."""
+    back: str = ""
+    """For a bundle on trial: the SHA-256 of the bundle to roll back to; empty without one."""
+    is_back: bool = False
+    """This run has rolled back to it."""
+
+
+class _Applied(msgspec.Struct, frozen=True):
+    """A catalog that was applied; ``names`` are those of its bundles, and ``events`` are set afterwards."""
+
+    catalog: HostCatalog | None = None
+    names: Sequence[str] = ()
+    events: Sequence[Event] = ()
+
+    def achieved(self, bundles: Collection[str]) -> list[Declaration]:
+        """Return the resources that are as declared, with what these bundles themselves declare of them."""
+        if self.catalog is None:
+            return []
+        seen = {event.reference for event in self.events if event.state in SEEN}
+        pairs = zip(self.names, self.catalog.manifests, strict=True)
+        return [
+            one
+            for name, manifest in pairs
+            if name in bundles
+            for one in manifest.declarations
+            if one.reference in seen
+        ]
+
+
+class Leftovers:
+    """The reversals on one host, in one run. Methods raise ``OSError``; with ``noop`` nothing is written."""
+
+    def __init__(
+        self,
+        directories: Directories,
+        warn: Callable[[str], None],
+        *,
+        noop: bool = False,
+        packages: bool = False,
+    ) -> None:
+        """``packages``: packages that a bundle on trial has installed are removed when it is given up."""
+        self._directories, self._warn, self._noop, self._packages = directories, warn, noop, packages
+        self.managed = Managed(directories, warn, noop=noop)
+        self._declared = Declared({})
+        self._leaving: dict[str, list[Left]] = {}
+        self._steps: list[Step] = []
+        self._references: list[str] | None = None
+        """All leftovers, for the purges of this run."""
+        self._undos: dict[str, Undo] = {}
+        self._planner: Planner | None = None
+        self._journals: dict[str, TrialCopies] = {}
+        """By bundle."""
+        self._owed: dict[str, set[str]] = {}
+        """The objects of a trial before that are to be undone by a later run, by bundle."""
+        self._in_force: Mapping[str, InForce] = {}
+        self._trials: dict[str, TrialObserver] = {}
+        self._restored: set[str] = set()
+        self._applied = _Applied()
+        self._is_partial = False
+        self.staying: list[tuple[str, str, str]] = []
+        """Bundle, reference and reason of each object that stays although it was to go, if the reason is a new one."""
+        self.observer: Changes | None = None
+        """For the engine that applies the catalog that ``before`` has returned."""
+
+    def before(
+        self, catalog: HostCatalog, names: Sequence[str], in_force: Mapping[str, InForce]
+    ) -> HostCatalog:
+        """The catalog with the plan beside it; ``names`` are those of its bundles, in their order.
+
+        Of a part of a catalog nothing is taken back, and only what it makes is remembered.
+        """
+        numbers_of = catalog.numbers_of
+
+        def bundles_of(declaration: Declaration) -> Iterator[str]:
+            """The bundle that a resource belongs to, and then those that share it."""
+            return (names[number] for number in numbers_of(declaration))
+
+        self._in_force, self._steps, self._is_partial = in_force, [], catalog.is_partial
+        self._references = None
+        self._undos, self._leaving, self._owed, self._planner, self._journals = {}, {}, {}, None, {}
+        self._declared, self._applied = Declared.by(catalog, names), _Applied(catalog, names)
+        by_declaration: dict[int, Step] = {}
+        if not self._is_partial:
+            self._undos = self._find_undos()
+            self._leaving = self.managed.leaving(self._declared)
+            if self._undos or self._leaving:
+                catalog = self._with_reversals(catalog, {name: number for number, name in enumerate(names)})
+                pairs = zip(catalog.reversals, self._steps, strict=True)
+                by_declaration = {id(declaration): step for declaration, step in pairs}
+        self._trials = self._find_trials()
+        self.observer = Changes(self.managed, self._trials, bundles_of, by_declaration)
+        return catalog
+
+    def _find_undos(self) -> "dict[str, Undo]":
+        found = {}
+        for name, bundle in self._in_force.items():
+            if not self._has_copies(name):
+                continue
+            from puller.run.leftovers.decisions import Ending
+            from puller.run.leftovers.undo import Undo
+
+            copies = self._copies(name)
+            if (began := copies.began) is None or not (objects := copies.of_others(bundle.sha256)):
+                continue
+            is_back = bundle.is_back or bundle.sha256 == began.back
+            ending = Ending.GIVEN_UP if is_back else Ending.REPLACED
+            found[name] = Undo(name, copies, ending, objects)
+        return found
+
+    def _with_reversals(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
+        from puller.run.leftovers.removals import in_order, removals, with_reversals
+
+        steps: list[Step] = []
+        if self._undos:
+            from puller.run.leftovers.records import restore_edit_receipts, restore_records
+            from puller.run.leftovers.undo import Planner, ordered_steps
+
+            state, undos = self._directories.state, [*self._undos.values()]
+            self._planner = planner = Planner(self._declared, state, packages=self._packages)
+            planner.plan(undos)
+            if not self._noop:
+                restore_records(undos, self._declared.names, f"{state}/", self._warn)
+                restore_edit_receipts(planner.receipts, self._declared.names, state, self._warn)
+            steps = ordered_steps(planner.steps)
+        returned = self._references_of({key for undo in self._undos.values() for key in undo.returned})
+        removed = [
+            step for step in removals(self._leaving, self._declared) if str(step.reference) not in returned
+        ]
+        # What another bundle had left before a trial goes, instead of what the trial has made of it.
+        others = {step.reference: step.bundle for step in removed}
+        steps = [step for step in steps if others.get(step.reference, step.bundle) == step.bundle]
+        known = {step.reference for step in steps}
+        removed = [step for step in removed if step.reference not in known]
+        self._steps = [*steps, *in_order(removed)]
+        return with_reversals(catalog, self._steps, numbers, self._directories.state)
+
+    def _has_copies(self, name: str) -> bool:
+        return os.path.lexists(self._directories.trials / name)
+
+    def _copies(self, name: str) -> "TrialCopies":
+        if name not in self._journals:
+            from puller.run.leftovers.trial_copies import TrialCopies
+
+            self._journals[name] = TrialCopies(self._directories.trials / name, self._warn, noop=self._noop)
+        return self._journals[name]
+
+    def _find_trials(self) -> "dict[str, TrialObserver]":
+        """By bundle, for those on trial."""
+        found = {}
+        for name, bundle in self._in_force.items():
+            if not bundle.has_passed:
+                from puller.run.leftovers.trial_copies import Began
+                from puller.run.leftovers.trial_observer import TrialObserver
+
+                copies = self._copies(name)
+                began = Began(bundle.version, bundle.sha256, bundle.back)
+                if self._is_partial and copies.began is not None:
+                    began = copies.began  # a partial run undoes nothing: the trial before is not at its end
+                found[name] = TrialObserver(
+                    copies, began, self._subscribers, bundle.whole, self._is_made, self._warn
+                )
+        return found
+
+    def _is_made(self, path: str, reference: str) -> bool:
+        """Return whether Puller has made the object at a path, or that of a reference."""
+        return self.managed.is_made(reference) or (path != "" and self.managed.is_made_at(path))
+
+    def _subscribers(self, reference: str) -> Sequence[str]:
+        return self._declared.subscribers.get(reference, ())
+
+    def elsewhere(self) -> Sequence[str]:
+        """The paths at and below which is what bundles have that have no part in this run, as far as it is known."""
+        return self.managed.paths_elsewhere(self._declared)
+
+    def references(self) -> Sequence[str]:
+        """Return the references of all leftovers, of bundles without a part in this run as well."""
+        if self._references is None:
+            self._references = self.managed.left_of_all(self._declared)
+        return self._references
+
+    def remaining(self, name: str) -> tuple[str, list[str]]:
+        """The bundle whose trial is undone, by its SHA-256, and sentences about what cannot be undone."""
+        if (undo := self._undos.get(name)) is None:
+            return "", []
+        return undo.copies.bundle, undo.not_undone()
+
+    def after(self, events: Sequence[Event]) -> None:
+        """Remember the outcome of the run."""
+        made = self.observer.finish() if self.observer is not None else ()
+        if self._is_partial:
+            return
+        self._keep_restored()
+        self._remove_from_others(events)
+        self._explain(events)
+        done = self._done(events)
+        on_trial = self._on_trial
+        for name, undo in self._undos.items():
+            # What another bundle declares that is on trial itself is nobody's when that is given up.
+            touched = self._trials[name].touched if name in self._trials else ()
+            self._owed[name] = undo.conclude(
+                events, touched, passed=name not in on_trial, is_last={name}.issuperset(on_trial)
+            )
+        self._applied = msgspec.structs.replace(self._applied, events=events)
+        returned = self._references_of(
+            {key for undo in self._undos.values() for key in undo.returned_by(events)}
+        )
+        self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial, returned)
+        self._forget_what_others_decide(self._in_force.keys() - {*on_trial})
+        for name, bundle in self._in_force.items():
+            if bundle.has_passed and name not in self._undos:  # a run was killed before it could say so
+                self.passed(name)
+
+    @property
+    def _on_trial(self) -> list[str]:
+        return [name for name, bundle in self._in_force.items() if not bundle.has_passed]
+
+    def _forget_what_others_decide(self, passed: Collection[str]) -> None:
+        """Remove from all journals the objects that bundles which have passed declare.
+
+        These objects are as they would be without the trials, also when these bundles leave them later.
+        """
+        journals = [name for name in self._in_force if self._has_copies(name)]
+        if not journals or not passed:
+            return
+        from puller.run.leftovers.undo import is_decided
+
+        declared = Declared({"": self._applied.achieved(passed)})
+        for copies in map(self._copies, journals):
+            decided = {key for key, line in copies.objects.items() if is_decided(line, copies, declared)}
+            if decided:
+                copies.keep(copies.objects.keys() - decided)
+
+    def _remove_from_others(self, events: Sequence[Event]) -> None:
+        """Take the edits that are no longer in their files out of the records of all other edits."""
+        if self._planner is None or self._noop or not (taken_out := self._planner.taken_out(events)):
+            return
+        from puller.run.leftovers.trial_edits import remove_from_others
+
+        journals = [self._copies(path.name) for path in sorted(self._directories.trials.iterdir())]
+        remove_from_others(taken_out, journals)
+        for journal in journals:
+            journal.close()
+
+    def _done(self, events: Sequence[Event]) -> set[str]:
+        """The references of leftovers that are gone, or as they were."""
+        if not self._steps:
+            return set()
+        from puller.run.leftovers.removals import gone
+
+        undone = {reference for undo in self._undos.values() for reference in undo.done(events)}
+        return gone(self._steps, events) | (undone - self._restored)
+
+    def _keep_restored(self) -> None:
+        """What Puller made before a trial that is undone stays: that it should go was said by what was given up."""
+        made = {one.reference for left in self._leaving.values() for one in left if one.made}
+        self._restored = set()
+        for name, undo in self._undos.items():
+            restored = undo.restored() & made
+            self._restored |= restored
+            self._leaving[name] = [
+                _kept(one) if one.reference in restored else one for one in self._leaving.get(name, ())
+            ]
+
+    def _references_of(self, returned: Collection[str]) -> set[str]:
+        """Return the references of the record whose objects are at these paths, or have these references."""
+        if not returned:
+            return set()
+        from puller.run.leftovers.removals import removal
+
+        keys = {self._declared.real(key) if key.startswith("/") else key for key in returned}
+
+        def objects_of(reference: str) -> Iterator[str]:
+            step, name = removal(reference), reference.partition("#")[2]
+            yield reference
+            for path in step.type.places(step.properties) if step is not None else (name,):
+                yield self._declared.real(path) if path.startswith("/") else path
+
+        return {reference for reference in self.managed.made() if not keys.isdisjoint(objects_of(reference))}
+
+    def _explain(self, events: Sequence[Event]) -> None:
+        """Remember why objects stay that were to go. Note each reason that the last run did not have."""
+        is_to_go = any(left.is_to_go for each in self._leaving.values() for left in each)
+        if not is_to_go and not self._steps:
+            return
+        from puller.run.leftovers.removals import reasons, why_unplanned
+
+        found = reasons(self._steps, events)
+        for step in self._steps:
+            if not step.is_leftover and (reason := found.get(str(step.reference))):
+                self.staying.append((step.bundle, str(step.reference), reason))
+
+        def explained(bundle: str, left: Left) -> Left:
+            reason = ""
+            if left.is_to_go and left.reference in found:
+                reason = found[left.reference]
+            elif left.is_to_go:
+                is_planned = any(step.reference == left.reference for step in self._steps)
+                reason = left.stays if is_planned else why_unplanned(left, self._declared)
+            if reason and reason != left.stays:
+                self.staying.append((bundle, left.reference, reason))
+            return msgspec.structs.replace(left, stays=reason)
+
+        self._leaving = {
+            bundle: [explained(bundle, left) for left in each] for bundle, each in self._leaving.items()
+        }
+
+    def passed(self, name: str) -> None:
+        """A bundle has passed: there is nothing to go back to."""
+        if self._is_partial:  # which has undone nothing
+            return
+        if self._has_copies(name):
+            self._copies(name).keep(self._owed.get(name, set()))
+        self.managed.passed(name)
+        bundle = self._in_force.get(name)
+        if bundle is not None and not bundle.has_passed:
+            self._in_force = {**self._in_force, name: msgspec.structs.replace(bundle, has_passed=True)}
+            self._forget_what_others_decide([name])
+            self.managed.pass_on(self._declared, self._on_trial)
+
+
+def _kept(left: Left) -> Left:
+    return msgspec.structs.replace(left, removed=False, stays="")

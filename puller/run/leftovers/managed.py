@@ -1,0 +1,457 @@
+"""The record of this host: what each bundle manages, what of it Puller has made, and what was left behind.
+
+* *Made* is what was absent when Puller first changed it, and is there since (``created_resources``). It stays
+  made while any bundle declares it or it is listed as left behind, also when it moves from one bundle to another.
+* A bundle of which it is not known what it declares now (it left the configuration, or cannot be read) declares what it
+  declared last: a mistake in the configuration takes nothing away.
+* A record that is not understood is set aside: what is there then counts as having been there before.
+* A run in which nothing has changed compares lists of names, and writes nothing.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from foundation.timestamps import iso_text
+from puller.reporting.report import Event, State
+from puller.run.leftovers.declared_resources import Declared
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
+from puller.values.removal_policy import ABSENT
+
+if TYPE_CHECKING:
+    from puller.run.leftovers.created_resources import MakingsJournal
+    from puller.run.leftovers.same_edits import Heir, Inheritance
+
+
+_LOSS = "what was made before counts as having been there, and is never taken away"
+_LARGEST = 128 * 1024 * 1024  # bytes: a million resources
+_MADE, _FOUND, _UNKNOWN = "m", "f", "-"
+"""Puller has made it; it was there before; it was not attended to yet."""
+_TAKEN, _KEPT = "x", "-"
+"""What becomes of it when nobody declares it any more, if Puller has made it."""
+SEEN = (State.STABLE, State.CHANGED, State.REFRESHED)
+
+
+class Left(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resource that a bundle has managed and nobody declares any more; ``since`` is UTC in ISO 8601."""
+
+    reference: str
+    made: bool
+    since: str
+    removed: bool = False
+    """Whether the version that declared it last wants it taken away."""
+    subscribers: tuple[str, ...] = ()
+    """The resources that were refreshed when it changed."""
+    stays: str = ""
+    """Why the last run has not removed it, although it is to go. Empty if it was removed, or is not to go."""
+    gone: bool = False
+    """It was taken away by a bundle on trial: if that is given up, it comes back, and is as made as it was."""
+    taken: bool = False
+    """Only bundles on trial declare it: it is a leftover again if they are given up."""
+
+    @property
+    def is_to_go(self) -> bool:
+        """Whether it is taken away as soon as that can be."""
+        return self.made and self.removed and not self.gone
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is a leftover now."""
+        return not self.gone and not self.taken
+
+
+class Resources(msgspec.Struct, omit_defaults=True):
+    """The resources of one bundle: declared ones in order, each with a letter in either text; and those it has left."""
+
+    declared: list[str] = []
+    removed: str = ""
+    origins: str = ""
+    subscribers: dict[str, list[str]] = {}
+    left: list[Left] = []
+    paths: list[str] = []
+    """Where those that are declared have something, beside at the paths that they are named by."""
+
+    def leave(self, index: int, since: str) -> Left:
+        """The resource with this index, as it is left."""
+        reference, made = self.declared[index], self.origins[index] == _MADE
+        subscribers = tuple(self.subscribers.get(reference, ()))
+        return Left(reference, made, since, self.removed[index] == _TAKEN, subscribers)
+
+    def __post_init__(self) -> None:
+        if not len(self.declared) == len(self.removed) == len(self.origins):
+            raise ValueError("has not as many letters as resources")
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1] = 1
+    bundles: dict[str, Resources] = {}
+
+
+def _removed(bundle: str, declared: Declared) -> str:
+    return "".join(_TAKEN if one.properties.removed == ABSENT else _KEPT for one in declared.kept(bundle))
+
+
+def _with_made(resources: Resources, made: Collection[str], owners: Collection[str]) -> Resources:
+    """Let Puller have made some declared resources, which own what others have left."""
+    pairs = zip(resources.declared, resources.origins, strict=True)
+    origins = "".join(_MADE if reference in made else origin for reference, origin in pairs)
+    left = [one for one in resources.left if one.reference not in owners]
+    return msgspec.structs.replace(resources, origins=origins, left=left)
+
+
+def _without(left: Sequence[Left], returned: Collection[str]) -> list[Left]:
+    """Return leftovers without those that Puller has not made after all."""
+    return [each for each in left if not (each.made and each.reference in returned)]
+
+
+def _mark(left: Left, gone: Collection[str]) -> Left:
+    return msgspec.structs.replace(left, gone=True) if left.reference in gone else left
+
+
+class Managed:
+    """The record. Methods raise ``OSError``; with ``noop`` nothing is written."""
+
+    def __init__(self, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> None:
+        self._file = StateFile(directories.managed, _Document, _LOSS, largest=_LARGEST)
+        self._noop = noop
+        self._bundles = (self._file.load(warn, noop=noop) or _Document()).bundles
+        self._makings = directories.makings
+        self._state = directories.state
+        self._renamed: dict[str, str] = {}
+        """The earlier references of objects that are declared with another name now."""
+        self._is_changed = self._makings.exists() and self._take_over()
+
+    def journal(self) -> "MakingsJournal":
+        """The journal of what is made, for as long as the record does not have it."""
+        from puller.run.leftovers.created_resources import MakingsJournal
+
+        return MakingsJournal(self._makings)
+
+    def _take_over(self) -> bool:
+        """Take over what a run that was killed was about to make; whether there was anything."""
+        makings = self.journal().read()
+        for making in makings:
+            before = self._bundles.get(making.bundle, Resources())
+            declared, removed, origins = before.declared, before.removed, before.origins
+            if making.reference in declared:
+                index = declared.index(making.reference)
+                origins = f"{origins[:index]}{_MADE}{origins[index + 1 :]}"
+            else:
+                declared = [*declared, making.reference]
+                removed += _TAKEN if making.removed else _KEPT
+                origins += _MADE
+            self._bundles[making.bundle] = msgspec.structs.replace(
+                before, declared=declared, removed=removed, origins=origins
+            )
+        return bool(makings)
+
+    # What is known
+
+    def left(self, bundle: str) -> list[Left]:
+        """Resources that a bundle has left behind."""
+        return [one for one in self._bundles.get(bundle, Resources()).left if one.is_listed]
+
+    def remains(self, bundle: str) -> list[Left]:
+        """Resources that nobody would manage without this bundle, and those that it has left behind already."""
+        resources = self._bundles.get(bundle, Resources())
+        return [*self._leave(resources, ()), *self.left(bundle)]
+
+    def is_made_at(self, path: str) -> bool:
+        """Whether Puller has made the file, link or directory at a path, by whatever type."""
+        return any(self._origins.get(f"{each}#{path}") == _MADE for each in ("file", "link", "scaffold"))
+
+    def made(self) -> set[str]:
+        """Return the references of all resources that Puller has made, of all bundles."""
+        return {reference for reference, origin in self._origins.items() if origin == _MADE}
+
+    def is_made(self, reference: str) -> bool:
+        """Return whether Puller has made a resource."""
+        return self._origins.get(reference) == _MADE
+
+    def is_known(self, reference: str) -> bool:
+        """Whether it is known how a resource came to be here."""
+        return reference in self._origins
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        """How resources came to be here, whichever bundle knows."""
+        found: dict[str, str] = {}
+        for resources in self._bundles.values():
+            pairs = zip(resources.declared, resources.origins, strict=True)
+            left = ((one.reference, _MADE if one.made else _FOUND) for one in resources.left)
+            for reference, origin in (*pairs, *left):
+                if origin != _UNKNOWN and found.get(reference) != _MADE:
+                    found[reference] = origin
+        return found
+
+    def leaving(self, declared: Declared) -> dict[str, list[Left]]:
+        """Resources that bundles have managed and nobody declares any more, by bundle, the last declared first.
+
+        A resource that a given up trial has taken from another bundle is a leftover of that bundle alone.
+        """
+        found = {}
+        taken = {
+            left.reference: bundle
+            for bundle, resources in self._bundles.items()
+            for left in resources.left
+            if left.taken
+        }
+        for bundle in declared.declarations:
+            resources = self._bundles.get(bundle)
+            if resources is None or (
+                not resources.left and resources.declared == declared.kept_names(bundle)
+            ):
+                continue
+            names = declared.names | self._declared_elsewhere(declared)
+            new = () if bundle in declared.incomplete else self._leave(resources, names)
+            left = [*new, *(one for one in resources.left if one.reference not in names)]
+            left = [
+                msgspec.structs.replace(one, taken=False) if one.taken else one
+                for one in left
+                if taken.get(one.reference, bundle) == bundle
+            ]
+            if left := [one for one in left if not self._is_renamed(one.reference, declared)]:
+                found[bundle] = left
+        return found
+
+    def left_of_all(self, declared: Declared) -> list[str]:
+        """Return the references of all leftovers that are not declared now, and are not gone."""
+        here = [one for each in self.leaving(declared).values() for one in each]
+        elsewhere = [one for each in self._elsewhere(declared) for one in each.left]
+        return [one.reference for one in (*here, *elsewhere) if not one.gone]
+
+    def _is_renamed(self, reference: str, declared: Declared) -> bool:
+        """Whether a declared resource manages the object under another name. Note where the object came from."""
+        successor = declared.find_successor(reference)
+        if successor is not None:
+            self._renamed[successor] = reference
+        return successor is not None
+
+    def _leave(self, resources: Resources, names: Collection[str]) -> Iterator[Left]:
+        since = iso_text(datetime.now(UTC))
+        for index in reversed(range(len(resources.declared))):
+            if resources.declared[index] not in names and resources.origins[index] != _UNKNOWN:
+                yield resources.leave(index, since)
+
+    def _declared_elsewhere(self, declared: Declared) -> frozenset[str]:
+        """What bundles declare of which it is not known what they declare now."""
+        return frozenset(reference for each in self._elsewhere(declared) for reference in each.declared)
+
+    def paths_elsewhere(self, declared: Declared) -> Sequence[str]:
+        """The paths at which those have something, or below them."""
+        others = self._elsewhere(declared)
+        names = (reference.partition("#")[2] for each in others for reference in each.declared)
+        return [
+            path for path in (*names, *(path for each in others for path in each.paths)) if path[:1] == "/"
+        ]
+
+    def _elsewhere(self, declared: Declared) -> Sequence[Resources]:
+        return [each for name, each in self._bundles.items() if name not in declared.declarations]
+
+    # Edits that several declare
+
+    def heirs(self, declared: Declared, made: Collection[str] = ()) -> "dict[str, list[Heir]]":
+        """Return the declared edits of objects that another resource owns, by the owner.
+
+        Only of these it is not known how they came to be here. ``made`` is what this run has made.
+        """
+        return self._find_heirs(self._inheritance(), declared, made) if self._open(declared) else {}
+
+    def _find_heirs(
+        self, inheritance: "Inheritance", declared: Declared, made: Collection[str]
+    ) -> "dict[str, list[Heir]]":
+        from puller.run.leftovers.same_edits import edits_in
+
+        edits = (each for bundle in self._open(declared) for each in edits_in(bundle, declared.kept(bundle)))
+        unknown = [
+            each
+            for each in edits
+            if not self.is_known(str(each[1].reference)) and each[1].reference not in made
+        ]
+        return inheritance.heirs(
+            unknown, lambda owner: owner in made or self._origins.get(owner) == _MADE, declared.canonical
+        )
+
+    def _inheritance(self) -> "Inheritance":
+        from puller.run.leftovers.same_edits import Inheritance
+
+        return Inheritance(self._state, noop=self._noop)
+
+    def _open(self, declared: Declared) -> list[str]:
+        """The bundles with resources of which it is not known how they came to be here."""
+        return [
+            bundle
+            for bundle in declared.declarations
+            if (resources := self._bundles.get(bundle, Resources())).declared != declared.kept_names(bundle)
+            or _UNKNOWN in resources.origins
+        ]
+
+    def pass_on(self, declared: Declared, on_trial: Collection[str]) -> None:
+        """Give edits that their bundles have left to the resources that declare them, unless these are on trial."""
+        left = {one.reference for each in self._bundles.values() for one in each.left if not one.taken}
+        if not left or not self._open(declared):
+            return
+        inheritance = self._inheritance()
+        heirs = {
+            owner: heir
+            for owner, each in self._find_heirs(inheritance, declared, ()).items()
+            if owner in left and (heir := next((one for one in each if one.bundle not in on_trial), None))
+        }
+        if not heirs or self._noop:
+            return
+        # A run that is cut short finds the owner, and does the same once more.
+        for owner, heir in heirs.items():
+            inheritance.copy(owner, heir)
+        made = {heir.reference for heir in heirs.values()}
+        self._save({name: _with_made(each, made, heirs) for name, each in self._bundles.items()})
+        for owner, heir in heirs.items():
+            inheritance.forget(owner, heir)
+
+    # What a run has come to
+
+    def conclude(
+        self,
+        declared: Declared,
+        leaving: Mapping[str, list[Left]],
+        events: Sequence[Event],
+        made: Collection[str],
+        gone: Collection[str],
+        on_trial: Collection[str] = (),
+        returned: Collection[str] = (),
+    ) -> None:
+        """Remember what a run has come to.
+
+        ``leaving`` is what was left behind before it, of which ``gone`` is away now; ``made`` is what it has made. What
+        is taken away by bundles ``on_trial`` may come back. ``returned`` are the references of objects that are again
+        as they were before Puller: Puller has not made them.
+        """
+        new = {}
+        if returned:
+            self._disown(returned)
+            leaving = {bundle: _without(left, returned) for bundle, left in leaving.items()}
+        heirs = self.heirs(declared, made)
+        gone = {*gone} - heirs.keys()  # they stay because of their heirs
+        failed = {event.reference for event in events if event.state not in SEEN}
+        shared = {heir.reference for each in heirs.values() for heir in each}
+        for bundle in declared.declarations:
+            left = [_mark(one, gone) for one in leaving.get(bundle, ())]
+            if not on_trial:  # else what has its place now may be given up
+                left = [one for one in left if not declared.has_replaced(one.reference, failed)]
+            left = left if bundle in on_trial else [one for one in left if not one.gone]
+            left += self._taken(bundle, declared, on_trial)
+            new[bundle] = self._resources(bundle, declared, events, made, left, shared)
+        for bundle, resources in self._bundles.items():
+            if resources.left and bundle not in new:  # what another bundle declares now is not left any more
+                left = [one for one in resources.left if one.reference not in declared.names]
+                left += self._taken(bundle, declared, on_trial)
+                new[bundle] = msgspec.structs.replace(resources, left=left)
+        if self._is_changed or any(self._bundles.get(bundle) != each for bundle, each in new.items()):
+            self._save({**self._bundles, **new})
+        elif not self._noop:  # of changes that have failed
+            self._makings.unlink(missing_ok=True)
+        self.pass_on(declared, on_trial)
+
+    def _disown(self, returned: Collection[str]) -> None:
+        """Record that Puller has not made these resources, in the records of all bundles."""
+        self._bundles = {
+            bundle: msgspec.structs.replace(
+                each,
+                origins="".join(
+                    _FOUND if reference in returned and origin == _MADE else origin
+                    for reference, origin in zip(each.declared, each.origins, strict=True)
+                ),
+                left=_without(each.left, returned),
+            )
+            for bundle, each in self._bundles.items()
+        }
+        self.__dict__.pop("_origins", None)
+        self._is_changed = True
+
+    def _taken(self, bundle: str, declared: Declared, on_trial: Collection[str]) -> list[Left]:
+        """Return what a bundle has left, and only other bundles on trial declare."""
+        others = {*on_trial} - {bundle}
+        resources = self._bundles.get(bundle)
+        if not others or resources is None or bundle in declared.incomplete:
+            return []
+        names = declared.names_without(others) | self._declared_elsewhere(declared)
+        new = self._leave(resources, names) if bundle in declared.declarations else ()
+        left = (*new, *(one for one in resources.left if one.reference not in names))
+        return [msgspec.structs.replace(one, taken=True) for one in left if one.reference in declared.names]
+
+    def _resources(
+        self,
+        bundle: str,
+        declared: Declared,
+        events: Sequence[Event],
+        made: Collection[str],
+        left: list[Left],
+        shared: Collection[str],
+    ) -> Resources:
+        before = self._bundles.get(bundle, Resources())
+        names, removed = [*declared.kept_names(bundle)], _removed(bundle, declared)
+        paths = [*declared.kept_paths(bundle)]
+        subscribers = {}
+        if declared.subscribers:
+            subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
+        if bundle in declared.incomplete:  # and what it may declare, too
+            here = {*names}
+            rest = [index for index, name in enumerate(before.declared) if name not in here]
+            names += [before.declared[index] for index in rest]
+            removed += "".join(before.removed[index] for index in rest)
+            paths = sorted({*paths, *before.paths})
+        if names == before.declared and _UNKNOWN not in before.origins:
+            origins = before.origins
+        else:
+            seen = {event.reference for event in events if event.state in SEEN} - {*shared}
+            origins = "".join(self._origin(name, seen, made) for name in names)
+        return Resources(names, removed, origins, subscribers, left, paths)
+
+    def _origin(self, reference: str, seen: Collection[str], made: Collection[str]) -> str:
+        known = self._origins.get(reference) or self._origins.get(self._renamed.get(reference, ""))
+        if known is not None:
+            return known
+        if reference in made:
+            return _MADE
+        return _FOUND if reference in seen else _UNKNOWN
+
+    def passed(self, bundle: str) -> None:
+        """A bundle has passed its trial: what it has taken away, or from another bundle, does not come back."""
+        declared = {*self._bundles.get(bundle, Resources()).declared}
+        bundles = dict(self._bundles)
+        for name, resources in self._bundles.items():
+            left = [
+                one
+                for one in resources.left
+                if not (one.gone and name == bundle) and not (one.taken and one.reference in declared)
+            ]
+            if len(left) < len(resources.left):
+                bundles[name] = msgspec.structs.replace(resources, left=left)
+        if bundles != self._bundles:
+            self._save(bundles)
+
+    # What the operator says
+
+    def forget(self, bundle: str) -> None:
+        """Forget all that a bundle has managed: what is there of it is nobody's business any more."""
+        if bundle in self._bundles:
+            self._save({name: each for name, each in self._bundles.items() if name != bundle})
+
+    def forget_left(self, bundle: str, references: Collection[str] = ()) -> list[Left]:
+        """Forget what a bundle has left behind, or these of it; gives what was forgotten."""
+        resources = self._bundles.get(bundle, Resources())
+        forgotten = [one for one in self.left(bundle) if not references or one.reference in references]
+        if forgotten:
+            left = [one for one in resources.left if one not in forgotten]
+            self._save({**self._bundles, bundle: msgspec.structs.replace(resources, left=left)})
+        return forgotten
+
+    def _save(self, bundles: dict[str, Resources]) -> None:
+        self._bundles, self._is_changed = bundles, False
+        self.__dict__.pop("_origins", None)
+        if not self._noop:
+            self._file.save(_Document(bundles=bundles))
+            self._makings.unlink(missing_ok=True)

@@ -1,0 +1,111 @@
+"""Puller's own records of what resources have made (receipts), taken back with the changes of a trial.
+
+A receipt may speak of several bundles, and of resources that are declared still, so it is merged and never replaced. It
+is no resource: nobody declares it, and no report lists it.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from puller.errors import file_problem
+from puller.resources.edits.edit_receipts import Made, Receipts
+from puller.run.leftovers.decisions import Ending
+from puller.run.leftovers.merging import merged_record
+from puller.run.leftovers.trial_copies import Changed, TrialCopies
+from puller.run.leftovers.undo import Undo
+from puller.state.state_file import write_state
+
+_CONTENTS = ("files", "directories")
+"""The members of receipts that say what was made; a receipt without any is removed."""
+
+
+def restore_edit_receipts(
+    receipts: Iterable[tuple[str, str, Made | None]],
+    declared: Collection[str],
+    state: Path,
+    warn: Callable[[str], None],
+) -> None:
+    """Make the receipts of edits what they were before a trial, except for those of ``declared`` resources."""
+    try:
+        for file, reference, made in receipts:
+            if reference not in declared:
+                Receipts(state).replace(file, reference, made)
+    except OSError as error:  # as on a full disk
+        warn(file_problem(error))
+
+
+def restore_records(
+    undos: Iterable[Undo], declared: Collection[str], owned_below: str, warn: Callable[[str], None]
+) -> None:
+    """Take back the changes of trials in all records below a directory; the next run retries what fails.
+
+    ``declared`` are the references of declared resources. Their trees and scaffolds stay on record for a newer version.
+    """
+    for undo in undos:
+        for line in undo.objects.values():
+            if isinstance(line, Changed) and line.path.startswith(owned_below):
+                try:
+                    if undo.ending is Ending.GIVEN_UP or not line.left:
+                        _restore(undo.copies, line, declared, is_replaced=undo.ending is Ending.REPLACED)
+                    undo.forgotten.add(line.path)
+                except OSError as error:  # as on a full disk
+                    warn(file_problem(error))
+                    undo.waiting.add(line.path)
+
+
+def _restore(copies: TrialCopies, line: Changed, kept: Collection[str], *, is_replaced: bool) -> None:
+    path = Path(line.path)
+    now = _read(path)
+    if now is None and line.original.kind == "directory":
+        return
+    became = copies.became.get(line.path)
+    text = copies.text_of(became) if became is not None else None
+    changed = now if text is None else _parsed(text)
+    if now is None and changed is None and line.original.kind != "present":
+        return
+    before_text = copies.text_of(line)
+    before = _parsed(before_text) if before_text is not None else None
+    record = _merged(before, changed, now, kept, is_replaced=is_replaced)
+    if any(record.get(name) for name in _CONTENTS):
+        if record != now:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_state(path, json.dumps(record, separators=(",", ":")).encode())
+    elif path.is_file():
+        path.unlink()
+        with suppress(OSError):  # it holds other records
+            path.parent.rmdir()
+
+
+def _merged(
+    before: Any, changed: Any, now: Any, kept: Collection[str], *, is_replaced: bool
+) -> dict[str, Any]:
+    skeleton = {
+        name: value if isinstance(value, str | int) else type(value)()
+        for each in (changed, now, before)
+        if each is not None
+        for name, value in each.items()
+    }
+    records = [{**skeleton, **(each or {})} for each in (before, changed, now)]
+    target = skeleton.get("target")
+    if is_replaced and (f"file#{target}" in kept or f"scaffold#{target}" in kept):
+        return records[2]
+    record: dict[str, Any] = merged_record(*records)
+    return record
+
+
+def _read(path: Path) -> Any:
+    try:
+        return _parsed(path.read_bytes()) if not path.is_dir() else None
+    except FileNotFoundError:
+        return None
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,85 @@
+"""Edits of one object that several resources declare under different names, as two bundles may do.
+
+* The *owner* is the resource with the receipt of what Puller has made. Another one that declares the same line, block
+  or setting is an *heir*: the record does not say yet how its object came to be here.
+* When nobody declares the owner any more, an heir whose bundle has passed gets the receipt, and becomes the owner.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from puller.engine.shared_objects import is_managed
+from puller.manifest.declaration import Declaration
+from puller.resources.base import Part
+from puller.resources.edits.edit import EditProperties
+from puller.resources.edits.edit_receipts import Made, Receipt, Receipts
+
+_TREES = ("yaml", "toml", "json")
+
+
+class Heir(NamedTuple):
+    """A declared edit of an object that another resource has made."""
+
+    bundle: str
+    reference: str
+    file: str
+    owner_file: str
+    """The file as the owner has spelled it."""
+
+
+class Inheritance:
+    """The owners and heirs of one run; ``state`` is the state directory. Methods raise ``OSError``."""
+
+    def __init__(self, state: Path, *, noop: bool = False) -> None:
+        self._receipts = Receipts(state, noop=noop)
+
+    def heirs(
+        self,
+        edits: Sequence[tuple[str, Part]],
+        is_owner: Callable[[str], bool],
+        canonical: Callable[[str], str],
+    ) -> dict[str, list[Heir]]:
+        """Return the heirs by owner; ``edits`` are those of which it is not known how they came to be here.
+
+        Files are compared in their ``canonical`` form, because two bundles may spell one path differently.
+        """
+        found: dict[str, list[Heir]] = {}
+        receipts: dict[str, list[Receipt]] = {}
+        for receipt in self._receipts.all() if edits else ():
+            receipts.setdefault(canonical(receipt.path), []).append(receipt)
+        for bundle, edit in edits:
+            reference, file = str(edit.reference), edit.properties.file
+            edited = _object_of(edit.type.made(edit.properties))  # type: ignore[attr-defined]  # it is an edit
+            for receipt in receipts.get(canonical(file), ()):
+                for owner, made in receipt.edits.items():
+                    if owner != reference and _object_of(made) == edited and is_owner(owner):
+                        found.setdefault(owner, []).append(Heir(bundle, reference, file, receipt.path))
+        return found
+
+    def copy(self, owner: str, heir: Heir) -> None:
+        """Give an heir a receipt."""
+        made = self._receipts.edits_of(heir.owner_file).get(owner)
+        if made is not None:
+            made = msgspec.structs.replace(made, path=heir.file)
+            self._receipts.note(heir.file, {heir.reference: made}, {})
+
+    def forget(self, owner: str, heir: Heir) -> None:
+        """Remove the receipt of the owner before."""
+        self._receipts.forget(heir.owner_file, owner)
+
+
+def edits_in(bundle: str, declarations: Iterable[Declaration]) -> Iterator[tuple[str, Part]]:
+    """Yield the edits of files among the declarations of a bundle that are managed here, each with the bundle."""
+    for one in declarations:
+        if isinstance(one.properties, EditProperties) and is_managed(one):
+            yield bundle, Part(one.reference, one.type, one.properties)
+
+
+def _object_of(made: Made) -> Hashable:
+    """Return the object of a receipt, whatever value it has."""
+    is_tree = made.format in _TREES
+    way = tuple(made.key.split(".")) if is_tree and isinstance(made.key, str) else made.key
+    return made.lines[-1:], made.marker, is_tree, made.section, way

@@ -1,0 +1,327 @@
+"""The journal of a trial: the state before each change of a bundle on trial, and the state that the change has made.
+
+* The state before a change is on the disk before the change, and so is a copy of the content. Changes that are made
+  together need one sync. The state after the change follows, unsynced. Without it (a run was killed), the current
+  state counts as that of the trial.
+* A file that several resources edit is never on record as a whole: each edit is an object of its own
+  (``puller.run.leftovers.trial_edits``).
+* When another hand has edited a text between two changes of the trial, the copy gets the same edits
+  (``puller.run.leftovers.merging``): it stays the state that there would be without the trial.
+* The journal goes on when one bundle on trial follows another, and is removed, before the copies, when one has passed
+  or all is undone. Copies without a journal are nobody's.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bundles.filesystem.atomic import open_directory, replace_file, sync_directory
+from puller.resources.edits.edit_receipts import Made as Receipt
+from puller.resources.files.restored import Original
+from puller.run.leftovers.merging import Hunk
+from puller.state.state_file import read_state, set_aside, write_state
+
+_LARGEST_JOURNAL = 64 * 1024 * 1024  # bytes
+_LOSS = "what the bundle on trial has changed before cannot be undone"
+
+
+class Began(msgspec.Struct, frozen=True, tag="began"):
+    """A bundle on trial changes things from here on."""
+
+    version: str
+    sha256: str
+    back: str = ""
+    """The SHA-256 of the bundle to roll back to; empty for the first bundle on a host."""
+    format: int = 2
+
+
+class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):
+    """A path before the trial changed it; ``copy`` is the number of the copy of its content, 0 without one.
+
+    The last line of a path counts.
+    """
+
+    path: str
+    original: Original
+    reference: str
+    """The resource that changed it."""
+    subscribers: tuple[str, ...] = ()
+    copy: int = 0
+    size: int = 0
+    """Bytes of the copy."""
+    lost: str = ""
+    """Why it cannot be restored."""
+    noted: int = 0
+    """Time of the first line, in nanoseconds of the host's clock: orders the changes of several bundles."""
+    left: bool = False
+    """The change has removed it because its bundle no longer declared it."""
+    foreign: bool = False
+    """It existed, and Puller had not made it."""
+
+
+class Became(msgspec.Struct, frozen=True, tag="became", omit_defaults=True):
+    """A path after the trial has changed it; without a ``state`` while a change is being made."""
+
+    path: str
+    state: Original | None = None
+    sha256: str = ""
+    """Of its content; empty where the trial does not determine the content."""
+    copy: int = 0
+    """The number of a copy of the text, for merging."""
+    size: int = 0
+    same_content: bool = False
+    """The trial has changed attributes alone."""
+    is_shared: bool = False
+    """The trial has edited the file, which may have edits of others."""
+
+
+class Made(msgspec.Struct, frozen=True, tag="made", omit_defaults=True):
+    """A resource that was about to be brought into being, and that its type can take away."""
+
+    reference: str
+    subscribers: tuple[str, ...] = ()
+    noted: int = 0
+    """See ``Changed.noted``."""
+
+
+class NotMade(msgspec.Struct, frozen=True, tag="not made"):
+    """A resource whose change has failed, and that does not exist."""
+
+    reference: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """A resource whose change cannot be undone."""
+
+    reference: str
+
+
+class Was(msgspec.Struct, frozen=True, tag="was", omit_defaults=True):
+    """A resource that existed before it was changed; ``properties`` make of it what it was."""
+
+    reference: str
+    properties: dict[str, Any]
+    subscribers: tuple[str, ...] = ()
+    noted: int = 0
+    """See ``Changed.noted``."""
+    foreign: bool = False
+    """See ``Changed.foreign``."""
+
+
+class Edited(msgspec.Struct, frozen=True, tag="edit", omit_defaults=True):
+    """An edit of a shared file by one trial: the file without the edit, and the lines that the edit replaces."""
+
+    reference: str
+    path: str
+    trial: str
+    """The SHA-256 of the bundle."""
+    hunks: tuple[Hunk, ...] = ()
+    copy: int = 0
+    """The number of the copy of the file without the edit; 0 if the file did not exist."""
+    size: int = 0
+    """Bytes of the copy."""
+    made: Receipt | None = None
+    """How the part is taken out again; ``None`` if the file had such a part before."""
+    file: str = ""
+    """The path as it is declared, by which receipts are found."""
+    receipt: Receipt | None = None
+    """The receipt of the resource before the trial."""
+    subscribers: tuple[str, ...] = ()
+    lost: str = ""
+    """Why it cannot be taken back."""
+    noted: int = 0
+    """See ``Changed.noted``."""
+    left: bool = False
+    """See ``Changed.left``."""
+
+
+Line = Began | Changed | Became | Made | NotMade | Was | Done | Edited
+Object = Changed | Made | Was | Done | Edited
+"""The lines about what a trial has changed: one for each object."""
+
+
+def key_of(line: Line) -> str:
+    """Return the path or the reference that a line is about; empty for the beginning of a trial."""
+    match line:
+        case Began():
+            return ""
+        case Changed() | Became():
+            return line.path
+        case Edited():
+            return f"{line.reference} in {line.path} by {line.trial}"
+        case _:
+            return line.reference
+
+
+class TrialCopies:
+    """The journal and the copies of one bundle's name, in ``directory``. Methods raise ``OSError``."""
+
+    def __init__(self, directory: Path, warn: Callable[[str], None], *, noop: bool = False) -> None:
+        self.directory = directory
+        self._journal = directory / "journal"
+        self._noop = noop
+        self._descriptor = -1
+        self._is_synced = True
+        self.began: Began | None = None
+        """The trial that made the last changes; ``None`` when nothing is on record."""
+        self.objects: dict[str, Object] = {}
+        """The objects that trials have changed, by path or reference, in the order of the first change."""
+        self.trials: dict[str, Began] = {}
+        """The trials that have changed objects last, by path or reference."""
+        self.became: dict[str, Became] = {}
+        """The paths after their change."""
+        self.size = 0
+        """Bytes of all copies."""
+        self._last = 0
+        self._counted: set[int] = set()
+        for line in self._load(warn):
+            self._note(line)
+
+    @property
+    def bundle(self) -> str:
+        """The SHA-256 of the bundle that made the last changes; empty when nothing is on record."""
+        return self.began.sha256 if self.began is not None else ""
+
+    def _note(self, line: Line) -> None:
+        match line:
+            case Began():
+                self.began = line
+            case NotMade():
+                self.objects.pop(line.reference, None)
+            case Became():
+                self.became[line.path] = line
+            case _:
+                self.objects[key_of(line)] = line
+                self.take_over(key_of(line))
+        if isinstance(line, Changed | Became | Edited) and line.copy and line.copy not in self._counted:
+            self._counted.add(line.copy)
+            self.size += line.size
+            self._last = max(self._last, line.copy)
+
+    def take_over(self, key: str) -> None:
+        """Make an object one of the trial at work, which has changed it again."""
+        if self.began is not None:
+            self.trials[key] = self.began
+
+    def of_others(self, sha256: str) -> dict[str, Object]:
+        """Return the objects that bundles other than this one have changed last."""
+        pairs = ((key, self.trial_of(key), line) for key, line in self.objects.items())
+        return {key: line for key, trial, line in pairs if trial != sha256}
+
+    def trial_of(self, key: str) -> str:
+        """Return the SHA-256 of the bundle that has changed an object last."""
+        line = self.objects[key]
+        return line.trial if isinstance(line, Edited) else self.trials[key].sha256
+
+    def _load(self, warn: Callable[[str], None]) -> Iterator[Line]:
+        try:
+            data = read_state(self._journal, _LARGEST_JOURNAL)
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            aside = "left as it is" if self._noop else f"set aside as {set_aside(self._journal)}"
+            warn(f"{self._journal}: {error}; {aside}, and {_LOSS}")
+            return
+        whole = 0
+        for text in data.splitlines(keepends=True):
+            try:
+                line = msgspec.json.decode(text, type=Line)
+            except msgspec.DecodeError:
+                break
+            if not text.endswith(b"\n"):
+                break
+            whole += len(text)
+            yield line
+        if whole < len(data):  # a run was killed while it wrote the last one, before the change
+            if b"\n" in data[whole:-1]:
+                warn(f"{self._journal}: is damaged, and {_LOSS} from there on")
+            if not self._noop:
+                os.truncate(self._journal, whole)
+
+    def append(self, line: Line, *, sync: bool = True) -> None:
+        """Append a line to the journal. Unless ``sync`` is false, ``sync`` has to be called before the change."""
+        if self._descriptor < 0:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = self.began is None
+            if is_new:
+                self._remove_copies()
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(self._journal, flags, 0o600)
+            if is_new:
+                sync_directory(self.directory)
+        os.write(self._descriptor, msgspec.json.encode(line) + b"\n")
+        self._is_synced = self._is_synced and not sync
+        self._note(line)
+
+    def sync(self) -> None:
+        """Write all lines to the disk that are needed there."""
+        if not self._is_synced:
+            os.fsync(self._descriptor)
+            self._is_synced = True
+
+    def copy(self, chunks: Iterable[bytes], *, sync: bool = True) -> int:
+        """Keep a content; return the number of the copy."""
+        number = self._last + 1
+        if sync:
+            with open_directory(self.directory) as descriptor:
+                replace_file(descriptor, str(number), chunks, mode=0o600)
+            return number
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(self.directory / str(number), flags, 0o600), "wb") as stream:
+            stream.writelines(chunks)
+        return number
+
+    def path_of(self, line: Changed | Became | Edited) -> str:
+        """Return the path of the copy; empty without one."""
+        return str(self.directory / str(line.copy)) if line.copy else ""
+
+    def text_of(self, line: Changed | Became | Edited) -> bytes | None:
+        """Return the copied content; ``None`` without a copy."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.directory / str(line.copy)).read_bytes() if line.copy else None
+        return None
+
+    def keep(self, keys: Collection[str]) -> None:
+        """Keep only the lines about these paths and references; without any, remove the journal, then the copies."""
+        self.close()
+        if self._noop or (keys and not self.objects.keys() - {*keys}):
+            return
+        self.objects = {key: line for key, line in self.objects.items() if key in keys}
+        self.became = {path: line for path, line in self.became.items() if path in self.objects}
+        if self.objects and self.began is not None:
+            lines: list[Line] = [*self._objects_with_trials(), self.began, *self.became.values()]
+            write_state(self._journal, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        else:
+            self.objects, self.began = {}, None
+            self._journal.unlink(missing_ok=True)
+        self._remove_copies()
+        if not self.objects:
+            with contextlib.suppress(OSError):  # the directory is missing, or a journal was set aside in it
+                self.directory.rmdir()
+
+    def _objects_with_trials(self) -> Iterator[Line]:
+        trial: Began | None = None
+        for key, line in self.objects.items():
+            if self.trials[key] != trial:
+                trial = self.trials[key]
+                yield trial
+            yield line
+
+    def _remove_copies(self) -> None:
+        lines = (*self.objects.values(), *self.became.values())
+        copies = {str(line.copy) for line in lines if isinstance(line, Changed | Became | Edited)}
+        with contextlib.suppress(FileNotFoundError):
+            for path in self.directory.iterdir():
+                if path.name not in copies | {self._journal.name} and ".unreadable" not in path.name:
+                    path.unlink()
+
+    def close(self) -> None:
+        """Close the journal, until the next line."""
+        if self._descriptor >= 0:
+            self.sync()
+            os.close(self._descriptor)
+            self._descriptor = -1

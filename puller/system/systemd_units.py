@@ -1,0 +1,217 @@
+"""The units that systemd starts at boot, judged by the units that want them.
+
+* ``UnitFileState`` describes the links of a unit file, not their effect. A static unit that another unit wants starts
+  at boot. An enabled unit that only ``rescue.target`` wants does not.
+* A unit starts at boot if the default target wants it, directly or by way of other units, or if such a unit triggers
+  it (socket, timer, path). Targets of events, such as ``bluetooth.target`` and ``sleep.target``, count as reached: what
+  they want starts with the event.
+* systemd is asked about the units in between only if a unit is not wanted by a target that every boot reaches.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+DEFAULT = "default.target"
+DEPENDENTS = ("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy")
+"""The properties of a unit that name the units which start it."""
+
+_BUS = (
+    "/etc/dbus-1/system-services",
+    "/usr/local/share/dbus-1/system-services",
+    "/usr/share/dbus-1/system-services",
+)
+"""Where it is declared which units D-Bus starts."""
+_USUAL = ("multi-user.target", "graphical.target")
+_BASE = frozenset(
+    {"basic.target", "paths.target", "slices.target", "sockets.target", "sysinit.target", "timers.target"}
+)
+"""What each of the usual default targets requires (bootup(7))."""
+_EVENTS = frozenset(
+    f"{name}.target"
+    for name in (
+        "bluetooth", "printer", "smartcard", "sound", "usb-gadget", "time-set",
+        "sleep", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate",
+        "shutdown", "reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "final", "umount",
+        "system-update", "graphical-session", "graphical-session-pre", "xdg-desktop-autostart",
+    )
+)  # fmt: skip
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A unit, and the units that start it."""
+
+    id: str
+    load: str
+    dependents: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, str]) -> "Node":
+        """Return the unit that ``systemctl show`` describes."""
+        dependents = " ".join(fields.get(name, "") for name in DEPENDENTS).split()
+        return cls(fields.get("Id", ""), fields.get("LoadState", ""), tuple(dict.fromkeys(dependents)))
+
+
+class Boot:
+    """The units that one manager starts at boot. Methods raise what ``ask`` raises.
+
+    ``ask`` returns units by name. ``default`` is the unit behind ``default.target``. ``nodes`` are units about which
+    it will be asked, so that all units in between are asked about together.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[str]], Mapping[str, Node]],
+        default: str,
+        nodes: Iterable[Node],
+        *,
+        of_user: bool,
+    ) -> None:
+        self.default = default
+        self._ask = ask
+        is_usual = of_user or default in _USUAL
+        reached = {default, DEFAULT, *(_BASE if is_usual else ())}
+        self._reached = reached | ({"multi-user.target"} if default == "graphical.target" else set())
+        self._nodes = {node.id: node for node in nodes}
+
+    def starts(self, node: Node) -> str:
+        """Return the unit that starts ``node`` at boot or with an event. Empty if no such unit exists."""
+        if direct := self._direct(node):
+            return direct
+        self._nodes[node.id] = node
+        self._ask_for_unknown()
+        return next((name for name in node.dependents if self._is_started(name, {node.id})), "")
+
+    def reaches(self, name: str) -> bool:
+        """Return whether a unit that is started by ``name`` starts at boot or with an event."""
+        return bool(self.starts(Node("", "loaded", (name,))))
+
+    def _direct(self, node: Node) -> str:
+        return next((name for name in node.dependents if self._is_reached(name)), "")
+
+    def _is_reached(self, name: str) -> bool:
+        return name in self._reached or name in _EVENTS or name.endswith(".device")
+
+    def _ask_for_unknown(self) -> None:
+        """Ask about all units by way of which the remembered units may start, a level at a time."""
+        while names := {
+            name
+            for node in self._nodes.values()
+            if not self._direct(node)
+            for name in node.dependents
+            if name not in self._nodes
+        }:
+            answers = self._ask(sorted(names))
+            self._nodes.update({name: answers.get(name, Node(name, "not-found", ())) for name in names})
+
+    def _is_started(self, name: str, seen: set[str]) -> bool:
+        if self._is_reached(name):
+            return True
+        node = self._nodes[name]
+        if name in seen or node.load != "loaded":
+            return False
+        seen.add(name)
+        return any(
+            self._is_started(other, seen)
+            for other in node.dependents
+            if other in self._nodes or self._is_reached(other)
+        )
+
+
+def is_started_by_bus(unit: str, fragment: str, aliases: Iterable[str] = ()) -> bool:
+    """Return whether D-Bus starts a unit when a program asks for its name.
+
+    ``fragment`` is the unit file. ``aliases`` are further names of the unit, beside those that links give it.
+    """
+    names = {unit, *aliases}
+    directories = {os.path.dirname(fragment), "/etc/systemd/system"}
+    return any(
+        name in names
+        or any(os.path.basename(os.path.realpath(f"{one}/{name}")) == unit for one in directories)
+        for name in _started_by_bus()
+    )
+
+
+def _started_by_bus() -> Iterator[str]:
+    for directory in _BUS:
+        for path in _files(directory):
+            try:
+                with open(path, errors="replace") as stream:
+                    settings = [line.partition("=") for line in stream]
+            except OSError:  # such as a link to nothing
+                continue
+            yield from (value.strip() for name, _, value in settings if name.strip() == "SystemdService")
+
+
+def _files(directory: str) -> list[str]:
+    try:
+        return [f"{directory}/{name}" for name in os.listdir(directory) if name.endswith(".service")]
+    except OSError:
+        return []
+
+
+# Whether the main process of a unit keeps running, or systemd restarts it again and again.
+#
+# * systemd reports *active* as soon as a process was started. A process that ends soon after that is restarted by
+#   ``Restart=``, and the unit is *active* again at most moments.
+# * So the end of a young process is awaited as an event, for a bounded time. An older process costs nothing.
+
+WATCH = 3.0
+"""Seconds that a process must run before its unit counts as running."""
+
+PROPERTIES = (
+    "ExecMainCode", "ExecMainStartTimestampMonotonic", "ExecMainStatus", "MainPID", "NRestarts", "SubState",
+)  # fmt: skip
+"""The properties of a unit that these functions read."""
+
+_CODES = {"1": "exit code", "2": "signal", "3": "signal"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED: wait(2)
+
+
+def number(fields: Mapping[str, str], name: str) -> int:
+    """Return a property as a number. 0 if systemd is too old to have it."""
+    text = fields.get(name, "")
+    return int(text) if (text.isascii() and text.isdecimal()) else 0
+
+
+def is_restarting(fields: Mapping[str, str]) -> bool:
+    """Return whether the process has ended and systemd is about to start it again."""
+    return fields.get("SubState", "").startswith("auto-restart")
+
+
+def last_exit(fields: Mapping[str, str]) -> str:
+    """Return how the last process ended: ``exit code 3``, ``signal 9``. Empty if it runs or never ran."""
+    word = _CODES.get(fields.get("ExecMainCode", ""))
+    return f"{word} {fields.get('ExecMainStatus', '')}" if word else ""
+
+
+def age(fields: Mapping[str, str]) -> float | None:
+    """Return for how many seconds the main process has been running. ``None`` without a main process."""
+    since = number(fields, "ExecMainStartTimestampMonotonic")
+    return time.monotonic() - since / 1e6 if since and number(fields, "MainPID") else None
+
+
+def ends_early(fields: Mapping[str, str], *, at_most: float = WATCH) -> bool:
+    """Return whether a young main process ends before it is old enough. Waits for that ``at_most`` so many seconds."""
+    seconds = age(fields)
+    if seconds is None or seconds >= WATCH:
+        return False
+    return ends_within(number(fields, "MainPID"), min(WATCH - seconds, at_most))
+
+
+def ends_within(pid: int, seconds: float) -> bool:
+    """Wait until a process ends. Return ``False`` if it still runs after so many seconds, or cannot be watched."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except OSError:  # an old kernel, or a process of another user namespace
+        return False
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(descriptor)

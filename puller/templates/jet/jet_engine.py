@@ -1,0 +1,142 @@
+"""The Jet engine: templates of Jet 6 as its Go implementation renders them, without HTML escaping.
+
+* Parsed and compiled once, rendered as often as wanted; nothing is kept between renderings but what the template
+  itself assigns to ``data`` and its like.
+* ``include``, ``extends``, ``import`` and ``exec`` find other templates through a loader; without one there are none,
+  and scaffolds share text with ``render(path, value)``.
+
+From text to text:
+
+1. The text is cut into tokens and parsed: ``lexer.py``, ``parser.py``. What is wrong with the text fails here.
+2. The templates that it extends and imports are loaded, for their blocks.
+3. Expressions, statements and blocks become functions of a frame: ``expressions.py``, ``calls.py``, ``statements.py``.
+4. A rendering is given a frame, with the functions and the budget.
+5. The body runs; rounds, nested blocks and long texts are paid for, and it gives the text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from puller.templates.govalue.types import MISSING
+from puller.templates.jet.frame import BlockCode, Frame, Program
+from puller.templates.jet.functions import BUILTINS, external
+from puller.templates.jet.nodes import Reference
+from puller.templates.jet.parser import parse
+from puller.templates.jet.statements import StatementCompiler
+from puller.templates.limits import Budget, Exceeded
+from puller.templates.scope import Function
+from puller.templates.template_text import TemplateSource
+
+Loader = Callable[[str], str | None]
+"""The text of the template at a path such as ``lib/page.jet``, or None."""
+
+_EXTENSIONS: Final = ("", ".jet", ".html.jet", ".jet.html")
+
+
+class JetTemplate:
+    """A parsed template of Jet."""
+
+    __slots__ = ("_engine", "_program", "_source")
+
+    def __init__(self, engine: JetEngine, source: TemplateSource, program: Program) -> None:
+        self._engine = engine
+        self._source = source
+        self._program = program
+
+    def render(
+        self, dot: Any, functions: Mapping[str, Function] | None = None, *, budget: Budget | None = None
+    ) -> str:
+        """The text; steps 4 and 5. Only a TemplateScope gives ``facts`` and its like. Raises TemplateError."""
+        # 4. A function that is given comes before Jet's own of that name.
+        known = {**BUILTINS, **{name: external(name, f) for name, f in (functions or {}).items()}}
+        context = MISSING if dot is None else dot
+        frame = Frame(context, known, self._program, self._engine.load, budget or Budget())
+        try:  # 5.
+            return self._program.body(frame)
+        except Exceeded as exceeded:  # by the template as a whole
+            raise self._source.limit(0, exceeded) from exceeded
+        except RecursionError:
+            too_deep = Exceeded("blocks and expressions are nested too deeply")
+            raise self._source.limit(0, too_deep) from None
+
+
+class JetEngine:
+    """Jet with its delimiters; a delimiter that is empty is Jet's usual one here, ``[[`` or ``]]``."""
+
+    name: ClassVar[str] = "jet"
+
+    def __init__(
+        self, left_delimiter: str = "", right_delimiter: str = "", loader: Loader | None = None
+    ) -> None:
+        self._left = left_delimiter or "[["
+        self._right = right_delimiter or "]]"
+        self._loader = loader
+        self._programs: dict[str, Program] = {}
+        self._found: dict[tuple[str, str], Program] = {}
+        """Programs by the paths that templates write, and the templates that they stand in."""
+        self._loading: list[str] = []
+
+    def compile(self, name: str, text: str) -> JetTemplate:
+        """The parsed text; steps 1 to 3. Raises TemplateError with ``name``, line and column."""
+        source = TemplateSource(name, text)
+        return JetTemplate(self, source, self._compile(source))
+
+    def load(self, path: str, sibling: str) -> Program | None:
+        """The template at ``path``, relative to the directory of ``sibling``. Raises TemplateError."""
+        if (found := self._found.get((path, sibling))) is None:
+            found = self._load(path, sibling)
+            if found is not None:
+                self._found[path, sibling] = found
+        return found
+
+    def _load(self, path: str, sibling: str) -> Program | None:
+        absolute = posixpath.normpath(posixpath.join("/", posixpath.dirname(sibling), path)).lstrip("/")
+        for candidate in (absolute + extension for extension in _EXTENSIONS):
+            if candidate in self._programs:
+                return self._programs[candidate]
+            text = self._loader(candidate) if self._loader else None
+            if text is not None:
+                self._programs[candidate] = program = self._compile(TemplateSource(candidate, text))
+                return program
+        return None
+
+    def _compile(self, source: TemplateSource) -> Program:
+        """The program of a template. A name may have several blocks; the one that counts is the last of:
+
+        1. The blocks of the template that it extends, which knows those of its own ancestors and imports.
+        2. Those of the templates that it imports, in the order of the imports.
+        3. Its own, wherever in it they stand.
+
+        4. What runs is the body of the topmost ancestor: of a template that extends another, only blocks count.
+        """
+        tree = parse(source, self._left, self._right)
+        compiler = StatementCompiler(source)
+        blocks: dict[str, BlockCode] = {}
+        extended = self._referenced(source, compiler.path, tree.extends) if tree.extends else None
+        if extended:  # 1.
+            blocks.update(extended.blocks)
+        for reference in tree.imports:  # 2.
+            blocks.update(self._referenced(source, compiler.path, reference).blocks)
+        try:  # 3.
+            blocks.update((name, compiler.block_code(node)) for name, node in tree.blocks.items())
+            # 4.
+            body = extended.body if extended else compiler.body(tree.body)
+        except RecursionError:
+            raise source.error(0, "the template is nested too deeply to be compiled") from None
+        compiler.finish()
+        return Program(body, blocks)
+
+    def _referenced(self, source: TemplateSource, path: str, reference: Reference) -> Program:
+        if path in self._loading:
+            raise source.error(reference.offset, f"{path} extends or imports itself")
+        self._loading.append(path)
+        try:
+            program = self.load(reference.path, path)
+        finally:
+            self._loading.pop()
+        if program is None:
+            raise source.error(reference.offset, f"there is no template {reference.path}")
+        return program

@@ -1,0 +1,81 @@
+"""Errors of templates, by who must act.
+
+TemplateError       the author of the template: it cannot be parsed, or fails while it renders
+* LimitError          it takes too long, nests too deeply or makes too much text; no ``try`` catches it
+
+FunctionError       raised by functions that templates call: a sentence; the engine adds the place
+* SkippedEmpty        ``render`` of a partial that came out blank, in a tree that skips blank files
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from foundation.formatting import did_you_mean
+from foundation.problems import DependsOn, Location, ProblemCode
+from foundation.suggestions import nearest
+from puller.errors import ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+_MOST_CANDIDATES: Final = 500
+_LONGEST_NAME: Final = 100  # characters: comparing takes the product of the two lengths
+_FACTS: Final = frozenset({"facts", "Facts", "environ", "Environ"})
+_AROUND: Final = 100  # characters of a line on either side of a mistake
+
+
+class TemplateError(ResourceError):
+    """A template that cannot be parsed or rendered; ``str()`` is ``file:line:column: sentence``.
+
+    ``line`` and ``column`` count from 1; a tab is one column. ``source_line`` is that line of the template.
+    ``is_of_text``: it quotes the template at most, and no value that the template has seen.
+    """
+
+    code = ProblemCode.TEMPLATE_FAILS
+    is_of_text = False
+
+    def __init__(
+        self, file: str, line: int, column: int, message: str, source_line: str = "", name: str = ""
+    ) -> None:
+        location = Location(file, line, column, is_exact=True)
+        super().__init__(message, location=location, name=name, depends_on=_depends_of(source_line))
+        self.file = file
+        self.line = line
+        self.column = column
+        self.source_line = source_line
+
+    def excerpt(self) -> str:
+        """The line of the template (of a very long one, what is around the column), and below it a caret."""
+        start = max(0, self.column - 1 - _AROUND) if len(self.source_line) > 2 * _AROUND else 0
+        shown = self.source_line[start : start + 2 * _AROUND]
+        indent = "".join("\t" if c == "\t" else " " for c in shown[: self.column - 1 - start])
+        return f"{shown}\n{indent}^"
+
+
+class LimitError(TemplateError):
+    """A template that would not end, or whose output would not fit."""
+
+    code = ProblemCode.LIMIT_EXCEEDED
+
+
+class FunctionError(Exception):
+    """A refusal, by a function, of the template that called it; the engine adds the place: TemplateError."""
+
+
+class SkippedEmpty(FunctionError):
+    """``render`` of a blank partial where blank files are skipped: Jet fails, Go leaves out the caller."""
+
+
+def _depends_of(source_line: str) -> DependsOn:
+    """Return what a line of a template reads. A value that another line has set counts as data."""
+    words = set(re.findall(r"\w+", source_line))
+    return DependsOn.FACTS if words & _FACTS else DependsOn.DATA
+
+
+def similar_names(name: str, known: Iterable[Any]) -> str:
+    """Return the suggestions for a name that does not exist, as the end of its message."""
+    candidates = [str(other)[:_LONGEST_NAME] for other in known][:_MOST_CANDIDATES]
+    return did_you_mean(nearest(name[:_LONGEST_NAME], candidates))
