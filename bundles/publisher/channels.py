@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from bundles.errors import FormatError, PublishError
+from bundles.format.history import History, Said
 from bundles.format.identity import parse_name, parse_version
 from bundles.format.index import parse_channel
 from bundles.format.release import STEPS, Release, Rollout, shown_percent
@@ -135,13 +136,29 @@ def halted(current: Release, now: datetime) -> Release:
     return replace(current, rollout=stopped)
 
 
-def release_before(current: Release) -> Release:
-    """The release that hosts ran before the rollout of ``current``; raises `PublishError`."""
-    if current.rollout is None or current.rollout.before is None:
-        raise PublishError(
-            str(current), "does not say what hosts ran before it; give the version to roll back to"
-        )
-    return current.rollout.before
+def release_before(current: Release, history: History, channel: str) -> Release:
+    """The release that hosts ran before ``current`` was published in its channel; raises `PublishError`.
+
+    A rollout says it. Otherwise it is the last release for all hosts before the first statement about the version, so
+    that a second rollback leads one version further back.
+    """
+    if current.rollout is not None and current.rollout.before is not None:
+        return current.rollout.before
+    said = [one for one in history.statements if one.channel == channel and one.release is not None]
+    first = next((number for number, one in enumerate(said) if _version_of(one) == current.version), 0)
+    for one in reversed(said[:first]):
+        release = one.release
+        if release is None or release.version == current.version:
+            continue
+        # Hosts that a halted rollout has not reached run what was before it.
+        before = release.rollout.before if release.rollout is not None else None
+        is_partial = before is not None and is_under_way(release, said[first].at)
+        return for_all(before if is_partial and before is not None else release)
+    raise PublishError(str(current), "is the first version of this channel; give the version to roll back to")
+
+
+def _version_of(said: Said) -> str:
+    return said.release.version if said.release is not None else ""
 
 
 def rolled_back(current: Release, release: Release, now: datetime) -> Release:
@@ -283,7 +300,7 @@ class Channels:
                 return current
             if current.rollout is None or current.rollout.halted:
                 return current
-            return release_before(current) if back else halted(current, edition.now)
+            return release_before(current, record.history, channel) if back else halted(current, edition.now)
 
         return self._say(list(judged), channel, rule)
 
@@ -327,12 +344,11 @@ class Channels:
         def rule(record: Record, edition: Edition) -> Release:
             current = _said(record, channel)
             if version is None:
-                return release_before(current)
+                release = release_before(current, record.history, channel)
+                _require_files(record, release)
+                return release
             release = Release.of(current.bundle, parse_version(version))
-            if record.find_artifact(release.version) is None:
-                raise PublishError(
-                    str(release), _why_missing(record, release.version), code=ProblemCode.NOT_PUBLISHED
-                )
+            _require_files(record, release)
             return rolled_back(current, release, edition.now)
 
         return self._say(bundles, channel, rule)
@@ -371,6 +387,13 @@ def _said(record: Record, channel: str) -> Release:
     raise PublishError(
         record.index.bundle, f"is not in channel {channel!r}{there}", code=ProblemCode.NOT_PUBLISHED
     )
+
+
+def _require_files(record: Record, release: Release) -> None:
+    if record.find_artifact(release.version) is None:
+        raise PublishError(
+            str(release), _why_missing(record, release.version), code=ProblemCode.NOT_PUBLISHED
+        )
 
 
 def _why_missing(record: Record, version: str) -> str:

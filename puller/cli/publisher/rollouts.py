@@ -127,7 +127,10 @@ def halt(directory: Path, bundles: tuple[str, ...], channel: str, passphrase_fil
 @site_directory
 @_bundles
 @channel_option
-@click.option("--version", help="Any version that was published.  [default: the one before the rollout]")
+@click.option(
+    "--version",
+    help="Any version that was published.  [default: the one before the last publication or rollout]",
+)
 @passphrase_option
 def back(
     directory: Path,

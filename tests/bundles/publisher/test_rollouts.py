@@ -290,7 +290,7 @@ Say = Callable[[Channels], object]
         (lambda channels: channels.halt("web", "stable"), "web 1.0.0: is for all hosts already: no rollout"),
         (
             lambda channels: channels.roll_back("web", "stable"),
-            "web 1.0.0: does not say what hosts ran before it",
+            "web 1.0.0: is the first version of this channel; give the version",
         ),
         (
             lambda channels: channels.roll_back("web", "stable", "0.9"),
@@ -309,6 +309,27 @@ def test_what_cannot_be_said_is_refused_and_nothing_is_signed(
     with pytest.raises(PublishError, match=message):
         say(channels)
     assert before == {path: path.read_bytes() for path in publisher.site.public.rglob("*") if path.is_file()}
+
+
+def test_back_leads_before_a_publication_for_all(
+    publisher: Publisher, channels: Channels, host: Host
+) -> None:
+    for version in ("1.1.0", "1.2.0"):
+        publisher.publish(version)
+    for expected in ("1.1.0", "1.0.0"):
+        channels.roll_back("web", "stable")
+        publisher.deploy()
+        assert host.version() == expected
+    with pytest.raises(PublishError, match="is the first version of this channel"):
+        channels.roll_back("web", "stable")
+
+
+def test_back_leads_before_a_completed_rollout(publisher: Publisher, channels: Channels, host: Host) -> None:
+    publish(publisher, "1.1.0", RolloutRequest(percent=50))
+    channels.steer("web", "stable", RolloutRequest(percent=100))
+    channels.roll_back("web", "stable")
+    publisher.deploy()
+    assert host.version() == "1.0.0"
 
 
 @pytest.mark.parametrize("channel", ["St able", "", "../x"])

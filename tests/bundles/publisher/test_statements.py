@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import PublishError
+from bundles.format.history import History, Said
 from bundles.format.release import Release, Rollout
 from bundles.publisher.channels import (
     AT_ONCE,
@@ -226,8 +227,27 @@ def test_what_no_rollout_brings_cannot_be_halted() -> None:
         halted(NEW, NOW)
 
 
+def history(*releases: Release | None, channel: str = "stable") -> History:
+    statements = (Said(NOW - DAY + timedelta(hours=hour), channel, one) for hour, one in enumerate(releases))
+    return History("web", statements=tuple(statements))
+
+
 def test_the_rollback_is_the_release_before_the_rollout() -> None:
-    assert release_before(HALTED) == release_before(FINISHED) == OLD
+    assert release_before(HALTED, history(), "stable") == release_before(FINISHED, history(), "stable") == OLD
     for without in (NEW, rolling_out(before=None, percent=10)):
-        with pytest.raises(PublishError, match="does not say what hosts ran before it; give the version"):
-            release_before(without)
+        with pytest.raises(PublishError, match="is the first version of this channel; give the version"):
+            release_before(without, history(without), "stable")
+
+
+def test_the_rollback_is_the_version_before_the_last_publication() -> None:
+    published = (OLD, NEW, NEWEST)
+    assert release_before(NEWEST, history(*published), "stable") == NEW
+    assert release_before(NEW, history(*published, NEW), "stable") == OLD
+    assert release_before(NEW, history(OLD, None, NEW), "stable") == OLD
+    assert release_before(NEWEST, history(OLD, rolling_out(percent=5), NEWEST), "stable") == OLD
+    assert (
+        release_before(NEWEST, history(OLD, rolling_out(start=NOW - 3 * DAY, duration=DAY), NEWEST), "stable")
+        == NEW
+    )
+    with pytest.raises(PublishError):
+        release_before(NEW, history(OLD, NEW, channel="canary"), "stable")
