@@ -160,7 +160,7 @@ class Engine:
             self._final_look.begin(place)
             # 2. Its turn.
             if why := self._settings.stopping() or progress.why_stopped(declaration):
-                event = self._not_reached(index, declaration, why)
+                event = self._done_together(index, declaration) or self._not_reached(index, declaration, why)
             else:
                 event = self._attend(index, declaration)
                 # 3. What its failure stops.
@@ -238,6 +238,25 @@ class Engine:
             self._progress.sum_up_children(self._catalog.children(index), event)
             return event
         return _event(declaration, State.SKIPPED, skip_reason=why, reached=False)
+
+    def _done_together(self, index: int, declaration: Declaration) -> Event | None:
+        """Return the event of a resource that a transaction has changed before the run stopped; else ``None``."""
+        begun = self._transactions.begun.pop(index, None)
+        if begun is None:
+            return None
+        resource = self._transactions.made(index)
+        try:
+            actual = resource.look()
+            if resource.differences(actual):
+                return None
+        except (OSError, ResourceError):
+            return None
+        event = _event(declaration, State.CHANGED, final_ensure=resource.final_ensure(actual))
+        event.provider = resource.provider
+        event.differences = self._masks.differences(begun.differences, declaration)
+        if self._observer is not None:
+            self._observer.after_change(declaration, resource, actual)
+        return event
 
     def _attend(self, index: int, declaration: Declaration) -> Event:
         started = time.perf_counter()

@@ -128,7 +128,7 @@ class Transactions:
         for other in indexes[indexes.index(first) + 1 :]:
             if other in self.begun or not self._may_join(other, joined, first):
                 continue
-            member = self._made(other)
+            member = self.made(other)
             try:
                 found = member.look()
                 differs = bool(member.differences(found))
@@ -162,6 +162,7 @@ class Transactions:
     # What follows directly
 
     def _directly_after(self, index: int, first: Resource[Any, Any], key: Hashable) -> Iterator[Member]:
+        before = self._catalog.attended(index)
         for other in self._catalog.order[self._positions[index] + 1 :]:
             declaration = self._catalog.attended(other)
             # A transaction ends at what has conditions of its own, fails, or must not be reached after a failure: what
@@ -173,11 +174,12 @@ class Transactions:
                 or declaration.properties.noop
             ):
                 return
-            if any(home.fail_on_error for home in homes(declaration)):
+            # A health check runs after the change of its own resource. With ``fail_on_error`` it may stop the next one.
+            if before.properties.health_checks and any(home.fail_on_error for home in homes(declaration)):
                 return
             if self._progress.unmet_requirements(other):
                 return
-            member = self._made(other)
+            member = self.made(other)
             try:
                 found = member.look()
                 if not member.differences(found):
@@ -186,8 +188,10 @@ class Transactions:
                     return
             except (OSError, ResourceError):
                 return
+            before = declaration
             yield other, member, found
 
-    def _made(self, index: int) -> Resource[Any, Any]:
+    def made(self, index: int) -> Resource[Any, Any]:
+        """Return the resource with this index."""
         declaration = self._catalog.attended(index)
         return declaration.type(declaration.properties, self._context_of(declaration))

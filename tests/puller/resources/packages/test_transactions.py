@@ -102,11 +102,28 @@ def test_one_that_requires_another_waits_for_it(apply: Apply, debian: Debian) ->
     assert installed_together(debian)[:2] == [["a"], ["b", "c"]]
 
 
-def test_nothing_is_done_together_that_a_failure_should_stop(apply: Apply, debian: Debian) -> None:
-    debian.fails = {"a"}
+def test_fail_on_error_keeps_the_shared_transaction(apply: Apply, debian: Debian) -> None:
     events = apply("    fail_on_error: true" + PACKAGES)
-    assert states(events) == {"a": "failed", "b": "skipped", "c": "skipped", "d": "skipped", "e": "skipped"}
-    assert debian.versions("b") == []
+    assert installed_together(debian) == [["a", "b", "c"], ["d=1.0"], ["e"]]
+    assert set(states(events).values()) == {"changed"}
+
+
+@pytest.mark.parametrize("fails", ["a", "b", "c"])
+def test_fail_on_error_stops_after_a_shared_transaction(apply: Apply, debian: Debian, fails: str) -> None:
+    debian.fails = {fails}
+    events = apply("    fail_on_error: true" + PACKAGES)
+    assert events[fails].state.value == "failed"
+    for name in "abcde":
+        is_installed = bool(debian.versions(name))
+        assert (events[name].state.value == "changed") == (is_installed and name != fails), name
+    assert {events[name].state.value for name in "de"} == {"skipped"}
+
+
+def test_a_failed_health_check_stops_before_the_next_package(apply: Apply, debian: Debian) -> None:
+    checked = PACKAGES.replace("a: {}", 'a: {health_checks: [{command: "false"}]}')
+    events = apply("    fail_on_error: true" + checked)
+    assert installed_together(debian) == [["a"]]
+    assert (events["a"].state.value, events["b"].state.value) == ("failed", "skipped")
 
 
 def test_nothing_is_done_together_with_what_is_below_a_condition(
