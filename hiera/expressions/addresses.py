@@ -66,6 +66,8 @@ def ipv6(value: Any, query: str | int = "") -> Any:
 
 def ipwrap(value: Any) -> Any:
     """An IPv6 address in brackets, as URLs want it; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return [ipwrap(item) for item in value]
     address = _parsed(value)
     if address is None or address.version == 4:
         return value
@@ -84,8 +86,11 @@ def _parsed(value: Any) -> Interface | None:
 def _answer(value: Any, address: Interface, query: str | int) -> Any:
     if isinstance(query, int):
         return _host(address, query)
+    if query.isascii() and query.isdecimal():
+        return _host(address, int(query))
     if query == "":
-        return value
+        # A mask becomes the length of the prefix.
+        return str(address) if "/" in str(value) and address.version == 4 else value
     if query in _WHOLE:
         return _WHOLE[query](address)
     if query in _ONLY:

@@ -50,8 +50,8 @@ def mandatory(value: Any, message: str | None = None) -> Any:
     return value
 
 
-_TRUE: Final = frozenset({"1", "1.0", "on", "t", "true", "y", "yes"})
-_FALSE: Final = frozenset({"", "0", "0.0", "f", "false", "n", "no", "none", "null", "off"})
+_TRUE: Final = frozenset({"1", "on", "true", "yes"})
+_FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
 
 def to_bool(value: Any) -> bool:
@@ -65,7 +65,7 @@ def to_bool(value: Any) -> bool:
         wanted = "a truth value, or a text or number that says one, such as 'yes'"
         advice = "to ask whether there is anything in it, write | length > 0"
         raise ExpressionError("", f"bool wants {wanted}, not {described(value)}; {advice}")
-    text = texts.as_text(value, "bool").strip().lower()
+    text = texts.as_text(value, "bool").lower()
     if text not in _TRUE | _FALSE:
         raise ExpressionError("", f"{text[:40]!r} is neither true nor false")
     return text in _TRUE

@@ -193,9 +193,21 @@ def regex_search(
         match = compiled.search(text)
         if match is None or not groups:
             return match and match[0]
-        return [match.expand(group) for group in groups]
+        return [match[group] for group in wanted]
 
+    wanted = [_group(group, compiled) for group in groups]
     return regex.bounded(compiled, text, search)
+
+
+def _group(text: Any, pattern: re.Pattern[str]) -> int | str:
+    """Return the group that an argument names. Raises ExpressionError."""
+    named = re.fullmatch(r"\\(?:(\d{1,3})|g<(\w+)>)", text, re.ASCII) if isinstance(text, str) else None
+    if named is None:
+        raise ExpressionError("", f"regex_search knows no group {text!r}, only '\\\\1' and '\\\\g<name>'")
+    group: int | str = named[2] or int(named[1])
+    if (group not in pattern.groupindex) if isinstance(group, str) else group > pattern.groups:
+        raise ExpressionError("", f"the pattern of regex_search has no group {group!r}")
+    return group
 
 
 def regex_findall(value: Any, pattern: str, multiline: bool = False, ignorecase: bool = False) -> list[Any]:
