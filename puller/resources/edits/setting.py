@@ -118,7 +118,12 @@ class Setting(Edit[SettingProperties]):
         # Here, before expressions are replaced: a number that one gives is meant as its text.
         if isinstance(value, int | float) and form in FORMATS and form not in _TREES:
             raise PropertyError(
-                "value", f"is {described(value)}, wanted text", because=["format"], hint=QUOTE
+                "value",
+                f"is {described(value)}",
+                because=["format"],
+                expected="text",
+                hint=QUOTE,
+                is_unquoted=True,
             )
         return raw
 

@@ -45,7 +45,7 @@ def sealed() -> Path:
 
 @pytest.fixture
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("publisher.secrets", "publisher.root"):
+    for module in ("publisher.key_sources", "publisher.root"):
         monkeypatch.setattr(f"puller.cli.{module}.is_terminal", lambda: True)
 
 

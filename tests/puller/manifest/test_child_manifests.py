@@ -148,7 +148,7 @@ def test_a_child_in_noop_changes_nothing_and_refreshes_nobody(apply_all: Apply) 
     events = apply_all({"manifest.yaml": parent, "a.yaml": child})
     assert states(events) == {"one": "would change", "a.yaml": "would change", "reload": "stable"}
     assert events["a.yaml"].noop
-    assert events["a.yaml"].noop_message == "Would have changed 1 of 1 resources"
+    assert events["a.yaml"].noop_message == "Would have changed 1 of 1 resource"
 
 
 @pytest.mark.parametrize(

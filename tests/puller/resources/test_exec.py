@@ -76,7 +76,7 @@ def test_a_refresh_that_a_guard_prevents_is_told(make: Make) -> None:
 @pytest.mark.parametrize(
     ("guards", "message"),
     [
-        ({"creates": "/no/such/path"}, "ran, but `creates` /no/such/path is still not there"),
+        ({"creates": "/no/such/path"}, "ran, but `creates` /no/such/path is still missing"),
         ({"unless": "false"}, "ran, but `unless` still fails"),
     ],
 )
