@@ -329,8 +329,10 @@ class Draft(msgspec.Struct):
 
     def _refuse(self, error: PropertyError) -> None:
         path = (*self.entry.path, error.property, *error.place)
-        problem = error.problem(secret=self._is_hidden(error.property))
-        if error.is_unquoted and error.shows_value and (written := self.problems.original(path)) is not None:
+        is_hidden = self._is_hidden(error.property)
+        problem = error.problem(secret=is_hidden)
+        shows_value = error.shows_value and not is_hidden
+        if error.is_unquoted and shows_value and (written := self.problems.original(path)) is not None:
             problem = replaced(problem, hint=f"{QUOTE}, as '{written}'")
         if error.property == FOR:
             problem = replaced(problem, hint="a loop stands beside the name of its resource")
