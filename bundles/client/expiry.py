@@ -1,4 +1,7 @@
-"""When the stored metadata of a site expire, as far as this host needs them."""
+"""When the stored metadata of a site expire, as far as this host needs them.
+
+The publisher chooses how long signatures last: ``bundles/publisher/expiry.py``.
+"""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime

@@ -7,6 +7,8 @@
 ``s3://bucket/prefix``               the object ``prefix/HOST/RUN.json.gz``, with the extra ``s3``
 ``/srv/reports``                     the file ``/srv/reports/HOST/RUN.json.gz``
 ===================================  ===========================================================================
+
+To add a kind, write a module in ``puller/delivery``, and add its row to ``KINDS``.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,5 +1,7 @@
 """Destinations of reports: what each kind does with one document.
 
+``puller/config/destinations.py`` has the kinds, one row each, and says how to add one.
+
 A document that was taken may come again, after a kill; it is the same one, under the same name.
 """
 

@@ -3,6 +3,8 @@
 * Data is read by the code that a run uses. Conditions and templates, which a run looks at only when it applies the
   resource, are rendered once to see what they ask for.
 * Everything is a plain value; secrets are masked.
+* ``why`` prints what the last report has. ``puller.engine.engine`` decides what is skipped, and ``differences`` of the
+  resource (``puller/resources/files/one_file.py`` for a file) what is changed.
 """
 
 from collections.abc import Container, Iterator, Mapping

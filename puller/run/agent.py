@@ -3,7 +3,8 @@
 * A problem with the site or the network can stop an update. The last good version is applied as before, the run reports
   the problem, and its exit status shows it.
 * A new version becomes current only after its manifest is valid on this host, and good only after it has passed.
-* While the operator holds the host, or outside of its maintenance windows, only the steps 7 to 10 are left out.
+* While the operator holds the host, or outside of its maintenance windows, the steps 7 to 10 are left out, and
+  step 11 removes only versions that are not needed.
 * Reports are sent after the run. Sending changes nothing and does not delay the next run.
 * A dry run keeps downloads in a private directory. It does not change the state.
 """
@@ -89,10 +90,11 @@ class Agent(msgspec.Struct, frozen=True):
         6. Unpack: download, verify and install it, unless the store has it (``puller.run.site``).
         7. Prepare: choose the version to apply, join the manifests, put attempts on record, make the versions current
            (``puller.run.decision``, ``puller.run.catalog``, ``puller.run.trials``).
-        8. Apply: the catalog and the reversals of leftovers (``puller.engine``, ``puller.run.left``).
+        8. Apply: the catalog and the reversals of leftovers (``puller.engine``, ``puller.run.leftovers``).
         9. Judge: health checks and failed resources of the versions on trial (``puller.run.judging``).
         10. Keep or roll back: quarantine a version that failed, and go back to step 7. Keep a version that passed.
-        11. Retire: update the exports, and remove versions that are not needed (``bundles.store``).
+        11. Retire: update the exports, and remove versions that are not needed (``puller.run.host_state``,
+           ``bundles.store``).
         12. Report: the report, metrics and the exit status (``puller.run.report_keeping``).
         13. Send: the reports that wait (``puller.delivery``).
 

@@ -1,4 +1,13 @@
-"""Findings of lint: a problem and its weight."""
+"""Findings of lint, a problem and its weight each, and all rules.
+
+To add a rule:
+
+1. Add its code to ``ProblemCode`` in ``foundation/problems.py``.
+2. Add its row to ``_ROWS`` below, and the same row to the table of ``docs/lint.md``.
+3. Yield its findings from ``check`` of a module in ``checks``. Add a new module to ``_CHECKS`` in ``check.py``.
+4. Explain the code in ``foundation/problem_pages.yaml``, and write ``docs/problems.md`` anew with
+   ``python -m foundation.problem_pages``.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,4 +1,9 @@
-"""``puller status``: what is enforced on this host, since when, and how the last run went."""
+"""``puller status``: what is enforced on this host, since when, and how the last run went.
+
+* The text behind ``held:`` is that of the last report. The run writes it: ``puller/run/bundle_run.py`` for rejected
+  versions, ``puller/run/policy/quarantine.py`` for the quarantine, ``bundles/format/release.py`` for rollouts.
+* The lines about pauses, windows, pins and the quarantine are those of ``puller/run/policy/holds.py``.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,7 @@
-"""The ``file`` resource: a file or directory (``one_file``), or all that is below a directory, too (``tree``)."""
+"""The ``file`` resource: a file or directory (``one_file``), or all that is below a directory, too (``file_tree``).
+
+``one_file`` compares the content, owner, group and mode of a path, and changes them.
+"""
 
 from typing import Self, cast
 

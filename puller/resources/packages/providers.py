@@ -1,6 +1,7 @@
 """The package managers: one row each.
 
-To add a package manager, write one module with a ``Manager`` and a ``Layout``, and add its row here.
+To add a package manager, write one module with a ``Manager`` and a ``Layout``, and add its row here. Models are
+``dnf.py`` and ``DnfLayout`` in ``layouts.py``. ``versions.py`` has the orders of versions of dpkg and rpm.
 """
 
 from importlib import import_module

@@ -1,1 +1,1 @@
-"""The checks of lint, one module for each idea."""
+"""The checks of lint, one module for each idea. ``findings.py`` says how to add a rule."""
