@@ -13,7 +13,7 @@ from foundation.durations import Duration
 from foundation.problems import ProblemCode
 
 DEFAULT_LIFETIMES = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d"}
-"""By role. ``puller site new`` writes them into ``site.yaml``, and a role missing there has its default."""
+"""By role. ``puller site init`` writes them into ``site.yaml``, and a role missing there has its default."""
 
 
 @dataclass(frozen=True, slots=True)
