@@ -1,12 +1,11 @@
-"""Compression that pays.
+"""Deterministic gzip compression on all processors.
 
-* Text is compressed. What does not shrink, such as pictures, packages and what is encrypted, is stored in the same
-  stream: to compress a gigabyte of it takes half a minute and gains nothing.
-* Blocks of a quarter of a megabyte are compressed side by side, each with the end of the one before for a dictionary:
-  as small as in one go, within ten thousandths.
-* The same pieces give the same bytes: what is decided follows from the pieces alone, never from time, machine or the
-  number of processors.
-* Any inflate reads it: RFC 1951 lets a stream change between its kinds of block at each block.
+* Blocks of 256 KiB are compressed in parallel. The end of each block is the dictionary of the next block, so the
+  result is almost as small as that of a single pass.
+* Data that does not shrink, such as pictures, packages and encrypted files, is stored uncompressed in the same
+  stream. Compressing a gigabyte of such data takes half a minute and saves nothing.
+* The same pieces always give the same bytes. Time, machine and number of processors have no influence.
+* Every inflate implementation can read the result: RFC 1951 allows a different kind of block at each block boundary.
 """
 
 import os
@@ -19,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from bundles.archive.canonical_tar import GZIP_HEADER
 
-# Work of C code, such as zlib's, on all processors: such code lets other threads go on meanwhile.
+# Threads are enough for the parallel work: C code such as zlib releases the interpreter lock.
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

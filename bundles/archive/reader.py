@@ -1,9 +1,9 @@
-"""A bundle's archive, read once from front to back.
+"""A reader that verifies a bundle archive in one pass, and the diagnosis of unexpected tar headers.
 
-* ``bundle.json`` says what must follow; each header is compared with the only one it can be, each file with
-  its SHA-256.
-* What comes out was promised by ``bundle.json``: never a byte more, whatever the archive holds.
-* Memory stays bounded, and the sizes are known and within the limits before the first file is handed out.
+* ``bundle.json`` determines the rest of the archive. The reader compares each header with the only valid one, and
+  each file with its SHA-256.
+* The reader never returns more bytes than ``bundle.json`` lists, whatever the archive contains.
+* Memory use is bounded. The reader checks all sizes against the limits before it returns the first file.
 """
 
 import zlib
@@ -27,10 +27,8 @@ from bundles.format.identity import DESCRIPTION
 from bundles.format.member_paths import MemberPath, folded, shown
 from bundles.format.size_limits import Limits
 
-# The sentence for a tar header that is not the expected one.
-#
-# * Nothing here decides anything: the reader has refused the archive already.
-# * Every field is a stranger's: it is shown, and never used.
+# The error message for an unexpected tar header. The reader has rejected the archive already, so the untrusted fields
+# of the header are only printed.
 
 _FIELDS = (
     *("name", "mode", "owner", "group", "size", "time", "checksum", "type", "link target", "magic"),

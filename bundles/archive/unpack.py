@@ -1,12 +1,13 @@
-"""From an archive to a directory.
+"""Directories of bundles, unpacked from an archive or assembled from local and downloaded files.
 
-* Nothing is created, changed or touched outside the directory that is being filled, whatever the archive
-  holds.
-* The destination exists once it is complete, checked against ``bundle.json`` and on the disk; until then it
-  does not.
-* What is unpacked is read-only, and is never written to again.
+* Nothing outside the new directory is created, changed or touched, whatever the archive contains.
+* The destination appears only when it is complete, verified against ``bundle.json`` and flushed to disk.
+* The files are read-only and never written again. They are never hard links to files elsewhere. Clones (reflinks)
+  share disk blocks safely, because a write to one file does not change the other.
+* `assemble` builds the directory that `unpack` makes of the archive, without the archive. Each file is compared with
+  its SHA-256 during the copy, so its source needs no trust: an installed version, another bundle or a download.
 
-``tarfile`` is not used: its filters have been escaped several times, and Python 3.11.2 has none.
+``tarfile`` is not used: its filters have been bypassed several times, and Python 3.11.2 does not have them.
 """
 
 import fcntl
@@ -32,12 +33,7 @@ from bundles.format.member_paths import MemberPath
 from bundles.format.size_limits import LIMITS, Limits
 from foundation.problems import ProblemCode
 
-# A bundle's tree on the disk, made anew: what unpacks an archive, and what puts a bundle together, write through this.
-#
-# * Nothing is created, changed or touched outside the directory that is being filled.
-# * The destination exists once it is complete and on the disk; until then it does not.
-# * What is there is read-only, and is never written to again. No file of it is another name of a file elsewhere: a
-#   clone (reflink) shares blocks of the disk until one of the two is changed, and never a change.
+# The new directory that `unpack` and `assemble` write through.
 
 FILE_MODE = 0o444
 _DIRECTORY_MODE = 0o555
@@ -288,10 +284,7 @@ def _fill(tree: NewTree, reader: BundleReader, check: Callable[[], None]) -> Non
     reader.finish()
 
 
-# From files that are here to a directory: the tree that ``unpack`` makes of the archive, made without it.
-#
-# * What is written is what the description lists, and every file is compared with its SHA-256 while it is written.
-# * Where a file comes from is no matter of trust: a version that is here, another bundle, a download.
+# Assembly from files instead of an archive.
 
 
 class Source(Protocol):
@@ -365,7 +358,7 @@ def assemble(
         # 2.
         check_space(description, destination)
         # 3.
-        fill_and_place(destination, lambda tree: _fill_assemble(tree, parts, description, check))
+        fill_and_place(destination, lambda tree: _fill_from_parts(tree, parts, description, check))
     except FormatError as error:
         raise error.under(f"{destination}: {error.where}".removesuffix(": "), UnpackError) from None
     except OSError as error:
@@ -385,7 +378,7 @@ def _checked(parts: Parts, limits: Limits) -> BundleDescription:
     return description
 
 
-def _fill_assemble(
+def _fill_from_parts(
     tree: NewTree, parts: Parts, description: BundleDescription, check: Callable[[], None]
 ) -> None:
     tree.write(MemberPath(DESCRIPTION), iter([parts.description]), FILE_MODE)

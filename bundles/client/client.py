@@ -1,9 +1,11 @@
-"""One host's view of a site: what it publishes, as far as this host can trust it.
+"""The client of a site: trusted indexes and site data from all of its mirrors.
 
-* Nothing is returned that enough of the site's keys did not sign, that has expired, or that is older
-  than what this host has seen before. The trust anchor came with the machine.
-* Every mirror is asked, and the highest version that one of them has wins: each can only withhold. One that is
-  behind is noted; one that is down or hostile is noted and left alone for a while.
+* The client returns only data that enough of the site's keys signed, that has not expired, and that is not older than
+  the data this host has seen before. The trust anchor was installed with the machine.
+* The client asks every mirror, and the highest version wins, because a mirror can only withhold versions. The client
+  notes mirrors that are behind. It also notes mirrors that fail or misbehave, and skips them for a while.
+* `load_stored` returns the indexes and documents that were trusted last, without a mirror and whether or not they
+  have expired. It still verifies signatures from the stored root down to each index and document.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,9 +41,7 @@ from bundles.format.size_limits import LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, SuccinctRoles, TargetFile, Targets
 from bundles.transport.mirror import Mirror
 
-# The answers of several mirrors, weighed against each other: which is behind, and which failure is told.
-#
-# Nothing here touches disk, network or clock.
+# Comparison of the mirrors' answers: mirrors that are behind, and the failure to report.
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,7 @@ def _is_incomplete(error: BundleError) -> bool:
     return isinstance(error, NotFoundError) and not error.where.endswith("/timestamp.json")
 
 
-# The indexes and site data that were trusted last, from this machine alone: no mirror is asked, no expiry matters.
-#
-# Signatures do: the stored targets and bins count only if the stored root stands behind them, and an index or document
-# only if its bin names it.
+# The stored indexes and site data.
 
 _BACK = "the next refresh brings it back"
 

@@ -1,7 +1,9 @@
-"""Targets of a repository, and how one gets here (TUF specification, 5.7).
+"""Downloads of targets: indexes, site data, archives and single files (TUF specification, 5.7).
 
-* A file is checked while nobody else can see it, and placed afterwards.
-* A download that broke off goes on where it ended, on any mirror; it is the whole that is checked.
+* A file is verified before it is placed under its name.
+* An interrupted download is resumed, on any mirror. The verification covers the whole file.
+* Bins, indexes and documents that are stored and still match the signed metadata are not fetched again.
+* A bundle or document that its bin does not list is not published.
 """
 
 import contextlib
@@ -164,11 +166,8 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(where, error.strerror or str(error)) from error
 
 
-# Files of bundles, fetched one by one, for what this host has the rest of.
-#
-# * A file is known by its length and SHA-256, which a description says; how long it is compressed nobody signs, so that
-#   is bounded, and what comes out of it is bounded by the length.
-# * What is in place was verified, and stays there for the next attempt; whoever makes use of it compares it again.
+# Single files of bundles. Their uncompressed length and SHA-256 come from the signed description. The compressed
+# length is unsigned, so the download is bounded. Later users of a file compare it again.
 
 
 class CompressedFile(TargetFile):
@@ -195,10 +194,7 @@ def fetch_file(digest: Digest, destination: Path, check: Callable[[], None], mir
     fetch_target(mirror, CompressedFile(digest), path, destination, check, is_exact=False)
 
 
-# The indexes of some bundles, and site data, as one mirror publishes them: each by way of the bin that has it.
-#
-# * A bin, an index, and a document, that is stored here and still is the one that is signed is not fetched again.
-# * A bundle that its bin does not name is not published: it has no index here. So it is with documents.
+# The indexes of bundles and the site data of one mirror, each found through its bin.
 
 
 class SiteWorkflow(Workflow):

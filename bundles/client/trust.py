@@ -1,18 +1,18 @@
-"""The memory of what this host has trusted so far: the files below ``/var/lib/puller/trust``.
+"""Trusted metadata of this host, below ``/var/lib/puller/trust``, and the trust anchor.
 
-* They are the memory that rollback is measured against, so none of them is dropped in silence: what is
-  damaged is set aside under a name of its own, and a note says so. python-tuf would fetch it anew
-  without a word.
-* Damage never stops a run that can go on. It is made good from the anchor and the site.
-* Of the bins, and of the indexes and documents that they name, those of this host are kept. They are no memory: the
-  snapshot has the version of every bin, so that none of them goes back.
-* New keys for the timestamp or the snapshot end their memory (TUF specification, 5.3.11): otherwise a version that a
-  thief of the old keys jumped to would bar every later one.
+* Rollback is detected by comparison with these files, so a damaged file is renamed and noted. python-tuf would
+  silently fetch a new one.
+* Damage does not stop a run that can continue. The anchor and the site replace the damaged file.
+* Only the bins, indexes and documents of this host are kept. They do not protect from rollback: the snapshot contains
+  the version of every bin.
+* New keys for the timestamp or the snapshot reset the versions of that role (TUF specification, 5.3.11). Otherwise a
+  thief of the old keys could publish a huge version number and block every later version.
+* The trust anchor is a root file that was provisioned with this machine. It must carry as many signatures of its own
+  keys as it requires. It may be old or expired: the client follows the site's roots from there.
 
-What damage costs: without ``timestamp.json`` an old timestamp is accepted once, as long as it has not
-expired; the snapshot still bars old targets. Without both, a copy of the site that has not expired is
-accepted. A root is never followed back: the number of the highest root stays in the names of the files,
-damaged or not.
+Effects of damage: without ``timestamp.json``, the host accepts an old timestamp once if it has not expired, but the
+snapshot still blocks old targets. Without both files, the host accepts an old copy of the site if it has not expired.
+A root is never rolled back, because the file names keep the number of the highest root even if the files are damaged.
 """
 
 import enum
@@ -46,10 +46,7 @@ from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
 from foundation.timestamps import zulu_text
 
-# The trust anchor: a root file that came to this machine with its provisioning, and not from the site.
-#
-# * It is signed by its own keys, as many as it demands; otherwise it is damaged or no root at all.
-# * It may be old, and even expired. From it the roots of the site are followed one by one.
+# The trust anchor.
 
 _LARGEST = LARGEST_METADATA["root"]
 _WANTED = "wanted the root.json that `puller site init` wrote"

@@ -1,28 +1,29 @@
-"""The client workflow of TUF on one mirror.
+"""TUF client workflow on one mirror, and its errors.
 
-python-tuf decides what is trusted; the numbers here are the clauses of the TUF specification 1.0, section 5:
+python-tuf makes the trust decisions. The numbers here are the clauses of the TUF specification 1.0, section 5:
 
-5.1  The time is fixed: it is handed in, once for the whole refresh.
-5.2  The trusted root is loaded: the trust anchor, and then what this host has stored of the chain that begins there.
-5.3  Root: N+1 is fetched (5.3.3), verified by the keys of N and by its own (5.3.4, 5.3.5) and stored (5.3.8), until
-     there is no newer one. Rotated keys end the memory of versions (5.3.11). Expiry counts at the end only (5.3.10).
-5.4  Timestamp: fetched (5.4.1), verified against the root (5.4.2), not older than the stored one, nor is the snapshot
-     that it names (5.4.3), not expired (5.4.4), stored (5.4.5).
-5.5  Snapshot: by the length, hash and version that the timestamp says (5.5.1, 5.5.2, 5.5.4), signed (5.5.3), nothing in
-     it older than before (5.5.5), not expired (5.5.6), stored (5.5.7). What is stored and still fits is not fetched.
-5.6  Targets: by what the snapshot says, as in 5.5; then the bin of each target that is asked for, to which the targets
-     delegate (5.6.7), in the same way. There is one for each path, and no other is looked at.
+5.1  The time is fixed: the caller passes it once for the whole refresh.
+5.2  Load the trusted root: the trust anchor, then the stored chain of roots that begins there.
+5.3  Root: fetch N+1 (5.3.3), verify it with the keys of N and its own keys (5.3.4, 5.3.5), store it (5.3.8). Repeat
+     until the newest. Check expiry at the end only (5.3.10). Rotated keys reset the stored versions (5.3.11).
+5.4  Timestamp: fetch (5.4.1), verify with the root (5.4.2), reject a timestamp or snapshot version that is older than
+     the stored one (5.4.3), check expiry (5.4.4), store (5.4.5).
+5.5  Snapshot: check length, hash and version from the timestamp (5.5.1, 5.5.2, 5.5.4), verify (5.5.3), reject older
+     versions in it (5.5.5), check expiry (5.5.6), store (5.5.7). A stored snapshot that still matches is not fetched.
+5.6  Targets: the same checks as in 5.5 against the snapshot. Then the bin of each requested target, to which the
+     targets delegate (5.6.7). Each path has exactly one bin.
 5.7  The target: ``bundles.client.targets``.
 
-Added here, and nothing else:
+Puller adds:
 
-* bytes come through a `Mirror`, and metadata is read strictly before python-tuf sees it;
-* what is stored goes through `TrustDirectory`, which writes durably and speaks up about damage;
-* a root chain that ends below the highest root of this host is a rollback, even when that root was
-  damaged here;
-* the chain of roots is followed to its end, however long it is: what a run has verified of it is stored at once, so
-  that the next one goes on where this one was stopped;
-* a role that is longer than this version reads is named as such, before a byte of it is fetched.
+* Bytes come through a `Mirror`, and metadata is parsed strictly before python-tuf reads it.
+* `TrustDirectory` stores metadata durably and reports damage.
+* A root chain that ends below the highest root of this host is a rollback, even if that root was damaged here.
+* The client follows the chain of roots to its end, whatever its length. Each verified root is stored at once, so that
+  the next run resumes an interrupted one.
+* A role above the size limit of this version is reported before a byte of it is fetched.
+* `verdict` turns python-tuf's exceptions, which are sentences without values, into errors with the file and the
+  actual and expected values. The values come from the metadata last fetched and from the metadata trusted before.
 """
 
 import io
@@ -206,12 +207,9 @@ class Workflow(Updater):
         self._store.write(str(Path(filename).relative_to(self._store.path)), data)
 
 
-# A refusal of python-tuf, as an error of ours with the file, the value found and the value wanted.
-#
-# python-tuf's exceptions are sentences without values. The values are looked up where they are: in the
-# metadata last fetched, and in what was trusted before it.
+# Errors of python-tuf, with file and values.
 
-# python-tuf gives these values in its sentences only. Should one change, our message says less, and no more than that.
+# python-tuf has these values in its messages only. If a message changes, the error has less detail.
 _KEYS = re.compile(r"(\d+)/(\d+) keys")
 _MISMATCH = re.compile(r"Observed (length|hash) (\w+) does not match expected \w+ (\w+)")
 

@@ -1,14 +1,17 @@
-"""The rights that a process gives up before it speaks to the network; none of them can be had back.
+"""Restrictions of a process before it uses the network. They cannot be lifted again.
 
 =================  ====================================================================================================
-user and group     those of ``_puller``, or of ``nobody`` on a host that has none, where the agent is root
-capabilities       none; no new privileges by starting a program
-files              read: the system's, and the agent's own code. Written, made, removed: none (Landlock, kernel 5.13)
-system calls       no programs, processes and threads, no signals, nothing of other processes, no changes of files, no
-                   ports to listen on; where it has the user of the agent, no services of this machine
-                   (``seccomp.py``)
-limits             no byte into a file, no core dump, no process, 128 descriptors, 1 GiB of memory, shared or not
+user and group     ``_puller``, or ``nobody`` on a host without that user, if the agent runs as root
+capabilities       none, and starting a program gives no new privileges
+files              read only the system's files and the agent's code. No writing, creating or removing (Landlock,
+                   kernel 5.13)
+system calls       no programs, processes, threads, signals, access to other processes, file changes or listening
+                   ports. With the user of the agent, also no services of this machine (seccomp)
+limits             no writes to files, no core dump, no processes, 128 descriptors, 1 GiB of memory, shared or not
 =================  ====================================================================================================
+
+Kernels without Landlock (before 5.13, or switched off) leave the protection of files to the user and the
+capabilities.
 """
 
 import contextlib
@@ -22,11 +25,7 @@ import struct
 import sys
 from collections.abc import Iterable
 
-# Files that this process may read, by Landlock of the kernel; it may write, make, remove and execute none.
-#
-# Source: Documentation/userspace-api/landlock.rst of the kernel. Kernels without it (before 5.13, or where it is
-# switched
-# off) leave files to the user and the capabilities of the process.
+# Access to files, by Landlock of the kernel. Source: Documentation/userspace-api/landlock.rst of the kernel.
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture
 _VERSION = 1
@@ -34,7 +33,7 @@ _PATH_BENEATH = 1
 _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 _BIND_TCP = 1
 _SCOPES = 0b11  # abstract sockets and signals, of processes outside
-# How many rights to files a version of the interface knows, beginning with the first.
+# The number of file access rights in each version of the interface. The rights are numbered from the first.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _MOST_RIGHTS = 16
 
@@ -86,14 +85,12 @@ def _called(libc: ctypes.CDLL, number: int, *arguments: object) -> int:
     return answer
 
 
-# System calls that are refused to this process, by seccomp of the kernel.
+# Rejected system calls, by seccomp of the kernel.
 #
-# * The filter is a list of refused calls. An upgrade of the libc, OpenSSL or Python changes which calls they make, and
-#   a
-#   host must not lose its agent by an upgrade.
-# * Refused are calls that start programs, processes or threads, change files, wait for connections, reach into other
-#   processes, reserve memory outside of the limits, or lead into parts of the kernel that HTTP does not use.
-# * The numbers come from the kernel's tables of the architecture. Other architectures than these two have no filter.
+# * The filter lists rejected calls. A list of allowed calls could break with an upgrade of libc, OpenSSL or Python.
+# * Rejected calls start programs, processes or threads, change files, listen for connections, reach into other
+#   processes, reserve memory outside of the limits, or use parts of the kernel that HTTP does not need.
+# * The numbers come from the kernel's tables for each architecture. Only these two architectures have a filter.
 
 _SET_SECCOMP, _MODE_FILTER = 22, 2
 
@@ -261,7 +258,7 @@ LANDLOCK, SECCOMP = "landlock", "seccomp"
 _SET_DUMPABLE, _SET_NO_NEW_PRIVILEGES = 4, 38
 _CAPABILITIES_VERSION = 0x20080522
 
-# What names, certificates and the loading of libraries need.
+# Files for host names, certificates and the loading of libraries.
 _SYSTEM = (
     "/usr", "/lib", "/lib64", "/dev/null", "/dev/urandom", "/etc/ca-certificates", "/etc/crypto-policies",
     "/etc/gai.conf", "/etc/host.conf", "/etc/hosts", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",

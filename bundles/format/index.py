@@ -1,11 +1,13 @@
-"""``web/index.json``: which version of the bundle ``web`` a host should run, by channel, and the files of each.
+"""Index of a bundle, ``web/index.json``: the current version of each channel and the files of each version.
 
-* It is a target of the site, so whoever reads an `Index` has its signatures behind it.
-* Read strictly (``bundles.format.fields``). What is not understood refuses the whole index, and the host stays on what
-  it has.
-* One index has one spelling; publishing the same twice changes nothing.
-* Every version that a channel names is among ``releases``, so that whoever is told to run it can get it.
-* What a host should run follows from the index, its name and the time; ``bundles.format.release`` has the arithmetic.
+* The index is a target of the site, so the signatures of an `Index` are verified.
+* Parsing is strict (``bundles.format.fields``). If any part is unknown, the whole index is rejected, and the host
+  keeps its current version.
+* Each index has exactly one spelling, so publishing the same index twice changes nothing.
+* ``releases`` contains every version that a channel names, so that hosts can download it.
+* The version for a host depends on the index, the host name and the time. ``bundles.format.release`` computes it.
+* An `Artifact` lists the files of a version by SHA-256: the archive and the description ``bundle.json``, which
+  contains the SHA-256 of every file of the bundle.
 """
 
 import json
@@ -24,11 +26,7 @@ from bundles.format.site_data import SiteDocument
 from foundation.problems import ProblemCode
 from foundation.strict_json import excerpt
 
-# The files of a site that make up one version of a bundle, as its index names them.
-#
-# Trust goes from the index on by SHA-256: to the archive, and to the description ``bundle.json``, which names every
-# file
-# of the bundle by its own.
+# The files of a site that make up one version of a bundle.
 
 
 class Digest(msgspec.Struct, frozen=True):

@@ -1,11 +1,10 @@
-"""TUF metadata, looked at before anything else reads it.
+"""Strict checks of TUF metadata before python-tuf parses it, and the paths of targets.
 
-* One reading only: strict JSON, and numbers that are numbers.
-* A key counts once. python-tuf counts key *ids*, so a root, or targets that delegate, which list one key under two ids
-  could meet a threshold of two with one key; such metadata is refused.
+* Metadata must be strict JSON with numeric numbers, so that every parser reads it alike.
+* Each key counts once. python-tuf counts key *ids*, so a root or delegation that lists one key under two ids could
+  reach a threshold of two with one key. Such metadata is rejected.
 
-Nothing here decides what is trusted. Bytes that no publisher can have meant are not signed by one, which is
-why they are a `SignatureError`.
+These checks decide nothing about trust. They raise `SignatureError`, because a publisher never signs such bytes.
 """
 
 from collections.abc import Iterator
@@ -105,7 +104,7 @@ def _spelled_one_way(key: Any) -> str:
     return found.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo).hex()
 
 
-# Where the targets of a repository are: each under a name with its hash in it (consistent snapshots of TUF, 6.2.1).
+# The paths of targets contain their hashes (consistent snapshots of TUF, 6.2.1).
 
 
 def target_path(info: TargetFile) -> str:

@@ -1,6 +1,12 @@
-"""Statements about releases that are published already: promote, grow, halt, roll back, withdraw.
+"""Channel statements about published releases: promote, grow, halt, roll back, withdraw.
 
-Each is one new signed statement of the site. ``bundles.publisher.channels`` has the rules.
+Each operation publishes one new signed statement of the site. The rules for the next statement are one function for
+each operation:
+
+* Repeating a statement changes nothing. A repetition neither completes a running rollout nor resumes a halted one.
+* A rollout only grows. Only a statement that names the older release moves hosts back.
+* Hosts outside a new rollout run the release of the hosts outside the rollout before it.
+* The rules do not use disk, network or clock. The caller passes the time as ``now``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +27,7 @@ from bundles.publisher.published import Record
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 
-# The publisher's rules for the next statement of a channel, one function for each thing that a publisher asks.
-#
-# * Saying the same again changes nothing. It neither completes a rollout that is going on nor resumes a halted one.
-# * A rollout only grows. Whoever was reached is moved back by a statement that names the older release, and by nothing
-#   else.
-# * The hosts that a new rollout has not reached run what the hosts run that the rollout before it had not reached.
-# * Nothing here touches disk, network or clock: ``now`` is handed in.
+# The rules.
 
 _SECOND = timedelta(seconds=1)
 _LONGEST_LINE = timedelta(days=3653)

@@ -1,18 +1,19 @@
-"""Signing keys of a site: what stands in ``keys/`` for each, and how a signer comes of it.
+"""Signing keys of a site: the files in ``keys/``, and signing with files, tokens and key services.
 
 ::
 
-    <role>-<start of the key id>.pem    a private key, Ed25519, encrypted with a passphrase (PKCS #8)
-    <role>-<start of the key id>.uri    where the private key is: in a hardware token or a key service
+    <role>-<start of the key id>.pem    an Ed25519 private key, encrypted with a passphrase (PKCS #8)
+    <role>-<start of the key id>.uri    the location of the private key in a hardware token or key service
 
-* A private key is encrypted, or its owner said in so many words that it is not.
-* Files are for their owner alone: mode 0600 in a directory of mode 0700. A key that is not encrypted and
-  open to others is not used.
-* A name says which key a file is for without opening it, and a key is used only when it is that one.
+* Private keys are encrypted unless the owner explicitly chose otherwise.
+* The files have mode 0600 in a directory of mode 0700. An unencrypted key that other users can read is rejected.
+* The file name identifies the key without opening the file. A key that does not match its file name is rejected.
+* `Keyring` requests the passphrase or PIN of a key once. It verifies each new signature at once, because otherwise
+  hosts would be the first to detect an invalid one.
 
-`cryptography` encrypts with AES-256 under PBKDF2 of 2,048 rounds, and offers no choice: whoever gets
-hold of a file can try many passphrases a second, so a long one is needed. A file written anew with more
-rounds, by ``openssl pkcs8 -topk8 -iter 600000``, is read as well.
+`cryptography` encrypts with AES-256 and PBKDF2 with 2,048 rounds, and this number is fixed. A thief of a file can try
+many passphrases a second, so use a long passphrase. A file converted to more rounds with ``openssl pkcs8 -topk8 -iter
+600000`` works as well.
 """
 
 import os
@@ -247,11 +248,7 @@ def _check_is_private(path: Path) -> None:
         )
 
 
-# The private keys of a site, and signing with them: files, tokens, services.
-#
-# A key is asked for its passphrase or PIN once. What it has signed is checked at once: otherwise hosts would be the
-# first
-# to find out.
+# Signing.
 
 
 class Keyring:

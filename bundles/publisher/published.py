@@ -1,8 +1,12 @@
-"""A site's metadata as it is published: read, and verified by the site's own root.
+"""Published metadata and records of a site, verified with the site's own root.
 
-* What this root does not stand behind is refused, so that a change made behind the publisher's back is not signed by
-  the next `puller site refresh`.
-* Bins are read when they are asked for: a publication needs two of them.
+* Metadata that the root does not verify is rejected. Otherwise the next `puller site refresh` would sign a change
+  that the publisher did not make.
+* Bins are read on demand: a publication needs two of them.
+* A `Record` consists of the index and the history of a bundle, which change together. The index contains the current
+  statement of each channel. The history also contains the times.
+* The index offers the versions of all channels and the latest other versions, for hosts that are pinned to one of
+  them. Its size is therefore bounded. To pin hosts to a version for a long time, name the version in a channel.
 """
 
 import hashlib
@@ -171,11 +175,7 @@ def read_stored(path: Path) -> bytes:
         raise FormatError(str(path), str(error)) from None
 
 
-# Records of bundles: what hosts are told of one, its index, and what was ever published of it, its history.
-#
-# * The two change together: what a channel says is in the index and, with the time, in the history.
-# * The index offers the versions that channels name, and the latest others, for hosts that are held at one of them. So
-#   its size does not grow with the years. A version that hosts are to be held at for long is named in a channel.
+# Records of bundles.
 
 OFFERED = 20
 """Versions in an index beside those that channels name."""
