@@ -1,12 +1,16 @@
-"""The choices of a site, ``site.yaml`` in its directory::
+"""Settings of a site, ``site.yaml`` in its directory, and the strict YAML reader for it.
+
+::
 
     expiry: {timestamp: 7d}     # how long signatures last, by role
     require: {tests: true}      # bundles are published only when their tests pass
     prune: {versions: 20, after: 90d, automatic: true}      # which versions stay, beside those that channels name
     watch: {failed: 2%, silent: 5%}     # what hosts may report of a release before its rollout is halted
 
-* A key that nobody knows is refused: a rule that is misspelt must not be a rule that is off.
-* It is the publisher's own file, and nothing that hosts see.
+* Unknown keys are rejected, so that a misspelt rule is never silently ignored.
+* The file belongs to the publisher and is not published.
+* `load` rejects duplicate keys, aliases and second documents, and keeps every scalar as text. It bounds size and
+  depth before any recursion, because PyYAML's own loader crashes the process on deeply nested brackets.
 """
 
 import re
@@ -24,10 +28,7 @@ from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.watch_rule import WatchRule, parse_rule
 from foundation.problems import ProblemCode
 
-# Small YAML documents of a publisher's own, with one reading only.
-#
-# * A key stands once in a mapping; there are no aliases, and no second document. What is written is text, and stays it.
-# * Size and depth are bounded before anything recurses: PyYAML's own loader ends the process on brackets without end.
+# The YAML reader.
 
 LONGEST = 64 * 1024
 """Bytes."""
@@ -69,13 +70,13 @@ def _check_events(data: bytes) -> None:
 
 def _value(node: Node) -> Any:
     if isinstance(node, MappingNode):
-        return _mapping_strict_yaml(node)
+        return _yaml_mapping(node)
     if isinstance(node, SequenceNode):
         return [_value(item) for item in node.value]
     return node.value
 
 
-def _mapping_strict_yaml(node: MappingNode) -> dict[str, Any]:
+def _yaml_mapping(node: MappingNode) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1

@@ -1,26 +1,26 @@
-"""The publisher's side of a site.
+"""Site directory of a publisher: its files, and the transactions that change them.
 
 ::
 
-    site.yaml            how long signatures last, and what is asked of what is published (settings.py)
+    site.yaml            lifetimes of signatures and requirements for publications (settings.py)
     root.json            the newest root: the trust anchor for new hosts
     keys/                private keys, never below public/
     pending-root.json    a change of the root that waits for signatures
-    pruning.json         files that nothing names any more, and until when a host may be led to them
-    unfinished.json      a change of keys that was cut off; whoever signs next completes it
-    public/              what a web server serves
+    pruning.json         unreferenced files, and until when a host may still request them
+    unfinished.json      an interrupted change of keys, which the next signing command completes
+    public/              the document root of a web server
       metadata/          N.root.json  N.targets.json  N.bin-00.json to N.bin-3f.json  N.snapshot.json  timestamp.json
       targets/           web/<sha256>.index.json  web/<sha256>.history.json  web/<sha256>.web-1.4.0.tar.gz
         files/           41/<sha256>.gz: every file of every bundle, once (files.py)
-        _data/           <sha256>.exports.yaml: site data (site_data.py)
+        _data/           <sha256>.exports.yaml: site data (data_publication.py)
 
-* A release never changes: its name and version stand for the same files for ever.
-* Whenever a reader looks, it sees all of what was published before or all of what was published after.
-* A publisher that crashed leaves files that nothing names. The next one publishes over them.
+* A release never changes: its name and version always stand for the same files.
+* Readers see either the complete previous edition or the complete new edition.
+* A publisher that crashed leaves unreferenced files. The next publication overwrites them.
 
-Hosts need every root for ever. Other versions of metadata are asked for by hosts and caches that still hold an older
-``timestamp.json``: ``bundles.publisher.pruning`` removes them when that has expired. Of the histories, which no host
-asks for and which hold all that those before them held, the last two are kept.
+Hosts need every root for ever. Hosts and caches with an older ``timestamp.json`` still request other old metadata,
+and ``bundles.publisher.pruning`` removes it when that timestamp has expired. Of the histories, the last two are kept:
+hosts never request them, and each history contains the ones before.
 """
 
 import base64
@@ -66,14 +66,14 @@ from bundles.publisher.published import ROLES, Published, Record, read_stored
 from bundles.publisher.settings import SiteSettings
 from foundation.problems import ProblemCode
 
-# Files that only mean something together, written so that a crash cannot part them.
+# Transactions: changes of several files that a crash cannot separate.
 #
-# 1. `record` all of them in one file, which appears at once: from now on they will be written, whatever happens.
-# 2. The publisher writes them, one by one.
-# 3. `forget` the record.
+# 1. `record` writes all files into one record file, which appears atomically. From then on the change is certain.
+# 2. The publisher writes the files one by one.
+# 3. `forget` deletes the record.
 #
-# After a crash between 1 and 3 the next publisher does `finish`: 2 from the record, then 3. Written twice is as good as
-# once, so nobody needs to know how far it came.
+# After a crash between 1 and 3, the next publisher calls `finish`, which repeats step 2 from the record and then
+# deletes it. Writing a file twice is harmless.
 
 _LARGEST = 200_000_000
 

@@ -1,9 +1,10 @@
-"""Versions of a bundle in order, and the next one, as ``--version auto`` gives it.
+"""Order of a bundle's versions, the next version for ``--version auto``, and the changes between two versions.
 
-* Hosts never compare versions; the order is for people, and for what they sort lists with. It is that of Debian's
-  packages and of ``sort -V``.
-* The next version sorts after every one that is published. It follows from those and from nothing else, so it is the
-  same on every machine and asks no clock.
+* The order is for display only, because hosts never compare versions. It is the order of Debian packages and of
+  ``sort -V``.
+* The next version sorts after every published version. It depends on the published versions only, so it is the same
+  on every machine and at any time.
+* `Changes` lists the files that differ in contents, mode or existence.
 """
 
 import re
@@ -69,7 +70,7 @@ def _weight(character: str) -> int:
     return ord(character) + (0 if character.isalpha() else 256)
 
 
-# The files in which two versions of a bundle differ: their contents, their modes, or that they are there.
+# Changes between two versions.
 
 _LIBRARIES = "libraries"
 """The directory of a packed bundle that has a directory for each library."""

@@ -1,8 +1,15 @@
-"""Unpacked bundles on the disk, each in a directory that is named by the SHA-256 of its archive.
+"""Unpacked bundles on disk, each in a directory named by the SHA-256 of its archive.
 
-* A directory of such a name is complete: it gets that name by a rename, once its contents are checked and on the disk.
-  It loses that name by a rename too, before the first file in it is removed.
-* No bundle is handed out in which a file is not as it was unpacked; one that is damaged is as good as not there.
+* A directory with such a name is complete. A rename gives it the name after its contents are verified and flushed.
+  Before its files are removed, another rename takes the name away.
+* A bundle with a changed file is never returned. A damaged bundle counts as missing.
+* A fingerprint shows whether a bundle has changed since the last full comparison. It is a digest of the name, inode,
+  size, mode, owner and times of each file, including the change time, which only the kernel sets. Reading these takes
+  five microseconds per file.
+* A bundle without a matching fingerprint is compared byte by byte. So is a bundle whose last comparison is more than
+  a day old, because disks can lose data silently.
+* Fingerprints protect from accidents only, because a user who can write to the store can also write fingerprints.
+  They can be deleted without harm.
 """
 
 import contextlib
@@ -23,16 +30,7 @@ from bundles.format.identity import DESCRIPTION, SHA256, parse_identity, parse_n
 from bundles.format.member_paths import shown
 from bundles.format.size_limits import LIMITS
 
-# Is an unpacked bundle still as it was when every byte of it was last compared?
-#
-# * A fingerprint is a digest of what changes with every change of a file: name, inode, size, mode, owner, and times,
-#   the
-#   one of the last change among them, which the kernel sets and nobody else. Looking at these costs five microseconds a
-#   file.
-# * What does not have its recorded fingerprint is not damaged, only unknown: it is compared byte by byte then. So is
-#   what
-#   was recorded more than a day ago, because disks also forget without a trace.
-# * Fingerprints protect from accidents: who may write here may write these, too. They can be lost without harm.
+# Fingerprints.
 
 LONGEST_TRUSTED = 24 * 3600.0
 """Seconds after which a fingerprint says nothing any more."""

@@ -1,19 +1,21 @@
-"""The bundles on this machine.
+"""Store of the bundles on this machine.
+
+::
 
     <root>/<name>/<sha256>/   an unpacked bundle, named by the SHA-256 of its archive; read-only
-    <root>/<name>/current     link: what is applied
-    <root>/<name>/good        link: the last one that passed
-    <root>/<name>/previous    link: what `current` was before
-    <root>/<name>/.*          what an interrupted step left; the next `prune` removes it
-    <root>/<name>/*.damaged   what was in the place of a link or a bundle and is none
-    <root>/.seals/<sha256>    by which a bundle is known to be what it was; see `bundles.store.contents`
+    <root>/<name>/current     link to the applied bundle
+    <root>/<name>/good        link to the last bundle that passed
+    <root>/<name>/previous    link to the bundle that was `current` before
+    <root>/<name>/.*          leftovers of an interrupted step, removed by the next `prune`
+    <root>/<name>/*.damaged   damaged links and bundles, and other files in their place
+    <root>/.seals/<sha256>    fingerprint that detects changes of a bundle (`bundles.store.contents`)
 
-* ``bundles.store.contents`` keeps the directories, ``bundles.store.store`` the links; here is what a run does with
-  both.
-* Only *not found* means absent. Anything else in the place of a link or a bundle is an error that names it;
-  `activate` and `install` get the machine back from there.
+* ``bundles.store.contents`` manages the directories, `Links` the links, and `Store` combines them for a run.
+* A link points to its old or to its new bundle at every instant, across crashes and power cuts.
+* Only *not found* means absent. Any other file in the place of a link or bundle is an error that names it. `activate`
+  and `install` repair the store.
 
-Two processes must not change one store at a time; the agent's lock sees to that.
+Two processes must not change one store at the same time. The agent's lock ensures this.
 """
 
 import errno
@@ -35,10 +37,7 @@ if TYPE_CHECKING:
     from bundles.archive.unpack import Parts
 
 
-# The links of one bundle: which of its directories is current, which passed last, which was current before.
-#
-# * A link points to its old or to its new bundle at every instant, across crashes and power cuts.
-# * Only *not found* means that there is none. Anything else in the place of a link is an error that names it.
+# The links of one bundle.
 
 
 class Links:

@@ -1,7 +1,8 @@
-"""Mirrors: places that one and the same site is served from.
+"""Mirrors: copies of a site on a web server or in a local directory.
 
-* A mirror gives bytes, and none of them are trusted: it bounds their number and the time they take.
-* Whatever goes wrong outside this machine leaves as a `TransportError` that shows no password.
+* A mirror returns untrusted bytes, and bounds their number and the transfer time.
+* Failures outside this machine are `TransportError`, whose message never contains a password.
+* A local directory, such as a mounted USB drive, is verified and bounded exactly like a web server.
 """
 
 import contextlib
@@ -21,10 +22,7 @@ from bundles.transport.confined_web import ConfinedMirror
 from bundles.transport.location import Location
 from bundles.transport.settings import CHUNK, TransportSettings, locate
 
-# A copy of a site below a local directory, such as a mounted stick.
-#
-# * It is verified exactly as one on the web, and bounded alike.
-# * Links in it are not followed: a stick that comes from anywhere is not to say which files of this machine are read.
+# Links are not followed, because a USB drive of unknown origin must not choose which files of this machine are read.
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

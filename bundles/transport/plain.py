@@ -1,7 +1,7 @@
-"""Connections by ``http.client``, for the requests that most runs send.
+"""Connections with ``http.client``, and their TLS context, for the requests of most runs.
 
-Importing ``requests`` takes longer than the rest of a run without changes. Proxies, and certificate authorities that
-are not in one place of the system, are left to ``requests``.
+Importing ``requests`` takes longer than the rest of a run without changes. ``requests`` handles proxies, and
+certificate authorities that the system does not keep in one place.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import ssl
 from typing import Protocol
 
 from bundles.certificates import accept_alike
-
-# The TLS of connections that are made without ``requests``.
 
 
 class Keys(Protocol):

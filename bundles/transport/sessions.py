@@ -1,6 +1,6 @@
-"""Work over HTTP that is done without privileges: operations for ``bundles.confined.server``.
+"""HTTP operations without privileges, for ``bundles.confined.server``.
 
-All that is imported while they work is imported here: the code of the agent may be unreadable for their user.
+This module imports everything that the operations need, because their user may be unable to read the agent's code.
 """
 
 import encodings.idna  # noqa: F401
@@ -20,7 +20,7 @@ from bundles.transport.web import WebMirror, authorities, certificate
 from bundles.transport.web_transfers import WebFile
 from bundles.transport.worker_arguments import taken_over
 
-# Files that only the agent may read, for a process that gives up its rights: copies in memory, made before.
+# Copies in memory of files that only the agent may read, made before the process drops its privileges.
 
 
 class HeldFiles:

@@ -1,9 +1,9 @@
-"""How mirrors and URLs are reached: time limits, retries, proxy, authorities and credentials.
+"""Settings for mirrors and URLs: time limits, retries, proxy, certificate authorities and credentials.
 
-* Settings that contradict each other are refused when they are made, and not when the first file is asked for.
-* Credentials belong to the first location, and to others of the same origin. Another mirror gets only what its own URL
-  says, because whoever runs it is not trusted with the passwords of the first.
-* Nothing here talks to anybody, or imports what does: a run that finds nothing new needs no HTTP library.
+* Contradictory settings are rejected when the object is created, before the first request.
+* Credentials belong to the first location and to other locations of the same origin. Another mirror gets only the
+  credentials in its own URL, because its operator is not trusted with the passwords of the first mirror.
+* This module does not use the network or import an HTTP library, so a run without news does not need one.
 """
 
 import base64
@@ -142,7 +142,7 @@ def _is_header_text(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable()
 
 
-# Credentials as headers, for the origin that they were configured for and no other.
+# Headers with the credentials of the configured origin.
 
 
 def credentials(location: Location, settings: TransportSettings) -> dict[str, str]:

@@ -1,9 +1,10 @@
-"""Limits of one transfer, kept below the HTTP library.
+"""Limits of one transfer, enforced below the HTTP library.
 
-* Every read from the socket asks the deadline first, so that a body that trickles and a header that never ends are both
-  over at its end. The library's own limit is only for the silence between two bytes.
-* A transfer that is slower than a modem has stalled. A large one at any better pace has all the time that there is.
-* Reads of a proxy's answer count as well.
+* Every read from the socket checks the deadline first. A slow body or an endless header therefore ends at the
+  deadline. The library's own timeout limits only the silence between two bytes.
+* A transfer that is slower than a modem has stalled. A faster transfer may take as long as it needs.
+* Responses of a proxy are limited as well.
+* `answers_under` applies the limits to responses of ``http.client``.
 """
 
 from __future__ import annotations
@@ -62,9 +63,6 @@ class Reading:
         if count and self._bytes < SLOWEST * self._silence:
             raise StalledError(f"less than {SLOWEST} bytes a second for {self._silence:g} s")
         self._bytes, self._waited = 0, 0.0
-
-
-# The limits of a transfer (``reading``), for answers that ``http.client`` reads.
 
 
 def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.client.HTTPResponse]:

@@ -1,8 +1,9 @@
-"""Documents brought to a web server, one request each: nothing is tried again, and nothing followed.
+"""Uploads of documents to a web server, with one request each, no retries and no redirects.
 
-* Credentials, client certificate, proxies and authorities are as for sites (`bundles.transport.web`).
-* A redirect is an answer like any other: a body is never sent to where a server points.
-* Nothing of an answer is kept but its status, and no more of its body is read than a short one has.
+* Credentials, client certificate, proxies and certificate authorities work as for sites (`bundles.transport.web`).
+* A redirect is not followed, because the server must not choose where the body is sent.
+* Only the status of a response is kept, and only a short part of its body is read.
+* `PlainUploads` uses the standard library alone, which covers the usual case.
 """
 
 import contextlib
@@ -18,8 +19,6 @@ from bundles.transport.location import Location
 from bundles.transport.plain import connect_plainly
 from bundles.transport.settings import CHUNK, TransportSettings, goes_through_proxy, request_headers
 from bundles.transport.transfer_limits import Reading, answers_under
-
-# Documents brought to a web server by the standard library alone: the usual case of `bundles.transport.uploads`.
 
 
 class PlainUploads:

@@ -1,9 +1,9 @@
-"""A site on a web server.
+"""A site on a web server, accessed with ``requests``.
 
-* Bytes arrive as the server stores them: no compression is asked for and none is undone.
-* Credentials, configured headers and the client certificate go to the configured origin only. A redirect is
-  followed within an origin, or to https; never from https to http, never to another kind of URL.
-* The environment gives proxies, and no credentials: ``.netrc`` is not read. Cookies are not kept.
+* Bytes arrive as the server stores them: compression is neither requested nor decoded.
+* Credentials, configured headers and the client certificate are sent to the configured origin only. A redirect is
+  followed within an origin or to https, but never from https to http or to another scheme.
+* Proxies come from the environment, but credentials do not: ``.netrc`` is not read. Cookies are not kept.
 * Every exception of the HTTP library becomes a `TransportError`, also in the middle of a body.
 """
 

@@ -1,4 +1,8 @@
-"""One URL, fetched by ``requests``."""
+"""Downloads of one URL and uploads of documents with ``requests``.
+
+``requests`` covers the unusual cases, such as proxies. The usual cases use ``http.client``
+(`bundles.transport.plain`).
+"""
 
 import contextlib
 from http.client import HTTPException
@@ -56,9 +60,6 @@ class WebFile:
         except UnchangedError:
             return None
         return Received(found, is_whole)
-
-
-# Documents brought to a web server by ``requests``: for what is out of the ordinary in `bundles.transport.uploads`.
 
 
 class WebUploads:

@@ -1,12 +1,17 @@
-"""The state of a copy, in ``mirror/`` beside the ``public/`` that hosts read: never below what a server gives out.
+"""State and files of a copied site.
+
+The state is in ``mirror/`` beside the ``public/`` directory, so that a web server never publishes it:
 
 ======================  ==================================================================
-``root.json``           the root that was given with the first run
-``trust/``              what was trusted so far, as on a host: rollback is measured against it
+``root.json``           the root that was passed to the first run
+``trust/``              trusted metadata, as on a host, for the detection of rollback
 ``incoming/``           downloads, until they are verified
-``record.json``         which files were verified, and until when the others are kept
+``record.json``         verified files, and how long to keep files that are gone from the site
 ``lock``                one run at a time
 ======================  ==================================================================
+
+A file appears under its name below ``public/`` when it is complete and verified. Later runs recognize a verified file
+by its size and modification time.
 """
 
 import contextlib
@@ -153,10 +158,7 @@ def _open_own(path: Path) -> int:
     return descriptor
 
 
-# The files of a copy: which are there as they were signed for, and how one gets there.
-#
-# * A file gets its name below ``public/`` when it is whole and verified.
-# * One that was verified is known again by its size and the time of its last change.
+# The files of a copy.
 
 
 class Wanted:

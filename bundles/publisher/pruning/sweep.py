@@ -1,8 +1,8 @@
-"""Files of a site that its metadata does not lead to: noted when they are seen first, removed when their time has come.
+"""Sweep of a site: unreferenced files are noted first and removed after a waiting time.
 
-* What is removed was noted before, its time is over, and nothing names it now: all three, each time.
-* Roots and ``timestamp.json`` stay for ever, and so does whatever is no file of a site.
-* A kill between any two steps costs time and nothing else: the next sweep sees what there is.
+* A file is removed only if it was noted before, its waiting time is over, and it is still unreferenced.
+* Roots, ``timestamp.json`` and files that do not belong to a site are never removed.
+* If a sweep is killed, the next sweep starts from the current state of the files.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ from bundles.publisher.published import Published, Record
 from bundles.publisher.push.contents import Kind, kind_of_file
 from bundles.publisher.site import Site, find_target
 
-# The publisher's note of files that nothing names any more, ``pruning.json`` in the directory of a site.
+# Notes of unreferenced files, ``pruning.json`` in the directory of a site.
 #
-# * A file is noted with the time until which a host may still be led to it: when the last ``timestamp.json`` that was
-#   signed before has expired, and a day more for what began before that.
-# * Without the note, or with a damaged one, files stay longer: their time begins when they are seen again.
+# * Each file is noted with the time until which a host may still request it. This is the expiry of the previously
+#   signed ``timestamp.json`` plus one day for running downloads.
+# * If the notes are missing or damaged, files stay longer, because their time starts again.
 
 NOTES_FILE = "pruning.json"
 GRACE = timedelta(days=1)
@@ -82,11 +82,11 @@ def save_notes(path: Path, notes: Notes) -> None:
     write_file(path, msgspec.json.encode(notes) + b"\n")
 
 
-# Which files below ``targets/files/`` are named: by the descriptions of all versions that were not pruned.
+# References to files below ``targets/files/``, from the descriptions of all versions that are not pruned.
 #
-# * Thousands of descriptions take seconds to read. So what those of one bundle name is noted, with the SHA-256 of the
-#   history that says which they are; the note of another history, and one that is damaged, is made anew.
-# * Where a description cannot be read, anything may be named, and nothing counts as unnamed.
+# * Reading thousands of descriptions takes seconds. The references of each bundle are therefore cached in a note with
+#   the SHA-256 of the bundle's history. A note with another SHA-256 or a damaged note is recreated.
+# * If a description cannot be read, all files count as referenced.
 
 SHARED = "files"
 """The directory below ``targets/`` of files that several bundles may share."""
@@ -97,7 +97,7 @@ MOST_READ = 20
 """Bundles whose descriptions a brief look reads; each publication reads those of its own."""
 
 _DIGEST = 32
-_SHARED_LARGEST = 1_000_000 * _DIGEST
+_LARGEST_NOTE = 1_000_000 * _DIGEST
 _PATH = re.compile(rf"targets/{SHARED}/[0-9a-f]{{2}}/([0-9a-f]{{64}})\.gz")
 
 
@@ -179,7 +179,7 @@ class SharedFiles:
 
     def _noted(self, bundle: str, history: bytes) -> set[bytes] | None:
         try:
-            data = self._new.get(bundle) or read_limited(self._directory / bundle, _SHARED_LARGEST)
+            data = self._new.get(bundle) or read_limited(self._directory / bundle, _LARGEST_NOTE)
         except (OSError, ValueError):
             return None
         checksum, rest = data[:_DIGEST], data[_DIGEST:]

@@ -1,7 +1,7 @@
-"""Destinations of a site: what each kind can do.
+"""Destinations of a push: the interface of all kinds, retries, and the local directory.
 
-A file appears at a destination under its name when it is whole. What goes wrong there is a `PublishError`; one that may
-be over in a moment is a `PassingError`, and is tried again.
+A file appears under its name when it is complete. Failures are `PublishError`. A temporary failure is a
+`PassingError` and is retried.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def retried(action: Callable[[], _T]) -> _T:
     )(action)
 
 
-# A directory as a destination: a web server's on this machine, a network file system, a stick.
+# Local directories: a web server on this machine, a network file system, a USB drive.
 
 
 class Directory:

@@ -1,12 +1,14 @@
-"""The plan of a push: what is copied, in which order, and what is removed. Nothing here reads or writes.
+"""Plan of a push: the files to copy, their order, and the files to remove, without any input or output.
 
-Whatever has been copied when a push ends, by itself or killed, readers see one edition whole:
+If a push ends early, readers still see one complete edition, because the order is:
 
-1. targets, and metadata with versions in their names: nobody asks for them yet;
-2. new roots under which what is at the destination still holds;
-3. ``timestamp.json``, which makes all of it visible at once;
-4. new roots that only what is new holds under: they take keys away;
-5. files that are gone from the site, after the time for which readers may still be led to them.
+1. targets, and metadata with versions in their names, which readers do not request yet
+2. new roots that still verify the current edition at the destination
+3. ``timestamp.json``, which makes the new edition visible at once
+4. new roots that verify only the new edition, because they remove keys
+5. removal of files that are gone from the site, after the time in which readers may still request them
+
+An `Edition` is a ``timestamp.json`` with the metadata that it references, at a destination or in the site.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -124,7 +126,7 @@ def _gone(
     return removed, waiting
 
 
-# Editions: a ``timestamp.json`` and the metadata that it leads to, at a destination or in the site.
+# Editions.
 
 Read = Callable[[str], bytes | None]
 """Gives the contents of a file of the site, ``None`` when there is none."""

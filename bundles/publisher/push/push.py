@@ -1,9 +1,11 @@
-"""A push: makes a destination what the site is, in an order in which every reader sees something whole.
+"""Push of a site to a destination, in an order that always leaves readers a complete edition.
 
-* Only what is signed and complete is pushed, and nothing older than what is there.
-* What was interrupted is gone on with: files that are there are not sent again.
-* It is done when the destination gives out what was sent last.
-* Files of others at the destination are never touched.
+* A push copies only signed and complete editions. It never replaces a newer edition.
+* A push resumes an interrupted one: existing files are not sent again.
+* A push is complete when the destination serves the file that was sent last.
+* Unrelated files at the destination are never touched.
+* The publisher keeps a `Record` of each destination in ``pushes/NAME.json`` in the site's directory. ``NAME`` is a
+  digest of the location.
 """
 
 import contextlib
@@ -28,19 +30,15 @@ from bundles.publisher.site import Site, explained
 from foundation.problems import ProblemCode
 from foundation.timestamps import minute_text
 
-# The publisher's memory of a destination: what it has brought there, and since when files are of no use there.
+# The record of a destination: the files that were pushed, and the files that are gone from the site.
 #
-# One file for each destination, ``pushes/NAME.json`` in the site's directory; the name is a digest of the location.
-#
-# * It holds for as long as the destination has the ``timestamp.json`` that was pushed last: then sizes say enough of
-#   the
-#   other files. Otherwise every file is looked at.
-# * Where a destination lists nothing, it is noted that a push begins: one that is killed has brought files that nobody
-#   remembers, and the next one asks for them.
-# * A file that is gone from the site stays at the destination for a while, as readers may hold a ``timestamp.json``
-#   that
-#   leads to it. The while begins when its disappearance was first pushed.
-# * A damaged record is as good as none: more is compared, and what is gone stays longer.
+# * The record is valid while the destination has the ``timestamp.json`` that was pushed last. Then the sizes of the
+#   other files are enough. Otherwise the push checks every file.
+# * If the destination cannot list files, the record also notes the start of a push. After an interrupted push, the
+#   next one requests each file that may exist.
+# * A file that is gone from the site stays at the destination for a while, because readers may hold a
+#   ``timestamp.json`` that leads to it. The time starts when its disappearance was first pushed.
+# * A damaged record is ignored. More files are compared, and deleted files stay longer.
 
 _DIRECTORY = "pushes"
 _FORMAT = 1
