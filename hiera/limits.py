@@ -1,10 +1,11 @@
-"""How much one evaluation may make, and how long it may take.
+"""Limits on the size of the results and on the time of one evaluation.
 
-* Everything that is made is counted against one budget, so that a loop without end is refused before patience runs
-  out; the clock is looked at whenever something is counted.
-* How much one step may make is known before it is done: ``hiera.values.sizes``.
-* What all expressions and loops of a document or manifest make together has a limit, too: ``total``.
-* A regular expression is one step, which has a limit of its own: ``hiera.regex``.
+* All results count against one budget, so that an endless loop is rejected quickly. The clock is checked at each
+  count.
+* The size of a single step is known before the step runs (``hiera.values.sizes``).
+* ``total`` limits the results of all expressions and loops of a document or manifest together.
+* A regular expression is a single step with its own limit (``hiera.regex``).
+* Each thread has its own budget (`PerThread`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from typing import Any, Final
 from hiera.errors import LimitError
 from hiera.values.secrets import Secret, revealed
 from hiera.values.sizes import BITS_OF_A_DIGIT, ITEM_LIMIT, TEXT_LIMIT, verify_length
-
-# Values of each thread.
 
 
 class PerThread(_local):

@@ -1,9 +1,9 @@
-"""Names of the files inside a bundle.
+"""Safe names of the files inside a bundle.
 
-* A ``MemberPath`` cannot name anything outside the directory it is joined to, under any system's rules for
-  names.
-* It reads the same at every door: packing, ``bundle.json``, tar headers, the file system, a log line.
-* Names that some file system would take for one and the same never meet in one bundle.
+* A ``MemberPath`` cannot name a file outside the directory to which it is joined, under the naming rules of any
+  operating system.
+* Packing, ``bundle.json``, tar headers, the file system and log lines all use the same text.
+* Two names that a file system could treat as the same never appear in one bundle.
 """
 
 import re

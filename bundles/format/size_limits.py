@@ -1,7 +1,7 @@
-"""How large a bundle, and the metadata of a site, may be.
+"""Size limits of bundles and of a site's metadata.
 
-* Publisher and host keep the same limits, so that what was published can be read and unpacked.
-* Those of a bundle are known before its first file is written: ``bundle.json`` comes first and lists every size.
+* Publishers and hosts use the same limits, so that every published bundle can be read and unpacked.
+* The sizes in a bundle are known before its first file is written: ``bundle.json`` comes first and lists every size.
 """
 
 from types import MappingProxyType

@@ -1,8 +1,8 @@
-"""Site data, published: documents that hosts read beside their bundles, signed as those are.
+"""Publication of site data: documents that hosts read beside their bundles, signed in the same way.
 
-* A document has one version at a time: the one that its bin names. Hosts follow the versions of bins, so that none of
-  them goes back.
-* What it says is the caller's matter: here it is bytes.
+* A document has one version at a time, which its bin names. Hosts reject older versions of bins, so a document cannot
+  be rolled back.
+* The caller is responsible for the contents. This module handles bytes.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Settings and locations on their way to a worker, as Python's own types, and back."""
+"""Transport settings and locations as built-in types for a worker, and the conversion back."""
 
 from typing import Any
 

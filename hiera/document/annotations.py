@@ -1,12 +1,12 @@
-"""Annotations: comments at the keys of ``data`` that say what their values must be.
+"""Annotations: comments at the keys of ``data`` with rules for their values.
 
-* ``# @require``: there must be a value, other than null and the empty text.
-* ``# @validate EXPRESSION``: an expression over ``value`` must be true, unless there is no value.
-* ``# @sensitive``: the value is shown nowhere.
-* A comment belongs to the key it stands beside, or to the next key below it. One that belongs to no key is an error,
-  because it protects and checks nothing. Another ``@word`` is a warning.
-* A rule for a key within the items of a list holds for that key in every item.
-* Rules hold for the finished data, whichever source gave the value; all failures are told, in the file's order.
+* ``# @require``: the value must exist and must not be null or the empty text.
+* ``# @validate EXPRESSION``: an expression over ``value`` must be true if the value exists.
+* ``# @sensitive``: the value is masked everywhere.
+* A comment belongs to the key on its line, or else to the next key below it. An annotation without a key is an error,
+  because it protects and checks nothing. An unknown ``@word`` is a warning.
+* A rule for a key within the items of a list applies to that key in every item.
+* Rules apply to the finished data, whatever its source. All failures are reported, in the order of the file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ from hiera.expressions.jinja import compile_check
 from hiera.values.data_paths import MISSING, path_text, step
 from hiera.values.secrets import EACH, Secret
 
-# The comments at the keys of ``data`` and of ``overrides`` that look like annotations, each with its key.
-#
-# * A comment belongs to the key it stands beside, or to the next key below it.
-# * A key within the items of a list is that key of every item: its path has ``EACH`` in the place of the index.
-# * A comment that belongs to no key has no path, so that the caller can report it.
-# * Other comments, and what looks like one inside a text, are passed over.
+# Comments at the keys of ``data`` and of ``overrides`` that look like annotations. The path of a comment has ``EACH``
+# in the place of a list index. A comment without a key has no path, so that the caller can report it.
 
 Path = tuple[str | int, ...]
 

@@ -1,12 +1,12 @@
-"""Layers of data that become one mapping, merged and resolved key by key as they are asked for.
+"""Layers of data, merged and resolved key by key on demand, and the explanation of the result.
 
-* Values are merged by ``hiera.values.plain``'s rules after their expressions are resolved, so that a value which comes
-  out of an expression merges as if it had been written.
-* An expression sees the finished ``data``: any key in any order. What needs itself is an error that shows the way.
-* What comes out of an expression is final: braces in it are text.
-* Layers of several documents are merged as their documents would be: lists of one document are joined, and between
-  documents they replace each other.
-* A ``base`` of data from lower sources is seen below the layers, and is not part of the result.
+* Expressions are resolved before the merge (``hiera.values.plain``), so that a result merges like a literal value.
+* An expression can use any key of the finished ``data``, in any order. A value that depends on itself is an error
+  that lists the cycle.
+* The result of an expression is final: braces in it are plain text.
+* Layers of several documents are merged like their documents: lists are joined within a document, and replaced by the
+  lists of later documents.
+* A ``base`` of data from lower sources is visible below the layers, but is not part of the result.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def mergeable(over: Any, base: Any) -> bool:
     return any(isinstance(over, kind) and isinstance(base, kind) for kind in (Mapping, list))
 
 
-# How the data of a single document came to be: what was looked at, what matched, what each key was made of.
+# The explanation of one document's data: lookups, matches, and the sources of each key.
 
 
 class Entry:

@@ -1,4 +1,4 @@
-"""Filters that write a value down as text, and read it back: JSON, YAML, Base64, digests, names made of names."""
+"""Filters that encode and decode values: JSON, YAML, Base64, digests, UUIDs, URLs and password hashes."""
 
 from __future__ import annotations
 
@@ -186,9 +186,8 @@ def urldecode(text: str) -> str:
     return unquote_plus(as_text(text, "urldecode"))
 
 
-# ``password_hash``: passwords as ``/etc/shadow`` holds them, by the system's own ``crypt(3)``.
-#
-# The salt is given, since a new one in every run would change the file in every run.
+# ``password_hash``: hashes for ``/etc/shadow``, made by the system's ``crypt(3)``. The salt is a required argument,
+# because a random salt would change the file in every run.
 
 _PREFIXES: Final = {"md5": "$1$", "sha256": "$5$", "sha512": "$6$", "blowfish": "$2b$", "bcrypt": "$2b$"}
 _SALT: Final = r"[./0-9A-Za-z]{1,22}"

@@ -1,7 +1,13 @@
-"""The filters and tests that expressions and templates have beside Jinja2's own.
+"""Filters and tests of expressions and templates: Puller's own, and the sandboxed ones of Jinja2.
 
-They behave as users of Ansible and Salt expect, except that what cannot be right is an error, not a guess.
-``FILTERS`` and ``TESTS`` at the end are the list; each function's first sentence is its documentation.
+* Puller's filters behave as users of Ansible and Salt expect, but invalid input is an error instead of a guess.
+  ``OWN_FILTERS`` and ``OWN_TESTS`` list them. The first sentence of each function is its documentation.
+* ``FILTERS`` and ``TESTS`` contain all of them, wrapped by `table`. A wrapped filter can read secrets, and the result
+  of the expression is then a secret.
+* The result of a filter counts against the budget of the evaluation. The size of its input is checked before the
+  filter splits it or converts it to text.
+* A missing value is an error for Puller's filters, except for the filters that handle missing values.
+* Each filter also has its name in Ansible's collections, such as ``ansible.builtin.to_json``.
 """
 
 from __future__ import annotations
@@ -204,12 +210,7 @@ OWN_TESTS: Final[dict[str, Callable[..., bool]]] = {
 }
 
 
-# The filters and tests of the sandbox: Jinja2's own and those of Puller, each bounded and with secrets revealed to it.
-#
-# * A secret that a filter is given is revealed to it; then the result of the whole expression is a secret.
-# * What a filter makes is counted; what it takes apart or writes down as text is measured before.
-# * Each is known by its name within Ansible's collections, too: ``ansible.builtin.to_json``.
-# * What does not exist is an error for a filter of Puller's, but for those whose business it is.
+# The wrapped filters and tests of the sandbox.
 
 
 def _revealing(

@@ -1,4 +1,7 @@
-"""Filters for lists and mappings."""
+"""Filters for lists and mappings, random choices with a seed, and Ansible's tests of values.
+
+The tests check results of tasks that are stored in data, compare lists as sets, and check numbers and truth values.
+"""
 
 from __future__ import annotations
 
@@ -293,7 +296,7 @@ def _chance(name: str, seed: Any) -> Random:
     return Random(seed if isinstance(seed, (int, float, str)) else str(seed))  # noqa: S311  spreads hosts, keeps no secret
 
 
-# Tests of Ansible that look at a value alone: results of tasks, as they are stored in data, and lists as sets.
+# Ansible's tests of values.
 
 _YES = frozenset({"1", "on", "t", "true", "y", "yes"})
 _NO = frozenset({"", "0", "f", "false", "n", "no", "off"})

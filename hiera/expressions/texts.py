@@ -1,4 +1,7 @@
-"""Filters that take a text and give a text, or what is in one."""
+"""Filters for texts: quoting, sizes, regular expressions, file names and URLs.
+
+The filters for file names never access the disk.
+"""
 
 from __future__ import annotations
 
@@ -254,7 +257,7 @@ def matches_anywhere(value: Any, pattern: str, ignorecase: bool = False, multili
     return regex.is_found(_pattern(pattern, ignorecase, multiline), _subject(value, "search"))
 
 
-# Filters for the names of files, of which none looks at the disk, and for URLs.
+# File names and URLs.
 
 
 def basename(path: str) -> str:

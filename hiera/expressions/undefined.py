@@ -1,4 +1,8 @@
-"""Names, keys and items that do not exist: errors where they are used, with advice for who knows them from Python."""
+"""Undefined names, keys and items: errors at their use, with hints for users who know the Python syntax.
+
+`Callers` records which templates call each other during rendering. If a macro lacks a name that its caller has, the
+error explains this. ``default`` and ``is defined`` would otherwise treat the name as missing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import Any, Final, TypeAlias
 from jinja2 import UndefinedError as JinjaUndefinedError
 from jinja2.runtime import Context, StrictUndefined, Undefined
 from jinja2.utils import missing
-from jinja2.utils import missing as nothing
 
 from foundation.problems import ProblemCode
 from hiera.errors import UndefinedError
@@ -17,14 +20,11 @@ from hiera.expressions.refused import ABSENT
 from hiera.limits import PerThread
 from hiera.values.plain import described
 
-# Who calls whom while a template is rendered, for what is called and asks for a name that its caller has.
+# The calls between templates.
 #
-# * A call of a template is made by ``Sandbox.call``; what stands beside the context, the variables of loops and macros,
-#   is told just before it by ``Callers.tell``.
-# * ``template()`` and ``render()`` hand all of it on. A macro sees what it is handed, as in Jinja2; a name that it
-#   lacks
-#   and its caller has is an error that says so, where ``default`` and ``is defined`` would answer as if there were
-# none.
+# * ``Sandbox.call`` calls a template. Just before the call, it passes the variables of loops and macros, which are
+#   not in the context, to ``Callers.tell``.
+# * ``template()`` and ``render()`` pass on all names. A macro sees its arguments only, as in Jinja2.
 
 _NONE: Final[Mapping[str, Any]] = {}
 
@@ -112,10 +112,10 @@ class ExplainedUndefined(StrictUndefined):
     __repr__ = StrictUndefined.__str__
 
     def __init__(
-        self, hint: str | None = None, obj: Any = nothing, name: Any = None, exc: Any = JinjaUndefinedError
+        self, hint: str | None = None, obj: Any = missing, name: Any = None, exc: Any = JinjaUndefinedError
     ) -> None:
         super().__init__(hint, obj, name, exc)
-        self.is_hidden = hint is None and obj is nothing and isinstance(name, str) and callers.have(name)
+        self.is_hidden = hint is None and obj is missing and isinstance(name, str) and callers.have(name)
         """Whether there is such a name where the macro was called that asks for it."""
         if exc is JinjaUndefinedError:
             # Jinja2 raises what this returns when it is called with a message.
@@ -126,7 +126,7 @@ class ExplainedUndefined(StrictUndefined):
         if self.is_hidden:
             what = f"there is no {name!r} here, only {_HIDDEN}"
             return UndefinedError("", what, name, [], code=ProblemCode.UNKNOWN_NAME)
-        if self._undefined_hint or owner is nothing:
+        if self._undefined_hint or owner is missing:
             advice = f": {ABSENT[name]}" if name in ABSENT else ""
             what = self._undefined_hint or f"there is no {name!r}{advice}"
             return UndefinedError("", what, name, code=ProblemCode.UNKNOWN_NAME)

@@ -1,8 +1,9 @@
-"""Comparing versions in expressions: ``facts.os.release.full is version('12', '>=')``.
+"""Version comparison and dates in expressions: ``facts.os.release.full is version('12', '>=')``.
 
-Runs of digits compare as numbers, other runs as text. A version that goes on is newer (``1.1`` after ``1``,
-``1.1.1k`` after ``1.1.1``), unless it goes on with ``~`` or a word for what comes before a release
-(``dev``, ``alpha``, ``beta``, ``pre``, ``rc``). Packages compare by the rules of their own package manager.
+* Runs of digits compare as numbers, other runs as text. A longer version is newer (``1.1`` after ``1``, ``1.1.1k``
+  after ``1.1.1``), unless the rest starts with ``~`` or a pre-release word (``dev``, ``alpha``, ``beta``, ``pre``,
+  ``rc``). Packages compare by the rules of their own package manager.
+* The filters for dates have no current time, because a text with the time in it would change in every run.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ _KINDS: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
-# Filters for times. There is no *now* among them: a text with the present in it would be another in every run.
+# Dates.
 
 TIMES: Final = (date, timedelta)
 """The types of what ``to_datetime`` gives, and of the difference of two of them."""

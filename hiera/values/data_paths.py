@@ -1,9 +1,9 @@
 r"""Dotted paths into plain values: ``data.web.port``, ``data.hosts.0``, ``data.hosts.#``, ``facts.a\.b``.
 
-* A step into a mapping is a key, one into a list an index from 0; ``#`` at the end is the length of a list.
+* A step into a mapping is a key. A step into a list is an index from 0, and a final ``#`` is the length of the list.
 * A backslash makes the next character ordinary: ``\.`` a dot, ``\#`` a number sign, ``\\`` a backslash.
-* A digit step finds the key ``80`` whether a document wrote it as a number or as text.
-* *Missing* is a value of its own, since null is an answer.
+* A step of digits such as ``80`` matches a key that is a number or a text.
+* *Missing* is a separate value, because null is a valid result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Plain values: text, numbers, booleans, null, lists and mappings of them; a secret may stand for any."""
+"""Plain values (text, numbers, booleans, null, lists and mappings, also with secrets) and their merging.
+
+* The later value wins in a merge. Null and empty values are values, too. Keys are never removed.
+* A merge does not change its inputs. Unmerged parts are shared between input and result.
+"""
 
 from __future__ import annotations
 
@@ -77,10 +81,7 @@ class _Maker:
         return self.made(item)
 
 
-# Merging of plain values: inside a single document, and between sources of data.
-#
-# * The later value wins; null and empty values are values and win too. Keys are never removed.
-# * Inputs are not changed. What was not merged is shared between input and result.
+# Merging.
 
 
 def merge_first(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
