@@ -1,7 +1,9 @@
-"""The choice of a level's function: ``yaml_data``, ``json_data`` or ``eyaml_lookup_key``.
+"""Data functions of the levels: ``yaml_data``, ``json_data`` and ``eyaml_lookup_key``.
 
-A function that Puller does not have is an error that names it, when something is to be read with it: Puppet, too,
-passes over a level whose files are not there.
+* A data function returns one top-level key at a time. Each file is read once.
+* Values must be data: texts, numbers, booleans, null, lists, and mappings with texts or numbers as keys.
+* ``eyaml_lookup_key`` reads YAML with encrypted texts. Each decrypted text is a secret.
+* An unsupported function is an error only if the level has files to read. Puppet skips levels without files, too.
 """
 
 from collections.abc import Mapping
@@ -19,12 +21,7 @@ from hiera.tree.ruby import json_data, psych, values
 from hiera.tree.ruby.values import OddKey, Symbol
 from hiera.values.secrets import Decrypted
 
-# The interface of a data function, and what all of them share.
-#
-# * A function is asked for one top-level key at a time; the files behind it are read once.
-# * A value must be data: texts, numbers, booleans, null, lists, and mappings whose keys are texts or numbers.
-
-# Data files, parsed. Each is read once, whichever level asks for it, and however many keys.
+# Files and values that all data functions share.
 
 
 class DataFiles:
@@ -114,9 +111,6 @@ def _bad(value: Any) -> str | None:
     return None
 
 
-# ``yaml_data`` and ``json_data``: functions of the kind ``data_hash``, which give a whole file at once.
-
-
 class DataHash:
     """``data_hash``: a whole file at once. In ``module`` all keys belong to it, or nobody finds them."""
 
@@ -162,9 +156,6 @@ class DataHash:
             if name != "lookup_options" and not name.startswith(f"{self._module}::"):
                 what = "must use keys qualified with the name of the module"
                 self._tools.warn(warning(f"Module '{self._module}': {source}, {what}: '{name}' is not"))
-
-
-# ``eyaml_lookup_key``: YAML with encrypted texts in it. What is decrypted is a secret.
 
 
 class Eyaml:

@@ -1,7 +1,10 @@
-"""Which layers a tree has: the global one, the environment's, and one for each module that has data.
+"""Layers of a tree: the global layer, the environment, and one layer for each module with data.
 
-A layer that has no ``hiera.yaml`` does not exist, except the global one, which then has one level, ``common.yaml``; so
-has one that a data provider of Puppet 4 asks for (``providers``).
+* A layer exists if it has a ``hiera.yaml``. The global layer always exists. Its default is one level,
+  ``common.yaml``. A layer with a data provider of Puppet 4 also exists without a ``hiera.yaml``.
+* Data providers are ``environment_data_provider`` in ``environment.conf`` and ``data_provider`` in ``metadata.json``.
+  Puppet 7 reads both, and ignores them beside a ``hiera.yaml`` of version 5.
+* The module path of the environment determines the directory of each module.
 """
 
 import json
@@ -20,11 +23,8 @@ from hiera.tree.context.explain import ABSENT, SILENT, Absent, Step
 from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.layers import Layer
 
-# The settings of Puppet 4 that give an environment or a module data without a ``hiera.yaml`` of version 5.
-#
-# ``environment_data_provider`` in ``environment.conf`` and ``data_provider`` in ``metadata.json``: ``none``, ``hiera``
-# (the ``hiera.yaml`` that is there, or what applies where there is none), or ``function`` (``NAME::data``, which is
-# written in Ruby or Puppet). Puppet 7 reads both, and ignores them beside a ``hiera.yaml`` of version 5.
+# Data providers: ``none``, ``hiera`` (the existing ``hiera.yaml``, or the default) or ``function`` (``NAME::data``,
+# written in Ruby or Puppet).
 
 NONE, HIERA, FUNCTION = "none", "hiera", "function"
 
@@ -82,9 +82,9 @@ def of_module(directory: str, documents: Documents, warn: Warn) -> Provider | No
     return None if name is None else Provider("data_provider", str(name), path)
 
 
-# Which directory holds a module: the module path of an environment.
+# The module path.
 
-# Where Puppet itself looks last; directories that are not there do no harm.
+# The last directories of Puppet's own module path. Missing directories are harmless.
 BASE = ("/etc/puppetlabs/code/modules", "/opt/puppetlabs/puppet/modules")
 
 

@@ -1,30 +1,33 @@
-"""Looking up keys in a Hiera 5 tree.
+"""Lookup of keys in a Hiera 5 tree.
+
+::
 
     tree = Tree(facts, environment="/etc/puppetlabs/code/environments/production")
     workers = tree.lookup("nginx::workers", default=4)
 
-* The layers are asked from the global one through the environment's to the module's; the data itself may say how
-  values are merged and converted (``lookup_options``).
-* The answer is a value. What was looked at is recorded below a ``Step`` if one is given, by the same code.
-* Nothing but a ``HieraError`` comes out, whatever stands in the files.
+* The lookup searches the global layer, the environment and then the module. The data can choose how values are merged
+  and converted (``lookup_options``).
+* The result is a value. If the caller passes a ``Step``, the same code also records each step below it.
+* Every exception is a ``HieraError``, whatever the files contain.
 
-One lookup, in the order of Puppet's function of that name; the numbers stand in the code, here and in the modules that
-are named:
+A lookup follows the order of Puppet's ``lookup`` function. The numbers appear in the code, here and in the named
+modules:
 
-1. A name in ``override`` is answered with its value as it is: nothing is merged, interpolated or converted.
-2. ``lookup_options`` is no key that anybody can ask for.
-3. The key is split into its root, which is what files have, and segments that dig into the value (``keys``).
-4. The options of the root are read: ``lookup_options`` of the global layer and the environment, merged as hashes; for a
-   key of a module also that module's, which the others override (``options``).
-5. The strategy is the caller's, or else the options', or else ``first`` (``strategies``).
-6. The strategy asks the layers: global, environment, module (``layout``).
-7. In a layer it asks the levels of the hierarchy in order, 7a in a level its files in order (``layers``).
-8. For a file the level's function is asked: 8a it reads the file, 8b the value is checked to be data, 8c and
-   interpolated, which may look up other keys (``backends``, ``interpolation``).
-9. The merged value is dug into.
-10. What is not found is searched for in the module's default hierarchy, by options and strategy of its own.
-11. What is found is converted as the options say (``convert_to``).
-12. A name that is not found anywhere is answered by ``default_values``, 12a or else by ``default``, 12b or else not.
+1. A name in ``override`` returns its value unchanged, without merging, interpolation or conversion.
+2. ``lookup_options`` is not a valid key for callers.
+3. The key is split into its root, which the files contain, and segments that dig into the value
+   (``context.explain``).
+4. The options of the root are read: ``lookup_options`` of the global layer and the environment, merged as hashes. For
+   a key of a module, the options of the module are added with the lowest priority.
+5. The strategy comes from the caller, or else from the options, or else is ``first`` (``strategies``).
+6. The strategy searches the layers: global, environment, module (``layout``).
+7. In a layer it searches the levels of the hierarchy in order, and 7a in a level its files in order (``layers``).
+8. For a file, the level's function is called: 8a it reads the file, 8b the value is checked to be data, and 8c it is
+   interpolated, which can look up other keys (``backends``, ``context.interpolation``).
+9. The remaining segments dig into the merged value.
+10. A missing key is searched for in the module's default hierarchy, with its own options and strategy.
+11. The value is converted as the options require (``convert_to``).
+12. A missing name gets its value from ``default_values``, 12a or else from ``default``, 12b or else is missing.
 """
 
 import re
@@ -49,11 +52,11 @@ from hiera.tree.ruby import values
 from hiera.tree.strategies import HASH, Merge, Strategy
 from hiera.values.data_paths import MISSING
 
-# ``lookup_options``: how a key is to be merged and converted, as the data itself says it.
+# ``lookup_options``: how a key is merged and converted, as defined in the data.
 #
-# * The entry of the exact key wins over patterns; of those (they begin with ``^``) the first that matches wins, in the
-#   order of the merged options, where the lowest level's come first. Entries are never combined.
-# * Options in a module are about that module's keys only.
+# * An entry for the exact key wins over patterns, which begin with ``^``. The first matching pattern wins, in the
+#   order of the merged options, which starts with the lowest level. Entries are never combined.
+# * The options of a module apply to the keys of that module only.
 
 NAME = "lookup_options"
 

@@ -1,4 +1,9 @@
-"""Reading a ``hiera.yaml``, whatever its version: 5, or 3 and 4 where Puppet 7 still reads them (``legacy``)."""
+"""Parsers of ``hiera.yaml``: version 5, and versions 3 and 4 where Puppet 7 still reads them.
+
+* Puppet 7 reads version 3 in the global layer, and version 4 in the other layers.
+* The whole file is checked when it is first used, and all errors of its structure are reported together.
+* A level has one function (its own or the default function) and at most one kind of location.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +16,7 @@ from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelC
 from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.ruby import psych, values
 
-# ``hiera.yaml`` of the versions 3 and 4, where Puppet 7 still reads them: 3 in the global layer, 4 in the others.
+# Versions 3 and 4.
 
 _DATADIR_3 = "/etc/puppetlabs/code/environments/%{::environment}/hieradata"
 _BACKENDS = {"yaml": ("yaml_data", ".yaml"), "json": ("json_data", ".json"), "hocon": ("hocon_data", ".conf")}
@@ -127,15 +132,12 @@ def _level_3(path: str, backend: str, content: dict[str, Any]) -> LevelConfig:
     )
 
 
-# ``hiera.yaml``, version 5.
-#
-# * Everything is checked when the file is first used, all problems of its shape at once.
-# * A level has one function (its own, or the default one) and at most one kind of location.
+# Version 5.
 
 _FUNCTIONS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
 _ALL_FUNCTIONS = (*_FUNCTIONS, "v4_data_hash")
 _LOCATIONS = ("path", "paths", "glob", "globs", "uri", "uris", "mapped_paths")
-# Puppet hands the location to a function as one of these options.
+# Puppet passes the location to a function in one of these options.
 _RESERVED = ("path", "uri")
 
 

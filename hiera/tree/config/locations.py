@@ -1,4 +1,4 @@
-"""The files (or URIs) of a level, once the facts are put in."""
+"""Files and URIs of a level, after the facts are interpolated, and glob patterns of paths."""
 
 import posixpath
 import re
@@ -17,11 +17,13 @@ from hiera.tree.context.interpolation import Interpolator
 from hiera.tree.context.invocation import Invocation
 from hiera.tree.ruby import values
 
-# Patterns of paths, matched as Ruby's ``Dir.glob`` matches them.
+# Patterns of paths, matched like Ruby's ``Dir.glob``.
 #
-# * ``*``, ``?``, ``[a-z]``, ``{a,b}`` and ``\`` have the shell's meaning; ``**/`` is any number of directories.
-# * Names that begin with a dot match only a pattern that does; ``**/`` enters neither them nor linked directories.
-# * Results come in the order of a walk with sorted names; alternatives in braces come in their written order.
+# * ``*``, ``?``, ``[a-z]``, ``{a,b}`` and ``\`` have the meaning of the shell. ``**/`` matches any number of
+#   directories.
+# * A name that begins with a dot matches only a pattern with a dot. ``**/`` skips such directories and symbolic
+#   links.
+# * The results have the order of a walk with sorted names. Alternatives in braces keep their written order.
 
 MAX_ALTERNATIVES = 10_000
 

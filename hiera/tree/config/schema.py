@@ -1,6 +1,8 @@
-"""The shape of a ``hiera.yaml``, checked with all problems at once and in Puppet's words.
+"""Schema of ``hiera.yaml``, with Puppet's error messages, and the parsed configuration.
 
-A check takes a value and the words for its place (``entry 'hierarchy' index 0``), and gives the problems it finds.
+* A check takes a value and the words for its place (``entry 'hierarchy' index 0``), and returns all problems.
+* `Config` and `LevelConfig` are the same for all versions of the file. They contain the levels before any fact is
+  interpolated.
 """
 
 import re
@@ -89,7 +91,7 @@ def options(value: Any, where: str) -> Iterator[str]:
             yield f"{where} entry '{name}' expects a Data value, got {values.type_name(entry)}"
 
 
-# A ``hiera.yaml`` as all versions of it are understood: the levels it declares, before any fact is put in.
+# The configuration.
 
 GLOBAL, ENVIRONMENT, MODULE = "Global", "Environment", "Module"
 """The layers, as Puppet names them in messages; some settings are allowed in one of them only."""

@@ -1,8 +1,9 @@
-"""The record of a lookup, made while it goes on.
+"""Record of a lookup for ``--explain``, the lookup keys, and ``ABSENT`` for a missing value.
 
-* Every part of a lookup is given the step it belongs to and adds its own below; ``SILENT`` records nothing.
-* The same record is printed for people (in the layout of ``puppet lookup --explain``) and given as data.
-* Secrets in it are masked by their own ``repr``.
+* Each part of a lookup adds its own steps below the step of its caller. ``SILENT`` records nothing.
+* The same record is printed for people (in the layout of ``puppet lookup --explain``) and returned as data.
+* Secrets in the record are masked by their own ``repr``.
+* A key is split into a root and the segments that dig into the value of the root.
 """
 
 import re
@@ -16,7 +17,7 @@ from hiera.errors import LookupFailure
 from hiera.tree.ruby import values
 from hiera.values.secrets import Secret
 
-# ``ABSENT``: no value. Null is a value.
+# ``ABSENT`` differs from null, which is a value.
 
 
 class Absent(Enum):
@@ -113,7 +114,7 @@ class Step:
         return data
 
 
-# Most lookups are not explained, and should not pay for a record.
+# Most lookups are not explained and skip the cost of a record.
 class _Silent(Step):
     def add(self, kind: str, name: str, **about: Any) -> Step:
         return self
@@ -220,11 +221,11 @@ def _dump(value: Any, indent: str) -> str:
     return values.inspect(value)
 
 
-# Keys: their text, split into a root and the segments that dig into its value.
+# Lookup keys.
 #
-# * A key without quotes and dots is its own root, whatever else it holds.
-# * A quoted segment is taken literally; one that looks like a number is an integer, and indexes lists.
-# * The text before the first ``::`` of the root names the module.
+# * A key without quotes and dots is its own root.
+# * A quoted segment is literal. A segment that looks like a number is an integer, and indexes lists.
+# * The text before the first ``::`` of the root is the name of the module.
 
 Segment = str | int
 

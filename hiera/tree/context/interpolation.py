@@ -1,10 +1,11 @@
-"""``%{…}`` in data and in ``hiera.yaml``.
+"""Interpolation of ``%{…}`` in data and in ``hiera.yaml``, and the variables that it can use.
 
-* ``%{name}`` is a variable; ``%{lookup('k')}``, ``%{alias('k')}``, ``%{scope('v')}`` and ``%{literal('t')}`` are all
-  the functions there are (``hiera`` is another name of ``lookup``). In ``hiera.yaml`` only variables are allowed.
-* What does not exist is the empty text.
-* A result is interpolated once more, whatever it came from; only what ``alias`` gives is left as it is.
-* A text that a decrypted value went into is a secret itself.
+* ``%{name}`` is a variable. The functions are ``%{lookup('k')}``, ``%{alias('k')}``, ``%{scope('v')}`` and
+  ``%{literal('t')}``, and ``hiera`` is another name of ``lookup``. In ``hiera.yaml`` only variables are allowed.
+* A missing variable is the empty text.
+* Results are interpolated once more, except for the results of ``alias``.
+* A text that contains a decrypted value is a secret.
+* The variables come from facts, as in ``puppet lookup``.
 """
 
 import re
@@ -20,11 +21,11 @@ from hiera.tree.context.invocation import MAX_TEXT, Invocation
 from hiera.tree.ruby import values
 from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
 
-# The variables that an interpolation sees, as ``puppet lookup`` makes them from facts.
+# Variables.
 #
-# * Every fact is a variable of its name; ``facts``, ``trusted``, ``environment`` and ``server_facts`` are no facts'.
-# * Facts are cleaned as Puppet cleans them: null is the empty text, and what is no plain value is its text.
-# * A fact is asked for when something uses it, not before: gathering may be slow.
+# * Every fact is a variable with its name. ``facts``, ``trusted``, ``environment`` and ``server_facts`` are reserved.
+# * Facts are converted as in Puppet: null becomes the empty text, and values of other types become their text.
+# * A fact is read when it is first used, because gathering can be slow.
 
 IDENTITY = ("hostname", "domain", "fqdn", "clientcert")
 
@@ -108,7 +109,7 @@ class Scope:
         }
 
 
-# What the compiler, which puppet lookup asks through, has of its own.
+# Variables of the compiler, which runs ``puppet lookup``.
 _COMPILER = {"module_name": "", "caller_module_name": "", "name": "main", "title": "main"}
 
 

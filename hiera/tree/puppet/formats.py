@@ -1,6 +1,8 @@
-"""Values as texts, as ``String.new(value, format)`` makes them; without a format, each type has its own.
+"""Values as texts, like ``String.new(value, format)``, and timestamps and timespans of Puppet.
 
-Inside a list or mapping texts are quoted and null is ``undef``, as they would be written in a manifest.
+* Without a format, each type has its default.
+* Inside a list or mapping, texts are quoted and null is ``undef``, as in a manifest.
+* Timestamps are in UTC. Timestamps and timespans count nanoseconds.
 """
 
 import re
@@ -274,7 +276,7 @@ def _element(value: Any, chosen: Format, indent: int) -> str:
     return _text(value, None, inside=True)
 
 
-# Points and spans of time as Puppet reads and prints them: nanoseconds, UTC.
+# Timestamps and timespans.
 
 _NANOSECONDS = 1_000_000_000
 _TIMESTAMP = re.compile(

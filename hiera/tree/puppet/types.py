@@ -1,7 +1,7 @@
-"""Puppet's data types, and whether a value is of one.
+"""Puppet's data types, the parser of type expressions, and type checks of values.
 
-Types that only the Puppet language can make a value of match nothing; a name that is not one of Puppet's
-own is a *type reference*, which matches nothing either.
+A type whose values exist only in the Puppet language matches no value. The same applies to a *type reference*, which
+is an unknown type name.
 """
 
 import re
@@ -215,7 +215,7 @@ _KNOWN: dict[str, Question] = {
 }
 
 
-# Puppet type expressions, such as ``Optional[Array[String[1], 0, 5]]``, read into types.
+# The parser of type expressions such as ``Optional[Array[String[1], 0, 5]]``.
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<name>(?:::)?[A-Z]\w*(?:::[A-Z]\w*)*)|(?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>[a-z]\w*)"""

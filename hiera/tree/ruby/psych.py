@@ -1,8 +1,10 @@
-"""YAML read as Ruby's Psych 4 reads it for Puppet (``YAML.safe_load``, symbols and aliases permitted).
+"""YAML with the rules of Ruby's Psych 4 for Puppet (``YAML.safe_load``, symbols and aliases permitted).
 
-* Only the first document of a text counts, and duplicate keys are no error: the last one wins.
-* Scalars get the types Psych gives them (``psych_scalars``).
-* Nesting, and what aliases unfold to, are limited; an alias inside its own anchor is refused. Nothing here recurses.
+* Only the first document of a text counts. Duplicate keys are valid, and the last value wins.
+* Scalars get the types of Psych, which differ from PyYAML in many small ways: ``1e3`` is text, ``12:30`` is a number,
+  and a date makes the whole text invalid.
+* Nesting and the expansion of aliases are limited. An alias inside its own anchor is rejected. The parser does not
+  recurse.
 """
 
 import binascii
@@ -29,9 +31,7 @@ from hiera.text.yaml_reading import TOO_DEEP
 from hiera.tree.ruby import values
 from hiera.tree.ruby.values import Symbol
 
-# Scalars as Ruby's Psych 4 types them, which differs from PyYAML in many small ways.
-#
-# ``1e3`` is text, ``12:30`` a number, and a date makes the whole text unreadable.
+# Types of scalars.
 
 MAX_DIGITS = 3000  # of one number, hexadecimal ones too; Python refuses to print more than 4300
 CORE = "tag:yaml.org,2002:"

@@ -1,8 +1,8 @@
-"""Values as Ruby sees them: how they print, and when two of them are the same.
+"""Values with the semantics of Ruby: printing, equality, sorting and regular expressions.
 
-* ``to_s`` and ``inspect`` give, character for character, what Ruby 3.1 prints.
-* ``identity`` tells apart what Ruby's ``eql?`` tells apart: ``1``, ``1.0``, ``true`` and ``"1"`` are four values.
-* A mapping never confuses two keys that Ruby keeps apart, although Python finds ``1``, ``1.0`` and ``True`` equal.
+* ``to_s`` and ``inspect`` return exactly the text that Ruby 3.1 prints.
+* ``identity`` follows Ruby's ``eql?``: ``1``, ``1.0``, ``true`` and ``"1"`` are four different values.
+* A mapping keeps all keys that Ruby distinguishes, although Python treats ``1``, ``1.0`` and ``True`` as equal.
 """
 
 import re
@@ -238,11 +238,11 @@ def type_name(value: Any) -> str:
     )
 
 
-# Ruby's regular expressions, written as Python's.
+# Ruby's regular expressions, translated to Python.
 #
-# * ``^`` and ``$`` match at every line; ``\A``, ``\z``, ``\Z``, ``\h``, ``(?<name>…)``, ``(?mix)`` and POSIX
-#   classes mean what they mean in Ruby.
-# * An expression that Python cannot compile raises ``ExpressionError``, never an exception of ``re``.
+# * ``^`` and ``$`` match at every line. ``\A``, ``\z``, ``\Z``, ``\h``, ``(?<name>…)``, ``(?mix)`` and POSIX classes
+#   have the same meaning as in Ruby.
+# * An expression that Python cannot compile raises ``ExpressionError`` instead of an exception of ``re``.
 
 _POSIX = {
     "alpha": "A-Za-z",
@@ -259,7 +259,7 @@ _POSIX = {
     "print": r"\x20-\x7e",
     "graph": r"\x21-\x7e",
 }
-_REGEXP_ESCAPES = {
+_PATTERN_ESCAPES = {
     r"\A": r"\A",
     r"\z": r"\Z",
     r"\Z": r"(?=\n?\Z)",
@@ -296,7 +296,7 @@ def _translated(found: re.Match[str]) -> str:
         return f"(?P<{found['name']}>"
     if found["flags"] is not None:
         return f"(?{_flags(found['flags'])}:"
-    return _REGEXP_ESCAPES.get(found[0], found[0])
+    return _PATTERN_ESCAPES.get(found[0], found[0])
 
 
 def _flags(text: str) -> str:
