@@ -1,6 +1,6 @@
-"""Remote sources of resources: the content of a URL that a manifest names.
+"""Content sources of resources: URLs in manifests, and files of the bundle.
 
-Without the site's credentials: a manifest may name any server, and those belong to the site alone.
+Requests never carry the site's credentials, because a manifest may name any server.
 """
 
 import io
@@ -85,7 +85,7 @@ def _name_of(url: str) -> str:
     return path.rpartition("/")[2] or "a remote source"
 
 
-# The files of a bundle that a resource takes to a machine as they are: what authors compare before a release.
+# Bundle files that a resource copies unchanged. Authors compare them before a release.
 
 _CHUNK = 1024 * 1024  # bytes
 

@@ -1,7 +1,7 @@
-"""Paths that resources manage: their form, the kind of thing that is there, and the directories above.
+"""Paths that resources manage: their canonical form, the file type at a path, and parent directories.
 
-* A path has one form, so that two resources of one path have one name: absolute, with nothing in it to be left out.
-* A path is looked at by ``lstat``: a link is a kind of its own, and nothing is said of where it leads.
+* Managed paths are absolute and normalized, so that one path has one resource name.
+* Types come from ``lstat``. A symbolic link has a type of its own, whatever its target is.
 """
 
 import os
@@ -84,7 +84,7 @@ def require_makeable(directory: str, system: System) -> None:
         directory = os.path.dirname(directory)
 
 
-# Paths below a directory: relative, with ``/``, and as they may stand in messages.
+# Paths relative to a directory, with ``/`` as the separator.
 
 
 def printable(path: str) -> str:

@@ -1,9 +1,10 @@
-"""Receipts: what a resource itself has made below a directory, so that it can be taken away when its source is gone.
+"""Receipts of the files that a resource created below a directory, and their removal.
 
-* A file or directory is on the receipt before it is made, a file with the checksum of what is written: what somebody
-  has changed since is not taken for the resource's own.
-* What was there before is not on it, also when the resource has replaced its content.
-* A receipt that is not understood is set aside; what it spoke of stays.
+* A file or directory is recorded before it is created, a file with the checksum of its content. A file that was
+  changed later no longer counts as the resource's own.
+* Files that existed before the resource are never recorded, even if the resource replaced their content.
+* A damaged or unknown receipt is set aside. Its files stay.
+* Removal needs the receipt only. Changed files, directories with content, and paths of other resources stay.
 """
 
 import os
@@ -97,10 +98,7 @@ def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_
     return found if sha256(system.read_chunks(f"{root}/{path}")) == receipt.files[path] else None
 
 
-# A tree of files that nobody declares any more: what was made is removed by its receipt, without its source.
-#
-# * What somebody has changed since stays, and so does a directory that anything is in.
-# * The paths of other resources stay, with the directories above them.
+# Removal of a tree that is no longer declared. It works from the receipt and does not need the source.
 
 
 class LeftState(msgspec.Struct, frozen=True):

@@ -1,7 +1,10 @@
-"""Two declarations of one user or group: lists that others may add to are joined, complete ones have to be the same.
+"""Agreement between declarations of users and groups: merging, order and contradictions.
 
-* A complete list agrees with one that is at least wanted, when all of that is in it.
-* What comes of it is sorted, so that it is the same whichever declaration comes first.
+* Two declarations of one user or group are merged. Lists that allow additions are joined. A complete list must be
+  equal to another complete list, and must contain the members of a list that allows additions.
+* The merged lists are sorted, so that the order of the declarations does not matter.
+* Groups are created before users. A group that lists members follows these users, unless a user names the group.
+* Users are removed before groups. The primary group of a remaining user cannot be removed.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -76,14 +79,8 @@ def _one_line_a_key(lines: List) -> List:
     return lines
 
 
-# Users and groups of one manifest beside each other: which come first, and which cannot both be.
-#
-# * Groups before users, who are made with them; but a group that lists users after these, unless they name it
-#   themselves.
-# * Users who go before groups that go: one that is somebody's primary group cannot.
-# * Groups without listed members are a chain in the order of the manifest, and a user waits for its last one: a
-#   thousand
-#   users and a thousand groups are no million of pairs.
+# Order of users and groups. Groups without listed members form a chain in manifest order, and each user waits for the
+# last group of the chain only. A thousand users and a thousand groups would otherwise need a million pairs.
 
 
 def before_user(properties: UserProperties, groups: Sequence[GroupProperties]) -> Iterator[Reference]:
@@ -134,7 +131,7 @@ def _named_by(user: Properties) -> set[str]:
     return {user.name if user.group is None else str(user.group), *(user.groups or ())}
 
 
-# What cannot both be
+# Contradictions
 
 Contradictions = Iterator[tuple[GroupProperties, UserProperties, str]]
 

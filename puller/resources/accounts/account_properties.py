@@ -1,4 +1,8 @@
-"""The properties of a user, and what is wrong with them (``docs/resources/user.md``)."""
+"""Properties of users and groups, and their validation (``docs/resources/user.md``, ``docs/resources/group.md``).
+
+Password hashes follow crypt(3). A leading ``!`` locks the account and is not part of the hash (passwd(1),
+``usermod -L``). Messages never quote a hash.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,7 +14,7 @@ from puller.resources.accounts.authorized_keys import parse_key
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.paths import check_path
 
-# Names and fields of accounts: what may be put into the databases, whose fields colons and line ends separate.
+# Names and fields of the account databases. Colons and line ends separate fields, so values must not contain them.
 
 _NEW = re.compile(r"[a-z_][a-z0-9_-]{0,30}\$?")
 _OTHER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?")
@@ -68,11 +72,6 @@ def is_field(text: str) -> bool:
     """Whether a text can be a field of a database: no colon, and nothing that is not printed."""
     return ":" not in text and all(character.isprintable() for character in text)
 
-
-# Hashes of passwords as crypt(3) makes them, and how they lock an account.
-#
-# * The leading ``!`` of a field are no part of the hash: they lock it (passwd(1), ``usermod -L``).
-# * Messages quote nothing.
 
 _PATTERNS = (
     re.compile(r"\$1\$[^$]{0,8}\$[./0-9A-Za-z]{22}"),
@@ -271,9 +270,6 @@ def _check_keys(properties: UserProperties) -> Iterator[PropertyError]:
             continue
         if (first := seen.setdefault(key.identity, index)) != index:
             yield PropertyError("authorized_keys", f"[{index}] is the same key as [{first}]", place=(index,))
-
-
-# The properties of a group, and what is wrong with them (``docs/resources/group.md``).
 
 
 class GroupProperties(Properties, frozen=True):

@@ -1,9 +1,11 @@
-"""The file ``~/.ssh/authorized_keys``, looked at by root and written by its user.
+"""The file ``~/.ssh/authorized_keys`` (sshd(8)): read by root, written by a process of its user.
 
-* All below the home is the user's, who may put a link or somebody else's file there at any moment: it is reached name
-  by name from the open home, no link is followed, and root neither writes there nor copies from there.
-* What is written is read by the user's own process, which can read nothing that is not theirs to read.
-* Comments, and keys that nobody speaks of, stay where they are.
+* The user controls everything below the home and may put a link or a foreign file there at any time. The file is opened
+  name by name from the open home directory, and links are not followed. Root neither writes nor copies there.
+* The process that writes runs as the user, so it cannot read files that the user cannot read.
+* Comments and undeclared keys stay in place.
+* A line has options, type, key in Base64 and comment. Type and key identify the entry.
+* A key is decoded and checked by the rules of its type. A truncated or garbled key would lock out its owner.
 """
 
 import base64
@@ -21,13 +23,6 @@ from puller.errors import ResourceError
 from puller.resources.claims import Claim, Use
 from puller.system.safe_paths import open_safely
 from puller.values.byte_order import IS_WIDE, is_wide
-
-# Lines of ``authorized_keys`` (sshd(8)): options, type, key in Base64, comment.
-#
-# * A key is known by its type and body; what else is in its line says what may be done with it.
-# * A key is taken apart as far as its own type says what is in it: one that was cut short, or pasted with a character
-#   too
-#   many, would lock out whoever it belongs to.
 
 _BLANKS = " \t"
 _BETWEEN = re.compile(r"[ \t]+")
@@ -316,7 +311,7 @@ def _stays(text: str, key: Key | None, wanted: Wanted) -> bool:
     return not is_second and not wanted.exclusive
 
 
-# What is there
+# Reading the current file
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""The system's own tools for accounts, called one at a time.
+"""Calls of the system's account tools, one at a time, and the processes that block them.
 
-* They keep a lock, and several databases in step; nothing else writes these.
-* A lock that another one holds is waited for first, so that it is a failure which says who holds it.
-* What is secret goes through standard input: a command line can be read by everybody while it runs.
-* An exit code of 0 proves nothing: the resource looks again (``usermod -U`` that would leave no password ends with 0).
+* Only these tools write the account databases. They take a lock and keep several databases in step.
+* A lock that another process holds is awaited first. If the wait fails, the error names the process.
+* Secrets are passed on standard input, because every user can read the command line of a process.
+* Exit code 0 does not prove a change (``usermod -U`` ends with 0 even if it refuses), so the resource reads the state
+  again.
 """
 
 import contextlib
@@ -81,9 +82,8 @@ def _holder(descriptor: int) -> str | None:
     return f"process {pid}" if pid > 0 else "a process elsewhere"
 
 
-# Processes of a user: with one, ``userdel`` refuses the user, and ``usermod`` another uid or home.
-#
-# As these tools do it: by the ids of each process, where its root directory is ours (a container's users are others).
+# Processes of a user. While one runs, ``userdel`` refuses the user, and ``usermod`` refuses a new uid or home. Like the
+# tools, this code compares the ids of each process, and skips processes with another root directory (containers).
 
 PROC = "/proc"
 

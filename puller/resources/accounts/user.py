@@ -1,9 +1,11 @@
-"""The ``user`` resource: a local user, with groups, home, password, ageing and keys (``docs/resources/user.md``).
+"""The ``user`` resource: a local user with groups, home, password, ageing and keys (``docs/resources/user.md``).
 
-* The databases are read once for all, and written by ``useradd``, ``usermod``, ``userdel``, ``chpasswd`` and ``chage``
-  only; the hash of a password goes through standard input and is shown nowhere.
-* What a tool would fail at, or do to somebody else's files, is refused before the first one is started.
-* A user whom a directory service knows and passwd(5) does not is refused.
+* The account databases are read once for all users. Only ``useradd``, ``usermod``, ``userdel``, ``chpasswd`` and
+  ``chage`` write them.
+* Password hashes are passed on standard input and never printed.
+* Changes that a tool would reject, or that would affect files of other users, are refused before the first command.
+  A dry run reports the same refusals. Some tools fail halfway, and some do not report the problem.
+* A user that only a directory service knows (missing in passwd(5)) is refused.
 """
 
 import os
@@ -52,10 +54,6 @@ from puller.resources.owners import group_name
 from puller.resources.paths import require_parent
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.references import Reference
-
-# Refusals of what cannot be done to a user, before anything is changed; a dry run says the same.
-#
-# Tools find most of it out by themselves, some only when half of it is done, and some not at all.
 
 
 def refuse(

@@ -1,10 +1,12 @@
-"""Calls of git, which runs nothing but itself, ssh and what its owner has told it to run as that owner.
+"""Restricted calls of git, and the URLs that git may fetch from.
 
-* It runs as the owner of the working tree, with ids set before it is started, and never as root in a tree of somebody
-  else: the configuration of a repository names programs.
-* It never runs where another user could exchange the repository.
-* No hooks, no submodules, no programs of filters for large files, no questions; only transports that fetch.
-* Credentials are in its environment, which only its user and root can read; its arguments everybody can.
+* git runs as the owner of the working tree, never as root in a tree of another user, because the configuration of a
+  repository names programs. The ids are set before git starts.
+* git never runs in a directory where another user could replace the repository.
+* Hooks, submodules, filters for large files and prompts are disabled. Only transports that fetch are allowed:
+  ``ext::`` would run a command, and a URL that begins with ``-`` would be an option.
+* Credentials are removed from URLs and passed in the environment, which only the user and root can read. Every user
+  can read the arguments of a process.
 """
 
 import base64
@@ -26,18 +28,13 @@ from puller.system.identity import Identity
 from puller.system.protocol import System
 from puller.system.trusted_files import distrust_of_way
 
-# URLs of git repositories: those that git may be given, and what must not be shown of them.
-#
-# * A URL names a transport that only fetches. ``ext::`` runs a command, and what begins with ``-`` is an option.
-# * Credentials are taken out: git gets them by its environment, never by its arguments or its configuration.
-
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 PROTOCOLS = ":".join(_SCHEMES)
 """As ``GIT_ALLOW_PROTOCOL`` lists them."""
 _WANTED = "wanted https://, http://, ssh://, git:// or file://, user@host:path, or an absolute path"
 _HOST = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _USER = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
-# As for ssh(1): the host up to the first colon, the path behind it.
+# The short form of ssh(1): the host up to the first colon, then the path.
 _LIKE_SCP = re.compile(rf"({_USER}@)?({_HOST}|\[[0-9A-Fa-f:.]+\]):[^:\-].*")
 
 

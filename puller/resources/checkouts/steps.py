@@ -1,9 +1,11 @@
-"""The changes of a working tree: made beside its place and renamed, brought to another commit, taken away.
+"""Changes of a working tree: clone, update and removal, and the commit that a revision means.
 
-* A tree appears at its place with all that is in it, on the disk. A killed clone leaves a directory under a name of
-  Puller's, which the next change of the tree removes.
-* What a killed git has left in a repository is known by the record of what was begun: its locks, and the files that it
-  was about to change.
+* A clone is made beside its destination, written to disk, and renamed when it is complete. An interrupted clone leaves
+  a directory with a reserved name, which the next change removes.
+* The record of a started change lists the locks and files that an interrupted git may have left in a repository.
+* A tag takes precedence over a branch of the same name. A branch means the branch of the remote, so local commits on
+  it have no effect.
+* git is called only if its files do not show that the requested commit is checked out.
 """
 
 import contextlib
@@ -21,11 +23,7 @@ from puller.resources.checkouts.repository import Record, Repository
 from puller.system.protocol import Attributes, System
 from puller.system.safe_paths import open_safely
 
-# The commit that a revision means: what is here says it of a fixed one, the remote of the latest.
-#
-# * A name is that of a tag before that of a branch. A branch is the remote's: what is done by hand on a branch of this
-#   machine is no news of the remote.
-# * Git is asked only where its files do not tell: when something else is checked out than what is wanted.
+# The commit of a revision. Local files resolve a fixed revision, and the remote resolves the latest one.
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT = re.compile(r"[0-9a-f]{7,64}")
