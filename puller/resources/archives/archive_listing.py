@@ -1,4 +1,7 @@
-"""The members of an archive that is on disk and not extracted, for a dry run: all is read, and nothing is written."""
+"""Members of an archive on disk, listed without extraction for a dry run.
+
+The whole archive is read, and nothing is written.
+"""
 
 import hashlib
 import os
@@ -14,8 +17,6 @@ from puller.resources.archives.placing import in_the_way, is_another
 from puller.resources.archives.tar import ArchiveSource, TarReader, inflated, plain
 from puller.resources.archives.zip import ZipReader
 from puller.system.safe_paths import open_safely
-
-# The members of an archive, of whatever kind it is.
 
 ArchiveMembers = Iterator[tuple[Member, Iterator[bytes]]]
 

@@ -1,4 +1,11 @@
-"""The properties of an archive, and all that is wrong with them (``docs/resources/archive.md``)."""
+"""Properties of an archive, their validation, and the steps that the current state requires.
+
+See ``docs/resources/archive.md``. The decision depends on the state only. This module neither reads nor changes files.
+
+* Nothing is downloaded if a local step is enough: a new owner or group, or the extraction of a valid file.
+* Content of another archive, of another checksum or of an unfinished extraction counts as different.
+* Users and groups are looked up only if the owner matters.
+"""
 
 import os
 import re
@@ -110,13 +117,6 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
 def _shown(url: str) -> str:
     """Without what may be a secret: user information and query."""
     return mask_location(url).partition("?")[0]
-
-
-# The steps that an archive needs, decided from what is there alone (``docs/resources/archive.md``).
-#
-# * Nothing is fetched for what can be repaired here: an owner, a group, an extraction of a file that is right.
-# * Contents of another archive, of another checksum or of an extraction that did not end are not the wanted ones.
-# * Nothing here looks or changes anything; users and groups are looked up only where an owner matters.
 
 
 class ArchiveState(PathState, frozen=True):

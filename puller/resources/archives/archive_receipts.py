@@ -1,12 +1,14 @@
-"""Receipts: what a directory was filled from, so that neither another version nor half of one is taken for the wanted.
+"""Receipts of archives that were extracted into a directory, and removal of leftover files.
 
-* A receipt belongs to the directory that was filled. It tells which archives did so, by path and checksum.
-* It says *begun*, and of what was there before that it is *replaced*, before anything is put in place; and *finished*
-  when all is there.
-* The members of each filling are on record beside it, and are read only when a directory is filled.
-* The checksum of an archive's file is remembered, too: the file is read again only when it is another one.
-* A receipt that is not understood says that something was there, and not what. It is set aside when the next one is
-  written.
+* A receipt belongs to a directory. It lists the archives that were extracted there, by path and checksum.
+* Before the first file is written, the receipt marks the new archive as *begun* and earlier archives as *replaced*.
+  After the last file it marks the new archive as *finished*. Neither another version nor half of an archive
+  therefore counts as complete.
+* A separate file lists the members of each archive. It is read only during an extraction.
+* The checksum of the archive file is cached until the file changes.
+* A damaged or unknown receipt only shows that an extraction took place. The next receipt sets it aside.
+* Removal deletes recorded files only, relative to the descriptor of a real directory, and never through a link.
+  Changed files, directories with content and mounted file systems stay.
 """
 
 import errno
@@ -253,11 +255,7 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-# Leftovers of an older archive in a directory: removed as far as they are on record as ours, and as they were made.
-#
-# * Only paths that are named are looked at, relative to the descriptor of a real directory, and never through a link.
-# * A file or link that was changed by somebody else stays, and so does a directory that holds anything.
-# * Another file system that is mounted below stays as it is.
+# Removal of leftover files of an older archive.
 
 Removable = Mapping[str, Sequence[Made]]
 """By path below the directory, everything that was put there by the archives before; of each, how they made it."""

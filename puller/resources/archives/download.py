@@ -1,10 +1,10 @@
-"""Fetching an archive: into a file beside its place, and there only when it is the right one.
+"""Downloads of archives into a temporary file beside the destination.
 
-* What arrived is checked first and put in its place then, with its owner and mode.
-* A download that breaks off goes on where it stopped, if the server says that it is still the same file. One whose
-  checksum is known goes on in the next run, too.
+* The file is verified and gets its owner and mode before it is renamed to its destination.
+* An interrupted download resumes if the server confirms that the file is unchanged. A download with a known checksum
+  also resumes in the next run.
 * A signal that stops the run ends a download at once.
-* Neither a password, nor a header, nor the query of a URL gets into a message.
+* Messages never contain a password, a header or the query of a URL.
 """
 
 import os
@@ -33,7 +33,7 @@ from puller.resources.archives.opened import Opened, needing_space
 from puller.system import signals
 from puller.system.safe_paths import open_safely
 
-# The bytes of an archive from a web server, here or by a worker without privileges.
+# The request for an archive. This process or an unprivileged worker sends it.
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,11 @@
-"""Members of an archive, as it says that it holds them, made safe before anything is done with them.
+"""Members of archives, checked before extraction: paths, kinds of archive and size limits.
 
-* A path cannot lead outside: it is a ``MemberPath``. Of the spellings that archives from the world use, a leading
-  ``./`` and the final ``/`` of a directory are understood.
-* A symbolic link cannot lead outside either: see ``link_target``.
-* Permissions are those of an ordinary file: no setuid, setgid or sticky bit, writable by nobody but the owner.
+* A path cannot leave the directory: it is a ``MemberPath``. A leading ``./`` and the final ``/`` of a directory are
+  accepted.
+* A symbolic link cannot leave the directory either: see ``link_target``.
+* Permissions are limited: setuid, setgid and sticky bits are cleared, and only the owner may write.
+* Limits count the bytes that are actually read, headers and padding included. Declared sizes are not trusted.
+  Extraction stops at a limit.
 """
 
 from enum import Enum, StrEnum
@@ -99,7 +101,7 @@ def refuse_kind(path: MemberPath, mode: int) -> NoReturn:
     raise FormatError(shown(path.text), f"is {kind_of(mode)}", expected="a file, a directory or a link")
 
 
-# The kinds of archive, known by the end of a name.
+# Kinds of archive, recognized by the file name's ending.
 
 
 class Kind(StrEnum):
@@ -121,10 +123,7 @@ def find_kind(name: str) -> Kind | None:
     return next(found, None)
 
 
-# How much may come out of an archive, counted while it is read.
-#
-# * A declared size is never believed: what is counted is what comes out, headers and padding included.
-# * Nothing beyond a limit is written.
+# Size limits, counted during extraction.
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

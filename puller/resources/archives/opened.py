@@ -1,8 +1,9 @@
-"""An archive's file that is opened once: what is extracted is what was hashed, whoever may write to its directory.
+"""An archive file that is opened once, so that the extracted bytes are the verified bytes.
 
-* A name is opened once. What is read later is read from that descriptor, whatever the name means by then.
-* Only a file that this run has fetched, and that nobody else could open, is read again as it is. Everything else is
-  copied to a private file while it is hashed, and read from there: its owner may write to it at any time.
+* All reads use one descriptor, even if the path later points to another file.
+* A file that this run downloaded, and that no other process could open, is read in place. Any other file is copied to
+  a private file while it is hashed, because its owner may write to it at any time.
+* If the file system is full, the error states the place, the size of the content and the free space.
 """
 
 import errno
@@ -21,8 +22,6 @@ from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.archives.archive_receipts import identity_of
 from puller.system.safe_paths import open_safely
 from puller.values.units import bytes_text
-
-# Full file systems in words: where, what was to go there, how much that takes, and how much is free.
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -1,8 +1,9 @@
-"""Tar archives, read strictly from front to back.
+"""A strict reader of tar archives, plain or compressed with gzip, from front to back.
 
-* The dialects that are in use are understood: ustar, PAX, GNU long names and large sizes, and the oldest one.
-* Each member is a file, a directory or a link; two readings of one header are an error, not a choice.
-* An archive ends as it should, and nothing but zeros follows.
+* Supported dialects: ustar, PAX, GNU long names and large sizes, and the original format (V7).
+* Each member is a file, a directory or a link. An ambiguous header is an error.
+* An archive must end with the end marker, followed by zeros only.
+* Memory holds one piece of the archive at a time. Output counts against the limits before the caller gets it.
 """
 
 import re
@@ -25,9 +26,7 @@ from puller.resources.archives.members import (
     parse_path,
 )
 
-# The bytes of an archive in order, from a file or inflated from gzip, in exact portions.
-#
-# No more than a piece is held in memory, and what comes out is counted against the limits before it is handed on.
+# The uncompressed bytes of an archive, in portions of an exact size.
 
 _COMPRESSED = 64 * 1024
 _PIECE = 256 * 1024

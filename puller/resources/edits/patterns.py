@@ -1,7 +1,7 @@
-"""Patterns of lines, and the places that they mean.
+"""Patterns that select lines of a file, places for new lines, and contradictions between edits.
 
-A pattern has a second of processor time for all lines of a file (``hiera.regex``): whoever may write to a file that is
-edited must not hold up the run with a line on which it takes years.
+A pattern may use one second of processor time for all lines of a file (``hiera.regex``). Otherwise a user who can write
+to the file could stop the run with a crafted line.
 """
 
 import re
@@ -128,10 +128,8 @@ def check_one_line(name: str, line: str) -> Iterator[PropertyError]:
         yield PropertyError(name, f"is {line!r}", expected="one line, without its end and without NUL")
 
 
-# Edits of one type and one file that contradict each other, found when the manifest is read.
-#
-# Contradictions with other types follow from claims (``puller.resources.claims``). A file is known by its canonical
-# path.
+# Contradictions between edits of one type in one file, found when the manifest is read. Claims
+# (``puller.resources.claims``) detect contradictions with other types. The canonical path identifies a file.
 
 Found = Iterator[tuple[Any, Any, str]]
 

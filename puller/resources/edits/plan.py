@@ -1,8 +1,12 @@
-"""The plan for all edits of one file on one text, in the order of the run.
+"""The plan for all edits of one file, in the order of the run.
 
-* Each is asked on the text that is there, once, however many of them there are; when all are content, that is all.
-* Otherwise they are made in memory, and each is asked again at the end. What a later one has undone contradicts it:
-  neither is made, or both would change the file in every run.
+* Every edit is checked once against the current text. If all are in sync, the plan is empty.
+* Otherwise the edits are made in memory, and each one is checked again at the end. Two edits that undo each other
+  contradict. Neither is made, because both would change the file in every run.
+* A link at the path is followed if the link and its target belong to the same user. ``puller.system.safe_paths``
+  checks the directories above, as for every type.
+* A file is read once for all its edits. The text is reused until a resource has changed something, and after that
+  while the file is the same.
 """
 
 import os
@@ -130,12 +134,7 @@ def _contradiction(steps: Sequence[_Step]) -> tuple[Part, Part] | None:
     return None
 
 
-# The files that are edited: found, followed if they may be, and read once however many resources edit them.
-#
-# * A link at the path is followed when it and its target belong to one and the same user; what is on the way to either
-#   is
-#   judged as for every type (``puller.system.safe_paths``).
-# * What was read is good until a resource has changed something, and then as long as the file is the same.
+# Edited files and their cached texts.
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a file that is edited."""

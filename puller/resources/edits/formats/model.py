@@ -1,4 +1,4 @@
-"""A setting, what a text says of it, and why it says nothing: the terms that all formats share."""
+"""Terms that all formats share: a setting, its value in a text, and errors."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -46,7 +46,7 @@ class Found(msgspec.Struct, frozen=True):
     """Where it is, counted from 1; of several the last one, which counts."""
 
 
-# Readings of a text, kept for the next setting that asks of the same text.
+# A cache of parsed texts for the next setting in the same text.
 
 P = ParamSpec("P")
 R = TypeVar("R")

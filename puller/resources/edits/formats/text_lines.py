@@ -1,8 +1,21 @@
-"""The lines of a text, and the text with some of them changed.
+"""Lines of a text, ``key value`` pairs in lines, and values that continue over several lines.
 
-* Only LF ends a line. A file whose first line ends with CRLF has CRLF on lines that are new or replaced, and the CR is
-  no part of a line's content.
-* A line that is not changed keeps its ending. What comes behind a last line without one completes that line first.
+* Only LF ends a line. If the first line ends with CRLF, new and replaced lines end with CRLF too. The CR is not part
+  of the content.
+* Unchanged lines keep their ending. An unterminated last line is completed before a line is added.
+* The ini, keyvalue and shell formats share the pairs. Libraries such as ConfigUpdater refuse duplicate headers and
+  keys, which are common in these files, and do not support commented keys.
+
+Programs disagree about continuation, and the text alone does not show which program reads it:
+
+* ``indent``: a line that is indented more than its setting continues the value. Comments and blank lines may stand
+  between (configparser, supervisor, Postfix, OpenLDAP).
+* ``backslash``: a line that ends with a backslash continues in the next line. In ini files comment lines may stand
+  between (systemd, git). In keyvalue files every line counts (``.properties``).
+* ``none``: each line stands for itself (OpenSSH, MySQL, PHP).
+
+A setting names the rule in ``continuation``. Without it, an edit is made only if it is right by every rule that the
+text allows: the key has the desired value, and every other setting keeps its value. Otherwise the edit is refused.
 """
 
 import re
@@ -73,10 +86,7 @@ def edited(
     return "".join(pieces)
 
 
-# A key and its value on a line of their own: what ini, keyvalue and shell have in common.
-#
-# No library reads these by the rules of Puller: ConfigUpdater, for one, refuses equal headers and equal keys, which are
-# everyday in these files, and knows nothing of keys that are commented out.
+# Pairs of key and value in one line.
 
 BLANKS = " \t\r\f\v"
 _COMMENT_SIGNS = "#;"
@@ -228,18 +238,7 @@ def is_text(text: str) -> bool:
     return True
 
 
-# Values of ini and keyvalue files that continue over several lines.
-#
-# Programs disagree about continuation, and the text alone does not show which program reads it:
-#
-# * ``indent``: a line that is indented more than its setting continues the value. Comments and blank lines may stand
-#   between (configparser, supervisor, Postfix, OpenLDAP).
-# * ``backslash``: a line that ends with a backslash continues in the next line. In ini files comment lines may stand
-#   between (systemd, git). In keyvalue files every line counts (``.properties``).
-# * ``none``: each line stands for itself (OpenSSH, MySQL, PHP).
-#
-# A setting names the rule in ``continuation``. Without it, an edit is made only if it is right by every rule that the
-# text allows: the key has the desired value, and every other setting keeps its value. Otherwise the edit is refused.
+# Continued values of ini and keyvalue files.
 
 Pairs = Mapping[tuple[str | None, str], Sequence[Pair]]
 """All settings of a text, by section and key."""

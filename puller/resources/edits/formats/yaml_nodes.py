@@ -1,6 +1,7 @@
-"""Where everything in a yaml document stands: libyaml's events as nodes with positions.
+"""Positions of nodes in a yaml document, from libyaml's events, and values written as yaml.
 
-Aliases stay names, so that a document that would unfold to gigabytes is as large as its text.
+* Aliases are not expanded, so a document takes only as much memory as its text.
+* Values are written in flow or block style, and YAML 1.1 and 1.2 read them alike.
 """
 
 import re
@@ -14,7 +15,7 @@ import yaml
 from puller.resources.edits.formats.model import FormatError, remembered
 from puller.resources.edits.formats.trees import MAX_DEPTH, line_at
 
-# Values as yaml, in flow and in block style: nothing that is written is read otherwise by YAML 1.1 or 1.2.
+# Writing values.
 
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(
