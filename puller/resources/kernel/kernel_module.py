@@ -1,9 +1,10 @@
-"""The ``kernel_module`` resource: a module of the kernel, at boot and now (``docs/resources/kernel_module.md``).
+"""The ``kernel_module`` resource: a kernel module, now and at boot (``docs/resources/kernel_module.md``).
 
-* Two small files say it: one of modules-load.d(5), one of modprobe.d(5). A file that says anything of another module is
-  somebody's, and is neither replaced nor removed.
-* What other files say counts: a module that one of them keeps out is not loaded at boot, whatever is written beside it.
-* A module that is loaded stays as it is loaded: other options are in force when it is loaded again.
+* Two small files hold the configuration, one for modules-load.d(5) and one for modprobe.d(5). A file that also
+  configures another module is never replaced or removed.
+* Other files count as well. A module that another file blocks is not loaded at boot.
+* A loaded module stays loaded. New options take effect when it is loaded again.
+* When a module is no longer declared, its files are removed. A loaded module stays until the next boot.
 """
 
 import os
@@ -34,8 +35,6 @@ from puller.resources.owners import attribute_differences
 from puller.system.commands import SEARCH_PATH, Command
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
-
-# Calls of modprobe.
 
 _TIMEOUT = 120.0  # seconds; a driver may look for its devices
 _TOOL = "/usr/sbin/modprobe"
@@ -399,9 +398,6 @@ def _same_value(one: str, other: str) -> bool:
     """Whether two values of a parameter are the same; a switch has several words for each of its states."""
     pair = {one.lower(), other.lower()}
     return len(pair) == 1 or pair <= {*_TRUE} or pair <= {*_FALSE}
-
-
-# Modules that nobody declares any more: their files go, and what is loaded stays until the machine starts again.
 
 
 class LeftKernelModule(KernelModule):

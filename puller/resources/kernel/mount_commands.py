@@ -1,6 +1,8 @@
-"""mount, umount, and systemd told of both: the commands of mounts, in a limited time.
+"""Commands for mounts: mount, umount and the reload of systemd, each with a time limit.
 
-A server that does not answer is so the failure of one resource. Nothing is unmounted lazily or by force.
+* If a server does not answer, only the resource of this mount fails.
+* Mounts are never unmounted lazily or by force.
+* If a mount is busy, the error names the processes that use it (proc(5)): by an open file, a directory or a program.
 """
 
 import os
@@ -14,7 +16,7 @@ from puller.errors import ResourceError, reason
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System
 
-# The processes that hold a mount: they have something open there, are there, or run a program of it (proc(5)).
+# Processes that use a mount.
 
 PROC = "/proc"
 _MOST_NAMED = 8

@@ -1,4 +1,16 @@
-"""The steps for a mount, from what is wanted and what is there (``docs/resources/mount.md``); nothing is done here."""
+"""The plan for a mount, from the declaration and the current state (``docs/resources/mount.md``).
+
+This module only plans. It executes nothing.
+
+* Flags such as ``ro`` and ``nosuid`` belong to a mount point. ``mount -o remount,bind`` changes them there alone.
+  Without ``bind`` the kernel also changes the file system, which every other mount of it shows: a bind mount that
+  becomes ``ro`` would make its whole source read-only.
+* Options such as ``size=`` belong to the file system. They change only if the whole file system has no other mount.
+* A remount passes all options, because fstab still has the old entry.
+* Flags that neither the declaration nor the old entry names stay unchanged.
+* Mounts are refused if another user controls a directory above a path. mount(8) follows links, now and at every boot,
+  so that user could expose root's files or cover /etc. The last directory of a path may belong to any user.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -27,18 +39,7 @@ from puller.resources.kernel.mount_table import (
 )
 from puller.system.trusted_files import distrust_of_way
 
-# Plan how to change the options of one mount without changing another mount.
-#
-# * Flags such as ``ro`` and ``nosuid`` belong to a mount point. ``mount -o remount,bind`` changes them there alone.
-#   Without ``bind`` the kernel also changes the file system, which every other mount of it shows: a bind mount that
-#   becomes ``ro`` would make its whole source read-only.
-# * Options such as ``size=`` belong to the file system. They change only if this mount is the only one of the whole
-#   file
-#   system.
-# * The options are given in full, so that nothing is taken from fstab, which still has the old entry.
-# * Flags that neither the declaration nor the old entry names stay as they are.
-
-# File systems of which every mount is the same one, so that their options always change everywhere.
+# File systems whose mounts are all the same one, so that their options always change everywhere.
 _ALWAYS_SHARED = frozenset({"proc", "sysfs", "cgroup", "cgroup2"})
 
 
@@ -289,14 +290,6 @@ def _changes_options(wanted: Fields, actual: MountState) -> bool:
     if actual.entry is None:
         return False
     return of_kernel(actual.entry.fields.options) != of_kernel(wanted.options)
-
-
-# Refuse mounts whose paths another user can lead elsewhere.
-#
-# * mount(8) follows links, now and at every boot. A path that passes through a directory of a user leads where this
-#   user
-#   likes: root's files appear at a mount point that everybody reads, or a file system is mounted over /etc.
-# * The directory at the end of a path may be anyone's. It is the way to it that counts.
 
 
 def refuse_paths_of_users(change: Change) -> None:

@@ -1,7 +1,10 @@
-"""The mounts that the kernel tells this process of (proc(5), ``mountinfo``), read once for all mounts of a run.
+"""The kernel's table of mounts (proc(5), ``mountinfo``), and the comparison of mount options with it.
 
-* Of several mounts at one point the topmost counts. One that is hidden, as something is mounted above it in the tree of
-  directories, is not there for anybody.
+* The table is read once for all mounts of a run.
+* If several mounts share a mount point, the topmost counts. A mount hidden by another mount above it counts as missing.
+* Options are compared if the kernel shows them under the same name, or if they are flags. All other options come from
+  fstab: options of mount(8) and systemd, options that a file system does not show, and options that a server changes.
+* Sizes, ids and permissions are compared as numbers.
 """
 
 import grp
@@ -130,11 +133,7 @@ class Mounts:
         return shared._table
 
 
-# Options of a mount: which of those that are wanted are not in force, as far as the kernel tells.
-#
-# * Compared is what the kernel shows under the same name, and flags that it would show. Everything else (what only
-#   mount(8) or systemd reads, what a file system does not show, what a server has a say in) is taken from fstab.
-# * Sizes, ids and permissions are compared as numbers.
+# Comparison of mount options.
 
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "9p", "afs", "fuse.sshfs"})
 """File systems of a server, which has a say in their options."""
@@ -177,7 +176,7 @@ _ONLY_IN_FSTAB = frozenset(
 )
 _NEVER_SHOWN = ("x-", "X-", "comment=", "loop=", "offset=", "sizelimit=", "helper=", "uhelper=")
 
-# What the kernel leaves out where it is so.
+# Defaults that the kernel omits from the table.
 _UNSHOWN = {
     ("proc", "hidepid"): "0",
     ("proc", "gid"): "0",

@@ -1,8 +1,9 @@
 """The ``sysctl`` resource: a kernel parameter, now and at the next boot (``docs/resources/sysctl.md``).
 
-* The kernel is asked first: a value that it refuses is never left for the next boot.
-* All parameters of a file are one write; one that the kernel refuses keeps no other from its place.
-* ``sysctl(8)`` is not used: it ends with 0 when the kernel refuses a value, and with ``-p`` it applies foreign lines.
+* The running kernel is changed first. A value that it rejects is never written for the next boot.
+* All parameters of a file are written together. A rejected value does not block the others.
+* ``sysctl(8)`` is not used. It exits with 0 when the kernel rejects a value, and ``-p`` applies unrelated lines.
+* When a parameter is no longer declared, its line is removed and the running value stays.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -369,9 +370,6 @@ def _one_value(one: Any, other: Any) -> Any:
     if str(one).split() != str(other).split():
         raise ValueError(f"{one!r} is not {other!r}")
     return one
-
-
-# A kernel parameter that Puller has written and nobody declares any more: its line goes, the running value stays.
 
 
 class LeftSysctl(Sysctl):

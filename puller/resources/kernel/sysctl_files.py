@@ -1,11 +1,16 @@
-"""Files of kernel parameters, ``sysctl.d(5)``: read, edited as the text that they are, and in the order of the boot.
+"""Files of kernel parameters (sysctl.d(5)): parameter names, edits, and the order at boot.
 
-* Of several lines for one key in a file the last counts. A line for all keys of a pattern counts for no single one that
-  has a line of its own anywhere.
-* An edit keeps everything but the value: comments, blank lines, the dash that ignores failures, how a key is written.
-* At boot the files of all directories are read by the order of their names; of one name only that of the first
-  directory. ``/etc/sysctl.conf`` is read where a link among them leads to it, as on Debian 12 and Red Hat's; Debian 13
-  has neither.
+* A key uses dots or slashes, and the first separator decides. In a key with dots, a slash stands for a dot inside a
+  name, as in ``net.ipv4.conf.eth0/100.rp_filter``.
+* Values are compared word by word, because the kernel separates words with tabs.
+* The last line for a key in a file counts. A line for a pattern does not apply to a key that has its own line in
+  any file.
+* An edit changes the value only. Comments, blank lines, the dash that ignores failures and the spelling of keys stay.
+* At boot the files of all directories are read in the order of their names. If several directories have a file of the
+  same name, the first directory counts. ``/etc/sysctl.conf`` is read only if a link points to it, as on Debian 12 and
+  Red Hat. Debian 13 has neither.
+* A record lists the parameters whose lines are not in the default file, because a parameter that is no longer declared
+  is known by its key only.
 """
 
 import os
@@ -20,12 +25,7 @@ from puller.resources.base import Context
 from puller.state.state_file import StateFile
 from puller.system import file_content
 
-# Parameters of the kernel by their keys: below ``/proc/sys``, and what must be there for them (sysctl.d(5)).
-#
-# * A key is written with dots or with slashes. The first of them that it has separates; after a dot the other one
-#   stands
-#   for a dot in a name, as in ``net.ipv4.conf.eth0/100.rp_filter``.
-# * Values are compared by words: the kernel separates them by tabs.
+# Keys of kernel parameters, and their paths below ``/proc/sys``.
 
 _SWAPPED = str.maketrans("./", "/.")
 _FORBIDDEN = re.compile(r"[\s=*?\[\]\0]")
@@ -294,9 +294,7 @@ def _decoded(content: bytes) -> str:
     return content.decode("utf-8", "surrogateescape")
 
 
-# The files that kernel parameters of this host have their lines in, where that is not the usual one.
-#
-# What is to be taken away when nobody declares it any more is known by its key alone.
+# The record of files other than the default file.
 
 _LOSS = "lines of parameters in files of their own stay when nobody declares them any more"
 

@@ -1,8 +1,11 @@
-"""The interface of package managers. ``providers.py`` lists them.
+"""The interface of package managers: queries, plans and the execution of commands.
 
-* A command that fails, or says what is not understood, raises: *could not look* is never *is not installed*.
-* A failure that has a known remedy is remedied, once a run, reported, and the command tried again.
-* Names and versions come here checked: none can be taken for an option.
+``providers.py`` lists the managers.
+
+* Failed commands and unknown output raise an error. A failed query never counts as *not installed*.
+* A failure with a known remedy is repaired and reported once per run, and the command is retried.
+* Callers pass checked names and versions, so none can act as a command-line option.
+* One query returns all packages of a run. Its result, or its failure, is reused until a resource executes a command.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +21,7 @@ from puller.resources.packages.versions import Order
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System
 
-# One piece of work for a package manager: for whom, how long, and the commands that it takes.
+# Commands that a package manager runs for one resource.
 
 _QUERY_TIMEOUT = 300.0  # seconds; dnf may have to fetch metadata first
 _OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; an answer must be whole, a line for each package of a large machine
@@ -81,10 +84,7 @@ def _started(run: Callable[[Command], Completed], command: Command) -> Completed
         raise ResourceError(f"{command.arguments[0]} cannot be started: {reason(error)}") from error
 
 
-# One answer about all packages of a run, in place of one for each.
-#
-# * It is good until something was executed, by whatever resource; then the next question asks again.
-# * That the command failed is an answer, too: for every package, and without asking again for each.
+# The cached inventory of packages.
 
 T = TypeVar("T")
 

@@ -1,10 +1,10 @@
-"""Packages that come as a file: one of the bundle, one of this machine, or one of a server.
+"""Packages installed from a file of the bundle, of this machine or of a server.
 
-* The package manager reads which package a file is.
-* With a checksum, it reads a private copy of bytes that have this checksum, when the version is unknown and when the
-  package is installed. The content behind a checksum never changes, so the version is remembered.
-* A dry run simulates the installation of the same bytes. It fetches a file of a server for that, as the run does.
-* Without a checksum, a file of this machine must be one that only root can change.
+* The package manager reads the name and version from the file.
+* If a checksum is given, the package manager reads a verified private copy. The copy is read when the version is
+  unknown and when the package is installed. The version is cached, because a checksum fixes the content.
+* A dry run simulates the installation of the same bytes. It downloads the file from a server for this, as a run does.
+* Without a checksum, only root may be able to change a file of this machine.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from puller.resources.packages.manager import Job, Manager
 
 
-# A directory of our own for as long as a package manager needs files that are in no place of theirs yet.
+# A private temporary directory for files that a package manager reads.
 
 
 @contextlib.contextmanager

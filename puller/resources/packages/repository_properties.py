@@ -1,4 +1,4 @@
-"""The properties of a repository, and what can be said of them when the manifest is read."""
+"""Properties of a package repository, and checks that need the manifest only, such as the format of OpenPGP keys."""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import msgspec
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.packages.providers import PROVIDERS
 
-# Public keys of OpenPGP, as far as they must be told from anything else before a package manager trusts them.
+# Recognition of OpenPGP public keys before a package manager trusts them.
 
 _BEGIN = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 _END = "-----END PGP PUBLIC KEY BLOCK-----"
 _LINE = re.compile(r"[ -~]{0,200}")
-# The tag of a packet is in its first byte: 6 is a public key, in the old form and in the new one (RFC 9580, 4.2).
+# The first byte of a packet holds its tag. Tag 6 is a public key, in the old and in the new format (RFC 9580, 4.2).
 _FIRST_BYTES = (0x98, 0x99, 0x9A, 0xC6)
 _LARGEST = 1024 * 1024  # bytes; keyrings of distributions have some ten thousand
 

@@ -1,7 +1,9 @@
-"""The output of ``apt-get --simulate``.
+"""Parsers for the simulations of package managers: ``apt-get --simulate`` and ``dnf --assumeno`` (dnf 4 and dnf 5).
 
-* The output has one line for each package (``Inst``, ``Remv``, ``Purg``) and a summary with their numbers.
-* The lines must agree with the summary. Output that differs is an error. It never means that nothing changes.
+* apt prints one line for each package (``Inst``, ``Remv``, ``Purg``) and a summary with their numbers.
+* dnf prints a table of packages under headings and a summary, or states that nothing changes.
+* Every line, heading and row must be known, and the numbers must agree with the summary. Any other output is an error
+  and never counts as a run without changes.
 """
 
 import re
@@ -63,12 +65,7 @@ def _apt_not_understood(what: str) -> ResourceError:
     return ResourceError(f"the output of apt-get --simulate is not understood: it has {what}")
 
 
-# The output of ``dnf --assumeno``, of dnf 4 and dnf 5.
-#
-# * The output is a table of packages under headings, and a summary with their numbers; or it states that nothing
-#   changes.
-# * Every heading and every row of packages must be known, and their numbers must agree with the summary. Output that
-#   differs is an error. It never means that nothing changes.
+# The output of ``dnf --assumeno``.
 
 DNF_OPTIONS = ("--assumeno", "--setopt=color=never", "--setopt=debuglevel=2")
 """The table is missing or has escape sequences with other values, which the configuration can set."""
@@ -82,7 +79,7 @@ _PACKAGES = re.compile(
     r"(Installing|Upgrading|Downgrading|Reinstalling|Removing)"
     r"(?: dependencies| weak dependencies| dependent packages| unused dependencies| group/module packages)?:"
 )
-# Sections of objects that are no packages, or of packages that stay as they are.
+# Sections without packages, or with packages that do not change.
 _OTHERS = re.compile(
     r"(?:Skipping packages with |Changing reason"
     r"|(?:\w+ )+(?:module|modules|groups|Groups|environmental|Environment)\b).*:"

@@ -1,10 +1,11 @@
-"""Versions of packages, ordered as dpkg and as rpm order them.
+"""Package versions in the orders of dpkg and rpm, and canonical package names.
 
-* A version is ``[epoch:]version[-release]``; Debian calls the release a revision. Epochs compare first, as numbers.
-* Parts compare run by run, digits as numbers of any length. ``~`` comes before the end of a part in both orders.
-* A request that leaves out the epoch or the release is compared without it.
+* A version is ``[epoch:]version[-release]``. Debian calls the release a revision. Epochs compare first, as numbers.
+* Parts compare run by run, digits as numbers of any length. ``~`` sorts before the end of a part in both orders.
+* If a request omits the epoch or the release, the comparison ignores it.
+* ``hello`` and ``hello:amd64`` are the same package on an amd64 machine.
 
-Sources: deb-version(7), rpm-version(7). The tests hold both orders against the real tools.
+Sources: deb-version(7), rpm-version(7). The tests compare both orders with the real tools.
 """
 
 import os
@@ -79,8 +80,8 @@ def _number(digits: str) -> tuple[int, str]:
     return len(significant), significant
 
 
-# dpkg: what is not digits, then digits, and so on in turn. In the text ``~`` comes before the end, the end before
-# letters, letters before all else. The last run is always empty, and is where a part that has ended sorts.
+# dpkg: runs of non-digits and digits alternate. In text ``~`` sorts before the end, the end before letters, and letters
+# before all other characters. The last run is always empty and marks the end of the part.
 
 _DPKG_RUN = re.compile(r"([^0-9]*)([0-9]*)")
 
@@ -97,7 +98,7 @@ def _dpkg_character(character: str) -> int:
     return ord(character) if character.isalpha() else ord(character) + 256
 
 
-# rpm: runs of letters and of digits; whatever else stands between them only separates. In order: ``~``, the end, ``^``,
+# rpm: runs of letters and runs of digits. Other characters only separate runs. The order is ``~``, the end, ``^``,
 # letters, digits.
 
 _RPM_RUN = re.compile(r"~|\^|[A-Za-z]+|[0-9]+")
@@ -119,7 +120,7 @@ DPKG = Order(_dpkg_part, missing_release="0")
 RPM = Order(_rpm_part, missing_release=None)
 
 
-# Canonical names of packages: ``hello`` and ``hello:amd64`` are one package on an amd64 machine.
+# Canonical package names.
 
 _ANY_OF_THIS_MACHINE = ("all", "any", "native", "noarch")
 
