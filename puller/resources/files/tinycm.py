@@ -1,7 +1,8 @@
-"""TinyCM's file definitions, which work unchanged (``docs/coming-from.md``).
+"""TinyCM's file definitions, which work unchanged, and the merge of two file declarations (``docs/coming-from.md``).
 
-Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
-``puller.resources.files.file_properties``.
+TinyCM's names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
+``puller.resources.files.file_properties``. Two declarations of a file are merged by TinyCM's rule. The merged file has
+one content.
 """
 
 import string
@@ -109,8 +110,6 @@ def _step(value: Any, key: str, field: str) -> Any:
         return value[int(key)]
     raise ResourceError(f"content: {{{field}}}: there is no {key!r}")
 
-
-# Two declarations of one file as one: TinyCM's rule, and what follows from a file having one content.
 
 _HOW = ("engine", "encoding", "interpolate", "data")
 """How a content is made; without a content they say nothing."""

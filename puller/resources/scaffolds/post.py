@@ -1,9 +1,11 @@
-"""Commands that finish a file between its rendering and its place in the target: ``gofmt -w {}``, ``visudo -cf {}``.
+"""Post commands that finish a rendered file before it is written to the target: ``gofmt -w {}``, ``visudo -cf {}``.
 
-* They run on a private copy that has the name of the file, and only for a file that is going to change. What the copy
-  then holds goes into the target; when a command fails, nothing does.
-* No shell, a bounded time, the fixed environment of every command.
-* What a command made of a rendered text is noted on the file, so that the next run knows it again without running it.
+* A command runs on a private copy with the name of the file, and only if the file is going to change. The resulting
+  content is written to the target. If a command fails, nothing is written.
+* Commands run without a shell, with a time limit and the fixed environment of every command.
+* A note on the file records the result for a rendered text, so the next run does not run the command again.
+* Patterns for file names follow Go's ``filepath.Match`` (``docs/templates.md``): ``*``, ``?``, ``[a-z]``, ``[^a-z]``
+  and escapes with a backslash. Wildcards match a leading dot.
 """
 
 import os
@@ -22,10 +24,7 @@ from puller.resources.paths import printable
 from puller.system.commands import Command, split_words
 from puller.system.protocol import System
 
-# Patterns for the names of files, as Go's ``filepath.Match`` has them (``docs/templates.md``).
-#
-# ``*`` is any text, ``?`` any character, ``[a-z]`` and ``[^a-z]`` one of a class or none of it; a backslash takes the
-# special meaning from what follows. A leading dot is a character like any other.
+# Patterns for file names.
 
 
 @cache

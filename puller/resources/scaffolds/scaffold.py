@@ -1,9 +1,9 @@
 """The ``scaffold`` resource: a directory of templates, rendered into a directory (``docs/resources/scaffold.md``).
 
-* Nothing is rendered to disk: the tree is made in memory and compared file by file, so looking and noop write nothing.
-* Nothing is read outside of the source and the manifest's directory, or written outside of the target, whatever links
-  there are.
-* A tree that renders differently each time is refused, since the second run could not be stable.
+* The tree is rendered in memory and compared file by file, so checks and noop runs write nothing.
+* Reads stay inside the source and the manifest's directory, and writes inside the target, even if links lead elsewhere.
+* A tree that renders differently each time is refused, because the second run would change it again.
+* When a scaffold is no longer declared, its files are removed by the receipt, without the templates.
 """
 
 import os
@@ -422,9 +422,6 @@ def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:
 
 def _post_commands(properties: ScaffoldProperties) -> tuple[PostCommand, ...]:
     return tuple(PostCommand(pattern, text) for item in properties.post for pattern, text in item.items())
-
-
-# A scaffold that nobody declares any more: what it has made is removed by its receipt, without its templates.
 
 
 class LeftScaffold(LeftFiles):

@@ -1,4 +1,9 @@
-"""A scaffold's files in three lists: changed, stable and purged; and the sentences about them."""
+"""The state of a scaffold: changed, stable and purged files, their attributes and their differences.
+
+* Only declared attributes (owner, group, mode) are managed.
+* Files always get their attributes. A directory gets them only when it is created, because an existing one may be
+  a system directory such as ``/etc``.
+"""
 
 import os
 import stat
@@ -16,11 +21,6 @@ from puller.resources.scaffolds.scaffold_tree import Tree
 from puller.resources.scaffolds.target import Target
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
-
-# Owner, group and mode of what a scaffold makes: what is given is managed, what is not is left as it is.
-#
-# * Files are managed always; a directory gets its attributes when it is made, since one that was there before may be
-#   ``/etc``, and not for a scaffold to close.
 
 IsProgram = Callable[[str], bool | None]
 """Whether the template at a path is executable, as ``Ownership.of_file`` takes it."""

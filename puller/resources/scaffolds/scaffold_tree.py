@@ -1,7 +1,9 @@
-"""The tree that a scaffold makes of its source: the files that belong into its target, in memory.
+"""The tree of files that a scaffold renders in memory from its source directory.
 
-* Rendering touches nothing but files below the source and the manifest's directory, and these only to read them.
-* A tree that comes out differently each time would be changed in every run; it is refused.
+* Rendering only reads, and only below the source and the manifest's directory. Links are followed inside the source.
+* A tree that renders differently each time is refused, because every run would change it.
+* Binary files are copied byte for byte, unless they look like templates.
+* A source directory with too many files or bytes is refused before it is read.
 """
 
 import os
@@ -25,11 +27,7 @@ from puller.templates.template_errors import TemplateError
 from puller.templates.template_tree import render_tree, walk
 from puller.values.byte_order import MARK, holds_wide, is_wide
 
-# The source of a scaffold: a directory of templates, read into memory.
-#
-# * Nothing outside of the directory is read: a link is followed only to a file or directory inside of it.
-# * What is not text is copied byte for byte, unless it looks like a template all the same.
-# * A directory that is far too large to be one of templates is refused before it is read.
+# The source directory, read into memory.
 
 MOST_ENTRIES = 100_000
 """Files and directories of one source."""

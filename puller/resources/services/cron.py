@@ -1,9 +1,10 @@
 """The ``cron`` resource: one file below ``/etc/cron.d`` (``docs/resources/cron.md``).
 
-* The file is Puller's as a whole: whatever else is in its place is replaced by one rename, which is also how cron
-  notices that something is new. A changed mode alone it would not notice.
-* What cron would skip in silence (a schedule that it does not understand, a file with other names or another owner,
-  a user that there is not) is refused, or made right.
+* Puller manages the whole file and replaces it with a rename. cron notices the rename, but not a changed mode.
+* cron silently skips jobs with an invalid schedule, an unusual file name, another owner or an unknown user. These
+  errors are refused or corrected.
+* A schedule has five fields or one word (crontab(5)). Only syntax that every common cron reads alike is accepted.
+  Debian's cron, for example, reads ``5/15`` as ``5`` and ignores text after a number.
 """
 
 import os
@@ -27,11 +28,7 @@ from puller.resources.property_agreement import agree
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
 
-# Schedules of cron: five fields, or a word for all of them (crontab(5)).
-#
-# * Accepted is what every cron in use understands alike. What one of them takes for something else in silence (Debian's
-#   reads ``5/15`` as ``5``, and cuts off what follows a number) is refused.
-# * Rules only: texts in, values and sentences out.
+# Schedules. Pure functions that parse and check text.
 
 WORDS = frozenset(
     {"@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
@@ -362,7 +359,7 @@ def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
             )
 
 
-# The file
+# The content of the file
 
 
 def _content(properties: CronProperties) -> bytes:

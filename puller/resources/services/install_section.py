@@ -1,4 +1,7 @@
-"""The ``[Install]`` section of a unit, as ``systemctl enable`` reads it, and its links (systemd.unit(5))."""
+"""The ``[Install]`` section of a unit, its links (systemd.unit(5)), and the start at boot.
+
+The section is read as ``systemctl enable`` reads it.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -123,7 +126,7 @@ def _expand(word: str, unit: str) -> str:
     return "" if "%" in word else word
 
 
-# Whether units start at boot, and why enabling one would not let it start (``puller.system.systemd_units``).
+# Start at boot, and reasons why enabling a unit would have no effect (``puller.system.systemd_units``).
 
 _TRIGGERS = (".socket", ".timer", ".path", ".automount")
 

@@ -1,10 +1,11 @@
-"""Unit files as they are on disk, and whether systemd has read them as they are.
+"""Unit files on disk, and whether systemd has read their current version.
 
-* ``NeedDaemonReload`` does not tell: systemd 252 says *no* of a first drop-in, of a unit file that takes the place of
-  one in ``/usr/lib``, and of a file that is older than the one that it has replaced.
-* So it is asked when it has last read its files, and everything is compared with that, whoever wrote it: this run, one
-  that was killed, or somebody by hand. The time of the last change of an inode is what nobody sets to another date.
-* What systemd is known to have read is kept, and while the disk is like that nothing is asked at all.
+* ``NeedDaemonReload`` is not reliable. systemd 252 reports *no* for a first drop-in, for a unit file that replaces one
+  in ``/usr/lib``, and for a file that is older than the replaced file.
+* Instead, the inode change time of each file is compared with the time of systemd's last reload, whatever process
+  wrote the file. Users cannot set this time.
+* The file versions that systemd has read are recorded. If the disk matches the record, systemd is not queried.
+* ``Unit`` holds the properties that systemd reports for a unit (``org.freedesktop.systemd1(5)``).
 """
 
 import contextlib
@@ -118,8 +119,6 @@ def parse_last_read(shown: str, now: float, monotonic: float) -> float | None:
 def _version(found: os.stat_result) -> tuple[int, int]:
     return found.st_ino, found.st_ctime_ns
 
-
-# A unit as systemd describes it, in its own words (``org.freedesktop.systemd1(5)``).
 
 _RUNNING = frozenset({"active", "reloading", "refreshing"})
 _STOPPED = frozenset({"inactive", "failed"})

@@ -1,4 +1,8 @@
-"""Links that enable or mask a unit, or give it another name. systemctl makes them, so no manifest declares them."""
+"""Names of systemd units, and the links that enable, mask or alias them.
+
+* systemctl creates these links, so manifests do not declare them.
+* An incomplete name means a service, as in systemctl(1): ``cron`` is ``cron.service``.
+"""
 
 import contextlib
 import os
@@ -8,8 +12,6 @@ from typing import Any
 from puller.resources.base import Declared
 from puller.resources.services.unit_files import UNIT_DIRECTORIES
 from puller.system.real_paths import RealPaths
-
-# Names of units as systemd completes them: ``cron`` is ``cron.service`` (systemctl(1)).
 
 SUFFIXES = frozenset(
     (

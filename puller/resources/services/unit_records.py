@@ -1,9 +1,12 @@
-"""Facts about units that Puller remembers from one run to the next.
+"""Facts about units that Puller records from one run to the next.
 
 * ``Installs``: the ``[Install]`` section by which a unit was enabled. systemd reports *enabled* for links that an
   earlier section asked for.
-* ``Restarts``: how often systemd had restarted a unit. A unit that crashes again and again is *active* at most moments,
-  and only its count grows. The record is written when a count changes, so a run without a change writes nothing.
+* ``Restarts``: how often systemd had restarted a unit. A unit that keeps crashing is *active* most of the time, and
+  only its count grows. The record is written when a count changes, so a run without a change writes nothing.
+* ``Masks``: the units that Puller has masked. A mask is a link to ``/dev/null`` and does not show its creator. The
+  record identifies the link itself, so a link that another user created again does not match. A unit is recorded
+  before it is masked, so the mask of an interrupted run counts as Puller's.
 """
 
 import contextlib
@@ -124,11 +127,6 @@ def _next(before: Count, restarts: int, age: float | None) -> Count:
     goes_on = grown >= _LOOP or (grown >= 0 and age is not None and age < 2 * interval)
     return Count(restarts, now, interval if goes_on and interval < _OFTEN else 0.0)
 
-
-# The units that Puller has masked: a mask is a link to ``/dev/null``, which does not tell who made it.
-#
-# * On record is the link as it was made. One that somebody has removed and made again is theirs.
-# * A unit is put on record before it is masked, so of a run that was killed in between the mask counts as ours.
 
 _MaskRecord = dict[str, tuple[int, int] | None]
 """By unit, inode and time of the last change (nanoseconds) of the link; ``None``: it was about to be made."""
