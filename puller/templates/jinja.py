@@ -1,9 +1,13 @@
-"""Template files in Jinja2: the whole language, in the sandbox of ``hiera.expressions.sandbox``.
+"""The template engine for Jinja2: the whole language, in the sandbox of ``hiera.expressions.sandbox``.
 
-* ``trim_blocks`` is on and ``lstrip_blocks`` off, as Ansible has them; a first line ``#jinja2:`` says otherwise.
-* A text ends with as many line ends as its template, at least, as Ansible does it; of nothing nothing comes.
-* ``include``, ``import`` and ``extends`` read templates of the bundle and its libraries (``includes.py``).
-* Values print as Jinja2 prints them: ``True``, ``None``, ``['a']``. What does not exist is an error.
+* ``trim_blocks`` is on and ``lstrip_blocks`` is off, as in Ansible. A first line ``#jinja2: lstrip_blocks: True``
+  overrides options, as in Ansible, and is removed from the output. An invalid option is an error in that line.
+* The output ends with at least as many line ends as the template, as in Ansible. A template that
+  prints nothing has an empty output.
+* ``include``, ``import`` and ``extends`` read templates of the bundle and its libraries. Templates given as text take
+  precedence, and their paths have the same meaning as in a manifest. Paths in a library file start at the root of that
+  library, regardless of the including file.
+* Values print as in Jinja2: ``True``, ``None``, ``['a']``. Undefined names are errors.
 """
 
 from __future__ import annotations
@@ -37,10 +41,7 @@ from puller.templates.scope import Function, TemplateScope
 from puller.templates.template_errors import FunctionError, LimitError, TemplateError
 from puller.values.byte_order import MARK
 
-# Includes of Jinja2, also what is imported and extended: which file is meant, and what paths mean in it.
-#
-# * A template that is given by its text is found first; then paths mean what they mean in a manifest.
-# * What a file of a library names is found from the root of that library, whoever includes it.
+# Templates read by ``include``, ``import`` and ``extends``.
 
 _SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an included template
 
@@ -97,9 +98,7 @@ class Includes:
         return call
 
 
-# The first line of a template of Ansible that says how it is to be read: ``#jinja2: lstrip_blocks: True``.
-#
-# It is honoured as Ansible does it, and is no part of what comes out. What it cannot say is an error at that line.
+# Ansible's header line.
 
 HEADER_MARK: Final = "#jinja2:"
 

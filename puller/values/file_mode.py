@@ -1,7 +1,15 @@
-"""Permission bits, parsed once and compared as numbers: ``0644``, ``2775``, a mask such as ``x00``, or ``u+rwX,go-w``.
+"""Permission bits: octal modes (``0644``), masks (``x00``) and symbolic changes (``u+rwX,go-w``).
 
-What is said of setuid, setgid and the sticky bit, of three digits (or four that begin with 0): of a file they are
-cleared, of a directory they stay as they are, since there they say how it is used.
+Modes are parsed once and compared as numbers. A mode of three digits, or of four that begin with 0, clears setuid,
+setgid and the sticky bit of a file, and keeps them on a directory, where they control its use.
+
+Symbolic changes follow chmod(1), with these rules:
+
+* Each change names ``u``, ``g``, ``o`` or ``a``. Otherwise chmod would use the umask, on which no
+  resource depends.
+* ``X`` means ``x`` for a directory, and for a file with any execute bit.
+* Setuid and setgid of a directory change only if ``s`` is written. ``t`` has an effect only with ``o`` or ``a``.
+* Changes are repeated until the mode is stable. ``u+X,o+x`` on a file without execute bits needs two rounds.
 """
 
 import re
@@ -11,13 +19,7 @@ from typing import ClassVar
 
 from hiera.values.plain import described
 
-# Changes to permission bits as chmod(1) has them: ``u+rwX,go-w,a-s``.
-#
-# * Each is for somebody (``u``, ``g``, ``o``, ``a``): without, chmod asks the umask, which no resource depends on.
-# * ``X`` is ``x`` for a directory, and for a file that somebody may execute.
-# * Setuid and setgid of a directory are changed only where ``s`` is written; ``t`` is for ``o`` and ``a``.
-# * Changes that end elsewhere when they are made again (``u+X,o+x`` on what nobody may execute) are made until they
-#   end.
+# Symbolic changes.
 
 _CLAUSE = re.compile(r"([ugoa]+)((?:[-+=][rwxXst]*)+)")
 _CHANGE = re.compile(r"([-+=])([rwxXst]*)")

@@ -1,4 +1,8 @@
-"""References between resources: ``type#name``, ``type#pattern*`` for several of a type, ``label#name``."""
+"""References to resources (``type#name``, ``type#pattern*``, ``label#name``), and the refresh of subscribers.
+
+A refresh is either complete or a reload of the configuration. In lists and records, ``reload type#name`` requests
+a reload.
+"""
 
 import re
 from collections.abc import Callable
@@ -37,9 +41,7 @@ class Reference(str):
         raise ValueError(f"is {text!r}, wanted a reference such as 'file#/etc/motd'")
 
 
-# Refreshes: all that a change asks of a subscriber, or only to read its configuration again.
-#
-# Where subscribers are listed or on record, one that is to reload stands as ``reload type#name``.
+# Refreshes of subscribers.
 
 _RELOAD = "reload "
 

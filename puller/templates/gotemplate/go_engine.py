@@ -1,15 +1,17 @@
 """The engine ``go``: Go's ``text/template`` with Sprig's functions.
 
-From text to text, with the sections of Go's documentation (https://pkg.go.dev/text/template) that say how:
+Rendering takes these steps. The titles in quotes are sections of https://pkg.go.dev/text/template.
 
-1. The text is cut into tokens, trimmed beside ``{{-`` and ``-}}``: ``syntax/lexer.py`` ("Text and spaces").
-2. Tokens become a tree for the file and one for each ``define`` and ``block``, and what Go refuses before it
-   renders is refused: ``syntax/parser.py`` ("Actions", "Nested template definitions").
-3. Trees become closures. Names become functions, constants get the types of their places, variables get places
-   in a frame: ``compiler.py``, ``expressions.py`` ("Arguments", "Pipelines", "Variables", "Functions").
-4. A rendering is given its functions, environ and budget, and a frame where dot is also ``$``.
-5. The closures run. Rounds, calls and long texts are paid for.
-6. The text that was written is joined, and paid for as well.
+1. Cut the text into tokens, trimmed beside ``{{-`` and ``-}}``: ``syntax/lexer.py`` ("Text and spaces").
+2. Parse the tokens into a tree for the file and one for each ``define`` and ``block``, and refuse the errors that Go
+   reports before it renders: ``syntax/parser.py`` ("Actions", "Nested template definitions").
+3. Compile the trees to closures. Names become functions, constants get the types of their places, variables get places
+   in a frame: this module and ``pipelines.py`` ("Arguments", "Pipelines", "Variables", "Functions").
+4. Give the rendering its functions, environ and budget, and a frame where dot is also ``$``.
+5. Run the closures. Loop rounds, calls and long texts count against the budget.
+6. Join the output, which also counts against the budget.
+
+A template called with ``template`` has its own frame and cannot access the variables of its caller.
 """
 
 from __future__ import annotations
@@ -42,10 +44,7 @@ from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import FunctionError
 from puller.templates.template_text import TemplateSource
 
-# Trees compiled to closures: text, actions, branches, loops and calls of templates.
-#
-# * A template called with ``template`` sees no variable of its caller: each call has its own frame.
-# * Loops and calls are where a rendering can go on without end, so they are where it is counted.
+# The compiler. It counts loop rounds and calls, because a rendering could continue forever there.
 
 Execute = Callable[[Frame, Any], None]
 
@@ -325,7 +324,7 @@ def _rounds_over(value: Any, has_index: bool) -> Iterable[tuple[Any, Any]]:
 _TOO_DEEP: Final = "actions, templates or values are nested too deeply"
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-# ``env`` works in partials too, whose dot is whatever the file that renders them gives them.
+# A context variable, because ``env`` must also work in partials, whose dot is chosen by the file that renders them.
 _environ: Final[ContextVar[Mapping[str, Any]]] = ContextVar("environ", default=_NOTHING)
 
 

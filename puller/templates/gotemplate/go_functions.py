@@ -1,7 +1,10 @@
-"""The functions of a template by name: Go's own, Sprig's, and those of whoever renders.
+"""The functions of a Go template by name: Go's own, Sprig's, and those of the renderer.
 
-* A name is known without importing what it stands for; a group of functions is imported when a template uses one.
-* Where Sprig has a function of Go's name (``slice``), Sprig's is used; the host's come before both.
+* Names are known without an import. A group of functions is imported when a template uses one of them.
+* The renderer's functions take precedence, then Sprig's, then Go's. Both Sprig and Go have ``slice``.
+* Go's comparisons are strict: numbers of one kind, strings with strings, booleans with booleans. Only nil may be
+  compared with any value.
+* An index outside a list is an error. A missing key of a map returns nil.
 """
 
 from __future__ import annotations
@@ -31,11 +34,7 @@ from puller.templates.govalue.types import (
 )
 from puller.templates.template_errors import FunctionError, similar_names
 
-# The functions that Go's ``text/template`` has by itself.
-#
-# * Comparisons are strict: numbers of the same kind, strings with strings, booleans with booleans; only nil may be
-#   compared with anything.
-# * An index outside of a list is an error, a key that a map does not have is nil.
+# Functions of Go's ``text/template``.
 
 _ORDERED: Final = frozenset((int, float, str))
 _BASIC: Final = {bool: "bool", int: "int", float: "float", str: "string", Complex: "complex"}
@@ -232,7 +231,7 @@ BUILTIN_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-# Functions that whoever renders provides: their signatures, and the way to them.
+# Functions that the renderer supplies.
 
 
 def _render(rendering: Rendering, path: str, context: Any) -> Any:

@@ -1,8 +1,11 @@
-"""The types of a function's parameters, and how a value is fitted to one, as Go's template package does it.
+"""Signatures of template functions, and the conversion of arguments, as in Go's template package.
 
 * A Python function's annotations are its signature in Go: ``str`` is ``string``, ``int`` is ``int``, ``Any`` is
   ``interface {}``, ``*rest: Any`` is variadic.
-* Types are strict: an ``int64`` is no ``int``, a number is no string. Only constants of the template have no type yet.
+* Types are strict: an ``int64`` is not an ``int``, and a number is not a string. Only constants of the template are
+  untyped.
+* An object exposes only the fields and methods that it lists. Templates never reach a Python attribute.
+* A nil slice or map is empty, is ``null`` in JSON, and cannot be written to.
 """
 
 from __future__ import annotations
@@ -27,10 +30,7 @@ from puller.templates.govalue.types import (
 )
 from puller.templates.template_errors import FunctionError
 
-# Values of Go that only this engine has, beside those of ``govalue``.
-#
-# * An object has the fields and methods that it lists, and no others: a template never reaches a Python attribute.
-# * A nil slice or map is empty like any other, but is ``null`` in JSON and cannot be written to.
+# Go values that only this engine uses, in addition to ``govalue``.
 
 
 class Struct(GoObject):

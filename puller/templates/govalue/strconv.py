@@ -1,9 +1,9 @@
-"""Numbers and quoted strings as Go's ``strconv`` writes and reads them.
+"""Numbers and quoted strings in the syntax of Go's ``strconv``, and Go's ``complex128``.
 
-* ``format_float`` gives the digits of Go's ``FormatFloat``: the shortest that read back as the same number
-  unless a precision is given.
-* ``quote`` and ``unquote`` are inverses on any text, valid UTF-8 or not.
-* Numbers are read strictly: what Go refuses raises :class:`ValueError` with Go's sentence.
+* ``format_float`` returns the digits of Go's ``FormatFloat``. Without a precision, these are the shortest digits that
+  parse to the same number.
+* ``quote`` and ``unquote`` are inverses for any text, even for invalid UTF-8.
+* Parsing is strict. Input that Go rejects raises :class:`ValueError` with Go's message.
 """
 
 from __future__ import annotations
@@ -301,9 +301,6 @@ def _escape_meaning(match: re.Match[str], mark: str) -> bytes:
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
         raise ValueError("invalid syntax")
     return chr(code).encode()
-
-
-# Go's ``complex128``.
 
 
 class Complex(GoObject):

@@ -1,6 +1,10 @@
-"""Regular expressions as Go's ``regexp`` offers them: find, replace, split.
+"""Regular expressions with the interface of Go's ``regexp``: find, replace, split.
 
-Python's ``re`` does the work where it is certain to be quick and to find the same; the machine does everything else.
+* Python's ``re`` runs a pattern if it is certain to be fast and to find the same matches. Other patterns run on the
+  ``Machine`` in linear time.
+* The machine runs a pattern as a program. A state is an instruction and a position. A state that led to no match is
+  never visited again, so the work is at most program × text.
+* The leftmost match wins, then the match that a backtracking matcher finds first, as in Perl and RE2.
 """
 
 from __future__ import annotations
@@ -24,11 +28,7 @@ from puller.templates.gotemplate.re2.syntax import (
     parse,
 )
 
-# Matching in linear time: a small machine that never visits a state twice.
-#
-# * A pattern becomes a program. A state is an instruction and a position; a state from which no match was found is not
-#   tried again, so the work is at most program × text.
-# * Of several matches the leftmost wins, then the one that a backtracking matcher would find first, as in Perl and RE2.
+# The machine.
 
 _MAX_PROGRAM: Final = 20_000
 _MAX_POSITIONS: Final = 1_000_000

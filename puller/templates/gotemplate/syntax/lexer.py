@@ -1,8 +1,10 @@
-"""The text of a template cut into tokens, as Go's ``text/template`` cuts it.
+"""The lexer of Go templates, which follows Go's ``text/template``, and the constants in templates.
 
-* Text outside actions is one token, already trimmed where an action asks for it; comments leave no token.
-* Inside an action, runs of space are tokens: ``.a .b`` and ``.a.b`` differ.
-* Tokens are made when asked for, so an error is reported only when everything before it has been parsed.
+* Text outside actions is one token, already trimmed as the actions request. Comments produce no token.
+* Inside an action, runs of spaces are tokens, because ``.a .b`` and ``.a.b`` differ.
+* Tokens are produced on demand, so an error is reported only after everything before it was parsed.
+* A constant has no type until it is used. A number keeps every interpretation, as in Go: ``3`` and ``1e3`` are integers
+  and floats, ``1.5`` is only a float, and ``'a'`` is 97.
 """
 
 from __future__ import annotations
@@ -234,10 +236,7 @@ def describe(character: str) -> str:
     return f"U+{ord(character):04X}{shown}"
 
 
-# Constants of a template: numbers and characters, which have no type until they are used.
-#
-# A number is kept as everything it can be taken for, as Go does: ``3`` is an integer and a float, ``1e3`` too, ``1.5``
-# only a float, ``'a'`` is 97.
+# Constants: numbers and characters.
 
 _SIGN: Final = re.compile(r"(?<![pP])(?<!^0[xX][eE])(?<![.0-9_][eE])[+-]")
 """Between the parts of a complex number; not that of an exponent."""

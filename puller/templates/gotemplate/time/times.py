@@ -1,4 +1,7 @@
-"""Go's ``time.Time``: a moment, and the zone in which it is shown."""
+"""Go's ``time.Time``: a moment with a time zone, and its formatting and parsing.
+
+Layouts are written by example, as in Go: ``2006-01-02 15:04:05 MST``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from puller.templates.gotemplate.time.durations import SECOND, Duration
 from puller.templates.govalue.types import Int64
 from puller.templates.template_errors import FunctionError
 
-# Times written by example: layouts of Go such as ``2006-01-02 15:04:05 MST``.
+# Formatting.
 
 LAYOUT_PART: Final = re.compile(
     r"January|Jan(?![a-z])|Monday|Mon(?![a-z])|MST"
@@ -336,7 +339,7 @@ Time.methods = {
 }
 
 
-# Times read by example: a text in the form of a layout of Go, such as ``2006-01-02 15:04:05 MST``.
+# Parsing.
 
 _ZONE_NAME: Final = re.compile(
     r"ChST|MeST|GMT(?:[+-](?:[0-9]|1[0-9]|2[0-3])(?![0-9]))?|[+-](?:[0-9]|1[0-9]|2[0-3])(?![0-9])"
