@@ -1,9 +1,10 @@
-"""Running other programs: argument lists, a fixed environment, bounded time, bounded output.
+"""Execution of programs, with argument lists, a fixed environment and limits on time and output.
 
-* A command never outlives its time limit: it and everything that it has started are ended, TERM first, then KILL.
-* A child that keeps the pipes open after the command has ended is not waited for.
-* A signal that stops this process ends a command that only looks at once, another one when it comes a second time.
-* Output is kept up to a limit, in memory that does not grow with what the command prints.
+* At the time limit, the command and all processes that it started are ended, first with TERM, then with KILL.
+* A child that keeps the pipes open after the command has ended is not awaited.
+* A signal that stops Puller ends a query at once. It ends other commands when it arrives a second time.
+* Output is kept up to a limit. Memory use does not grow with the output.
+* ``split_words`` splits a command line by the shell's quoting rules, without a shell (``docs/resources/exec.md``).
 """
 
 import contextlib
@@ -323,12 +324,11 @@ def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
             pipe.close()
 
 
-# Splitting a command line into words by the shell's quoting rules, without a shell.
+# Splitting of command lines.
 #
 # Blanks, tabs and newlines separate words. Single quotes are literal. Inside double quotes a backslash escapes only
-# ``$``, a backtick, ``"``, a newline and itself; outside it escapes anything, and with a newline it vanishes. There are
-# no comments, globs or expansions. (The rules are in ``docs/resources/exec.md``; the standard library's
-# ``shlex`` differs in the escapes.)
+# ``$``, a backtick, ``"``, a newline and itself. Outside it escapes any character. A backslash and newline vanish.
+# Comments, globs and expansions are not supported. The standard library's ``shlex`` has other escapes.
 
 _BLANKS = " \t\n\r"
 _ESCAPED_IN_DOUBLE = '$`"\\'

@@ -1,7 +1,8 @@
-"""The content of regular files of this machine, read from one open descriptor.
+"""The content of regular files, read from one open descriptor, and the kernel's parameter files.
 
 * Reading never follows a link at the end of a path, and never blocks on a FIFO.
-* A file is the file that was looked at if its identity is the same. Otherwise reading raises ``ChangedMeanwhile``.
+* A file is unchanged if its identity is the same. Otherwise reading raises ``ChangedMeanwhile``.
+* Parameter files below ``/proc/sys`` are never replaced. Each holds one value, and a write changes the value.
 """
 
 import os
@@ -101,8 +102,6 @@ def require_same(path: str, looked_at: os.stat_result, found: os.stat_result) ->
     if identity(looked_at) != identity(found):
         raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
 
-
-# Files that are the kernel's own, and hold one value each: a write gives it another one, and nothing replaces them.
 
 PROC_SYS = "/proc/sys"
 """The directory of all parameters."""

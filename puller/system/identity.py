@@ -1,6 +1,9 @@
-"""The user that a command runs as, where it is not the one that Puller runs as.
+"""The user that a command runs as, and work done as another user.
 
-All that belongs to a login is taken from the databases of users and groups at once: ids, every group, home and shell.
+* The databases of users and groups supply the complete login: ids, all groups, home and shell.
+* Work in directories of a user is done by a child process with the user's ids, which cannot regain root. Links or file
+  names that the user puts there give the child no access beyond the user's own.
+* The child does not run another program. Its exceptions are raised in the parent.
 """
 
 import contextlib
@@ -65,10 +68,7 @@ def _group_id(group: str | int) -> int:
         raise ResourceError(f"group is {group!r}, and there is no such group") from error
 
 
-# Work in places of a user, done as that user: by a child of this process that has their ids and no way back.
-#
-# * What the user has put there (links, names of files of others) leads the child to nothing that the user cannot reach.
-# * The child runs no other program, and what it raises is raised here.
+# Work in a child process that runs as the user.
 
 LIMIT = 60.0
 """Seconds that the child may take: its files may lie on a server that does not answer, and the user may stop it."""

@@ -1,6 +1,11 @@
-"""Directories that Puller is about to change, opened as ``bundles/filesystem/safe_paths.py`` describes.
+"""Directories opened without following links of other users, and safe access to deep trees.
 
-A link of another user is a ``ResourceError`` here, because the resource at that path fails and the run continues.
+``bundles/filesystem/safe_paths.py`` describes the rules for links.
+
+* A link of another user raises ``ResourceError``, so only the resource at that path fails and the run continues.
+* ``Descent`` reaches each directory from the previous one. It follows no link below the top directory, and verifies on
+  the way up that ``..`` is the directory that it came from.
+* One directory is open at any depth. Removing a tree takes time in proportion to its size.
 """
 
 import contextlib
@@ -84,10 +89,7 @@ def require_writable(path: str) -> None:
             raise ValueError(f"{path}: cannot be written by this user")
 
 
-# A directory below another one, reached from the directory that was reached before.
-#
-# * No link is followed below the directory at the top. On the way up, ``..`` must be the directory that was passed.
-# * One directory is open, whatever the depth. Removing a whole tree takes time in proportion to its size.
+# Deep directory trees.
 
 _LONGEST = 4000
 """Bytes of a path that one call gets. Linux accepts 4,095."""

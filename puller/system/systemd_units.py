@@ -1,11 +1,13 @@
-"""The units that systemd starts at boot, judged by the units that want them.
+"""The state of systemd units: whether they start at boot, and whether their processes keep running.
 
 * ``UnitFileState`` describes the links of a unit file, not their effect. A static unit that another unit wants starts
   at boot. An enabled unit that only ``rescue.target`` wants does not.
-* A unit starts at boot if the default target wants it, directly or by way of other units, or if such a unit triggers
-  it (socket, timer, path). Targets of events, such as ``bluetooth.target`` and ``sleep.target``, count as reached: what
-  they want starts with the event.
-* systemd is asked about the units in between only if a unit is not wanted by a target that every boot reaches.
+* A unit starts at boot if the default target wants it, directly or through other units, or if such a unit triggers
+  it (socket, timer, path). Targets of events, such as ``bluetooth.target`` and ``sleep.target``, count as reached: the
+  units that they want start with the event.
+* systemd is queried about the units in between only if no target that every boot reaches wants the unit.
+* systemd reports *active* as soon as a process was started. With ``Restart=``, a unit that keeps crashing is *active*
+  most of the time. The end of a young process is therefore awaited for a bounded time. Older processes need no wait.
 """
 
 import os
@@ -153,11 +155,7 @@ def _files(directory: str) -> list[str]:
         return []
 
 
-# Whether the main process of a unit keeps running, or systemd restarts it again and again.
-#
-# * systemd reports *active* as soon as a process was started. A process that ends soon after that is restarted by
-#   ``Restart=``, and the unit is *active* again at most moments.
-# * So the end of a young process is awaited as an event, for a bounded time. An older process costs nothing.
+# Units that keep crashing.
 
 WATCH = 3.0
 """Seconds that a process must run before its unit counts as running."""
