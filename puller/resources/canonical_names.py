@@ -1,4 +1,4 @@
-"""The canonical forms of names on the machine that a manifest is read for."""
+"""Canonical forms of resource names on the machine that applies the manifest."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,11 +1,11 @@
-"""Whether the properties of two declarations of one resource say the same, and what they say together.
+"""Agreement between two declarations of one resource: comparing and merging their properties.
 
-* A property that only one of them gives is as that one says. One that has its default counts as not given, unless a
-  type names it (``exact``).
-* ``ensure`` and ``noop`` are never left out: without them a declaration means their defaults.
-* What orders, checks and refreshes a resource is said by both: ``require``, ``after``, ``subscribe``,
-  ``health_checks``. Either can make it sensitive; either can keep it when nobody declares it any more.
-* Only values are compared here; nothing is looked at.
+* A property that only one declaration sets has that value. A default value counts as unset, unless the type lists the
+  property in ``exact``.
+* ``ensure`` and ``noop`` always count as set, because a declaration without them means their defaults.
+* ``require``, ``after``, ``subscribe`` and ``health_checks`` are joined. A resource is sensitive if either declaration
+  says so, and is kept after removal from the manifest if either declaration keeps it.
+* Only values are compared. The state of the machine is not read.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence

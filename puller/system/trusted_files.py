@@ -1,10 +1,9 @@
-"""Files that root does as it is told by: the configuration, the trust anchor, data and facts of this host.
+"""Trust in files that control root: the configuration, the trust anchor, data and facts of this host.
 
-* Such a path is trusted when nobody but root, or the running user, can have written what is there, or can put something
-  else in its place: the file, every directory on the way to it and every link on the way belong to one of the two, and
-  neither their group nor others may write.
-* It is judged name by name, each in the directory that was judged before it. What comes out has no link in it and lies
-  in directories in which nobody else can change anything: what is read or run by it is what was judged.
+* A path is trusted if only root and the running user can write or replace the file. Both the file and every directory
+  and link on the path must belong to one of the two, and must not be writable by the group or by others.
+* The path is checked name by name, each in the directory that was checked before. The resulting path has no links, and
+  no other user can change its directories, so later reads use the checked file.
 """
 
 import grp

@@ -1,6 +1,6 @@
-"""The choice of an engine, by the ending of a template's name or by what is asked for, and its loading.
+"""The choice of a template engine, by the ending of the file name or by an explicit name.
 
-An engine is imported when it is loaded, so that a run without templates pays for none.
+An engine is imported when it is first used, so a run without templates imports none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Errors of templates, by who must act.
+"""Errors of templates, grouped by the person who must act.
 
-TemplateError       the author of the template: it cannot be parsed, or fails while it renders
-* LimitError          it takes too long, nests too deeply or makes too much text; no ``try`` catches it
-
-FunctionError       raised by functions that templates call: a sentence; the engine adds the place
-* SkippedEmpty        ``render`` of a partial that came out blank, in a tree that skips blank files
+* ``TemplateError``: the author of the template. It cannot be parsed, or fails while it renders.
+* ``LimitError``, a ``TemplateError``: it takes too long, nests too deeply or produces too much text. ``try`` in a
+  template does not catch it.
+* ``FunctionError``: raised by functions that templates call, with a sentence. The engine adds the place.
+* ``SkippedEmpty``, a ``FunctionError``: ``render`` of a partial with blank output, in a tree that skips blank files.
 """
 
 from __future__ import annotations

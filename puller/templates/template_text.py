@@ -1,4 +1,4 @@
-"""The text of one template, and errors that point into it."""
+"""The source text of a template, and errors with a position in it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A tree of templates becomes a tree of texts.
+"""Rendering of a tree of templates to a tree of texts, in memory.
 
-* Files are rendered in the order of their names, directory by directory; what is written later wins.
-* Nothing below a directory ``_partials`` is rendered; a *file* of that name ends its directory.
-* ``render(path, value)`` reads inside the source tree, ``write(path, text)`` writes inside the target, into
-  directories that exist by then. A path whose ``..`` leads out is refused.
-* Nothing here touches the disk.
+* Files are rendered in the order of their names, directory by directory. A later write to a path replaces an earlier
+  one.
+* Files below a directory ``_partials`` are not rendered. A *file* of that name ends its directory.
+* ``render(path, value)`` reads inside the source tree. ``write(path, text)`` writes inside the target, into existing
+  directories. A path that leaves the tree through ``..`` is refused.
 """
 
 from __future__ import annotations

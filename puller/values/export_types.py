@@ -1,9 +1,9 @@
-"""Exports: values that a host tells the fleet, so that they become data of other hosts.
+"""Types of exports: values that a host publishes as data for other hosts.
 
-* A manifest says for each its type; the host holds its own value to it, and whoever collects values of many hosts holds
-  each to it again: a host may have sent anything.
-* They are small and plain: texts of one line, whole numbers, true and false, and lists of these.
-* No text has what would be an expression in the data of the host that reads it.
+* The manifest declares a type for each export. The host checks its own value, and the collector checks the values of
+  all hosts again, because a host may have sent anything.
+* Values are small and plain: one-line texts, integers, booleans, and lists of these.
+* Texts must not contain expressions, which the receiving host would evaluate.
 """
 
 import ipaddress

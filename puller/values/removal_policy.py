@@ -1,4 +1,4 @@
-"""The author's word about what a resource has made, for the time when nobody declares it any more."""
+"""The removal policy of a resource: keep or remove its objects when it is no longer declared."""
 
 
 class Removed(str):

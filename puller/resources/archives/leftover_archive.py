@@ -1,7 +1,7 @@
-"""An archive that nobody declares any more: removed, and with it, by its receipts, what was extracted from it.
+"""Removal of an archive that is no longer declared, and of the files extracted from it, by its receipts.
 
-* What somebody has changed since stays, and so does a directory that anything else is in.
-* What another archive of the same directory has brought, too, stays, and what is declared as a file of its own.
+* Changed files stay, and so does a directory with other content.
+* Files of another archive in the same directory stay, and so do files that are declared as resources.
 """
 
 import os

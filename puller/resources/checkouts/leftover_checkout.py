@@ -1,4 +1,4 @@
-"""A leftover working tree that Puller has cloned: remove it if it contains no work of anybody."""
+"""Removal of a working tree that is no longer declared, unless it contains local work."""
 
 import stat
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""Receipts of what edits have put into files, so that it can be taken out when nobody declares it any more.
+"""Receipts of edits, so that edits can be removed when they are no longer declared.
 
-* It is noted before it is written. Of a line only the checksum is kept, since it may be secret.
-* What was there before, in whatever shape, is not on it; what is on it is kept up to date when the edit changes it.
-* A receipt that is not understood is set aside; what it spoke of stays.
+* An edit is recorded before it is written. A receipt holds only the checksum of a line, because a line may be secret.
+* Text that existed before is not recorded, whatever its form. The record is updated when the edit changes the text.
+* A damaged or unknown receipt is set aside. Its edits stay.
 """
 
 from collections.abc import Iterator, Mapping

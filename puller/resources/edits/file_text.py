@@ -1,9 +1,9 @@
-"""The text of a file as edits see it: lines that end at LF only, and whatever else is in it, carried through unchanged.
+"""The text of an edited file: lines that end with LF, with all other bytes preserved.
 
-* Bytes that are not UTF-8 stay what they are: they are half of a surrogate pair each, which no pattern of text means.
-* In a file whose first line ends with CRLF nobody sees the CR, and lines that are written get one.
-* A byte order mark is no part of the text, and stays the first thing in the file.
-* A text is a value: what changes it gives another one, and the very same object means that nothing is to be done.
+* Bytes that are not valid UTF-8 are preserved as surrogates, which no pattern matches.
+* If the first line ends with CRLF, edits do not see the CR, and new lines get one.
+* A byte order mark stays at the start of the file and is not part of the text.
+* A text is immutable. Each change returns another object, and the same object means that nothing changes.
 """
 
 import codecs

@@ -1,8 +1,8 @@
-"""Edits that nobody declares any more: taken out of their files again, by the receipt.
+"""Removal of edits that are no longer declared, by the receipt.
 
-* A line that took the place of another one is not on it, nor is a setting that had a value: what was there before is
-  not known, and what is there now stays.
-* What another resource wants to be there stays, also when that is declared under another name now.
+* The receipt does not list a line that replaced another line, or a setting that had a value before. Their previous
+  content is unknown, so they stay.
+* Text that another resource requires stays, even if that resource has a new name.
 """
 
 from abc import abstractmethod

@@ -1,4 +1,4 @@
-"""The properties of a file, and what is wrong with those that say what it holds (``docs/resources/file.md``)."""
+"""Properties of a file, and their validation (``docs/resources/file.md``)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final

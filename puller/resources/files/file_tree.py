@@ -1,9 +1,9 @@
-"""A directory with what is below it: a tree of the bundle (``source``), attributes (``recurse``), purging (``purge``).
+"""A managed directory tree: bundle files (``source``), attributes (``recurse``) and purging (``purge``).
 
-* One walk finds all that differs (``tree_plan``); each file is written as any other, each directory made as any other.
-* A file is there before anything is removed, so that a crash in between leaves too much rather than too little; only
-  what is in the way goes first, and only with ``force``.
-* What has been made is on a receipt, so that it can be taken away when nobody declares the tree any more.
+* One walk finds all differences (``tree_plan``). Files and directories are written like single resources.
+* Files are created before others are removed, so a crash in between leaves extra files, not missing ones. Only
+  obstacles are removed first, and only with ``force``.
+* A receipt records the created files, so that they can be removed when the tree is no longer declared.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Files, directories and links that Puller has made and nobody declares any more: removed while they are what was made.
+"""Removal of files, directories and links that are no longer declared, if they are unchanged.
 
-* A directory goes only when it is empty; of one that was filled from a source, all that was made goes, by its receipt.
-* What somebody has put in the place of a link stays.
+* Only an empty directory is removed. For a directory filled from a source, the receipt lists the files to remove.
+* A file that replaced the link stays.
 """
 
 from collections.abc import Iterable, Sequence

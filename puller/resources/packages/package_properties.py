@@ -1,4 +1,4 @@
-"""The properties of a package, and what can be said of them when the manifest is read."""
+"""Properties of a package, and checks that need the manifest only."""
 
 import re
 from collections.abc import Iterator

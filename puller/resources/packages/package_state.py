@@ -1,4 +1,4 @@
-"""The state of a package, and the changes that lead from one to another."""
+"""The state of a package, and the changes between states."""
 
 from enum import Enum
 from typing import TYPE_CHECKING

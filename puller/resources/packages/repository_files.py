@@ -1,10 +1,10 @@
-"""The files that declare repositories, all together: as they are, and as a change would leave them.
+"""The repository files of a machine, checked together before a change.
 
-* A package manager that rejects one of these files may read no repository at all. So a file is tried together with
-  all other files of the machine before it is put in place, and a file that is in place is not enough.
-* The package manager is asked once for each state of these files. The state that it accepted last is remembered, so a
-  run without a change starts no process.
-* A dry run asks in the same way, about the files that the real run would leave.
+* A package manager that rejects one of these files may be unable to read any repository. A new file is therefore tried
+  together with all other files before it is installed. An installed file is checked as well.
+* The package manager checks each state of these files once. The last accepted state is recorded, so a run without a
+  change starts no process.
+* A dry run checks the files that the real run would leave.
 """
 
 import contextlib

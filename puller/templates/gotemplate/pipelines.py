@@ -1,10 +1,9 @@
 """Pipelines compiled to closures: each operand becomes a function of the frame (variables, output) and of dot.
 
-* What can be decided from the text alone is decided once, here: which variable a name means, what a constant is in the
-  type that its place asks for, which function a name means.
-* What Go reports only when the place is reached is raised only then, so a dead branch never fails.
-* ``nil`` and *no value* are both false and print alike; they differ where a field is asked for: *no value* has every
-  field (as *no value*), ``nil`` has none.
+* Compilation resolves everything that the text determines: variables, functions, and the types of constants.
+* Errors that Go reports only when it reaches a place are raised only there, so a dead branch never fails.
+* ``nil`` and *no value* are both false and print alike. They differ in field access: every field of *no value* is
+  *no value*, and ``nil`` has no fields.
 """
 
 from __future__ import annotations

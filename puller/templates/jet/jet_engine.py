@@ -1,17 +1,18 @@
 """The Jet engine: templates of Jet 6 as its Go implementation renders them, without HTML escaping.
 
-* Parsed and compiled once, rendered as often as wanted; nothing is kept between renderings but what the template
-  itself assigns to ``data`` and its like.
-* ``include``, ``extends``, ``import`` and ``exec`` find other templates through a loader; without one there are none,
-  and scaffolds share text with ``render(path, value)``.
+* A template is compiled once and can be rendered many times. Renderings share only the data that the template
+  itself assigns to (``data`` and similar objects).
+* ``include``, ``extends``, ``import`` and ``exec`` find other templates with a loader. Without a loader they find none.
+  Scaffolds share text with ``render(path, value)`` instead.
 
-From text to text:
+Rendering takes these steps:
 
-1. The text is cut into tokens and parsed: ``lexer.py``, ``parser.py``. What is wrong with the text fails here.
-2. The templates that it extends and imports are loaded, for their blocks.
-3. Expressions, statements and blocks become functions of a frame: ``expressions.py``, ``calls.py``, ``statements.py``.
-4. A rendering is given a frame, with the functions and the budget.
-5. The body runs; rounds, nested blocks and long texts are paid for, and it gives the text.
+1. Cut the text into tokens and parse them: ``lexer.py``, ``parser.py``. Syntax errors are raised here.
+2. Load the templates that it extends and imports, for their blocks.
+3. Compile expressions, statements and blocks to functions of a frame: ``expressions.py``, ``calls.py``,
+   ``statements.py``.
+4. Create a frame with the functions and the budget.
+5. Run the body, which returns the text. Loop rounds, nested blocks and long texts count against the budget.
 """
 
 from __future__ import annotations
