@@ -22,7 +22,7 @@ from foundation.differences import Action, Difference, DifferenceKind
 from foundation.masking import HIDDEN
 from foundation.problems import Location, Problem
 from foundation.quantities import counted
-from foundation.suggestions import MOST
+from foundation.suggestions import MOST, meant
 
 ARROW, ASCII_ARROW = "→", "->"
 _NO_VALUE = "(none)"
@@ -59,7 +59,15 @@ def plain(problem: Problem) -> dict[str, Any]:
     return {**value, "text": text_of(problem)}
 
 
-def did_you_mean(suggestions: Sequence[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'owner'?)``, or some known words if none is similar."""
+    fields = meant(word, known)
+    return suggestions_text(fields.get("suggestions", ())) or _known_text(
+        fields.get("known", ()), fields.get("known_more", 0)
+    )
+
+
+def suggestions_text(suggestions: Sequence[str]) -> str:
     """Return `` (did you mean 'owner' or 'mode'?)``. Empty without suggestions."""
     if not suggestions:
         return ""
@@ -67,7 +75,7 @@ def did_you_mean(suggestions: Sequence[str]) -> str:
     return f" (did you mean {', '.join(others)}{' or ' if others else ''}{last}?)"
 
 
-def known_names(names: Sequence[str], more: int = 0) -> str:
+def _known_text(names: Sequence[str], more: int = 0) -> str:
     """Return `` (known: a, b, c, d, e and 3 more)``. Empty without names."""
     if not names:
         return ""
@@ -112,7 +120,7 @@ def _grouped(problems: Sequence[Problem]) -> str:
 def _format(problem: Problem, *, with_place: bool = True) -> str:
     place = place_text(problem.location) if with_place and problem.location.file else ""
     subject = " ".join(filter(None, (problem.entry, problem.subject)))
-    names = did_you_mean(problem.suggestions) or known_names(problem.known, problem.known_more)
+    names = suggestions_text(problem.suggestions) or _known_text(problem.known, problem.known_more)
     message = completed(f"{problem.message}{names}", problem.expected, problem.hint)
     text = ": ".join(filter(None, (place, subject, message)))
     return f"{text}\n{problem.excerpt}" if problem.excerpt else text

@@ -14,8 +14,8 @@ from typing import Self
 
 import msgspec
 
+from foundation.formatting import did_you_mean
 from hiera.errors import HieraError
-from puller.values.suggestions import did_you_mean
 
 BUNDLE = "bundle"
 """What begins a path at the root of the bundle."""

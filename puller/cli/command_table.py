@@ -5,10 +5,10 @@ from importlib import import_module
 
 import click
 
+from foundation.formatting import did_you_mean
 from puller.cli.output import with_colour_option
 from puller.exit_status import ExitStatus
 from puller.values import colour
-from puller.values.suggestions import did_you_mean
 from puller.version import __version__
 
 # With their summaries, so that `puller --help` imports none of them.

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.formatting import did_you_mean
 from foundation.timestamps import minute_text
-from puller.values.suggestions import did_you_mean
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MIDNIGHT = 24 * 60

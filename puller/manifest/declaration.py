@@ -8,7 +8,7 @@ import msgspec
 
 from foundation.formatting import prefixed, text_of
 from foundation.masking import HIDDEN, mask_urls, mask_userinfo
-from foundation.problems import DependsOn, Problem, replaced
+from foundation.problems import DependsOn, KeyPath, Problem, replaced
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
@@ -17,7 +17,6 @@ from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.values.references import LABEL, Reference
 from puller.values.removal_policy import Removed
-from puller.values.suggestions import Path as KeyPath
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop

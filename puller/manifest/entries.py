@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foundation.problems import ProblemCode
+from foundation.problems import KeyPath, ProblemCode
+from foundation.suggestions import meant
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
 from puller.values.references import LABEL
-from puller.values.suggestions import Path, meant
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
     type_name: str
     properties: dict[str, Any]
     """With ``name``, and with the defaults of its list."""
-    path: Path
+    path: KeyPath
     """Where its properties stand."""
     loop: "Loop | None" = None
     """Given when it is one resource for each item of a loop."""
@@ -43,12 +43,12 @@ class Entry(msgspec.Struct, frozen=True):
     """Its name together with others: ``label#maps`` is all resources with this label."""
 
     @property
-    def key(self) -> Path:
+    def key(self) -> KeyPath:
         """The place in its text, with the number of the item: no other has the same."""
         return self.path if self.item is None else (*self.path, self.item.number)
 
 
-def read_entries(value: object, path: Path, problems: Problems) -> list[Entry]:
+def read_entries(value: object, path: KeyPath, problems: Problems) -> list[Entry]:
     """All resources of a list, in order; what has the wrong shape becomes a problem."""
     if not isinstance(value, list):
         problems.add(path, f"resources is {_described(value)}", code=_SHAPE, expected="a list")
@@ -59,7 +59,7 @@ def read_entries(value: object, path: Path, problems: Problems) -> list[Entry]:
     return entries
 
 
-def _read_item(item: object, path: Path, problems: Problems) -> Iterator[Entry]:
+def _read_item(item: object, path: KeyPath, problems: Problems) -> Iterator[Entry]:
     if not isinstance(item, dict) or len(item) != 1:
         found = (
             "several types: " + ", ".join(map(str, item))
@@ -74,7 +74,7 @@ def _read_item(item: object, path: Path, problems: Problems) -> Iterator[Entry]:
             yield from _read_type(type_name, body, path, problems)
 
 
-def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> Iterator[Entry]:
+def _read_type(type_name: str, body: object, path: KeyPath, problems: Problems) -> Iterator[Entry]:
     if find_type(str(type_name)) is None:
         problems.add(
             (*path, type_name),
@@ -106,7 +106,7 @@ def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> 
         )
 
 
-def _read_list(type_name: str, body: list[Any], path: Path, problems: Problems) -> Iterator[Entry]:
+def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problems) -> Iterator[Entry]:
     # Wherever defaults stand in a list, they are for the whole of it.
     defaults = _read_defaults(body, path, problems)
     of_list = _read_label(defaults, path, problems) if LABEL in defaults else ""
@@ -140,7 +140,7 @@ def _read_list(type_name: str, body: list[Any], path: Path, problems: Problems) 
         yield Entry(type_name, properties, (*place, name), loop, label=label)
 
 
-def _read_loop(value: object, reference: str, path: Path, problems: Problems) -> "Loop":
+def _read_loop(value: object, reference: str, path: KeyPath, problems: Problems) -> "Loop":
     """What ``for`` of the resource that is written as ``reference`` says; what is wrong with it is noted."""
     from puller.manifest.loops import Loop, parse_clauses  # few manifests have loops
 
@@ -151,7 +151,7 @@ def _read_loop(value: object, reference: str, path: Path, problems: Problems) ->
         return Loop.of((), reference)
 
 
-def _read_label(properties: dict[str, Any], path: Path, problems: Problems) -> str:
+def _read_label(properties: dict[str, Any], path: KeyPath, problems: Problems) -> str:
     """Take the label out of properties; what is wrong with it is noted."""
     if LABEL not in properties:
         return ""
@@ -163,7 +163,7 @@ def _read_label(properties: dict[str, Any], path: Path, problems: Problems) -> s
     return ""
 
 
-def _read_defaults(body: list[Any], path: Path, problems: Problems) -> dict[str, Any]:
+def _read_defaults(body: list[Any], path: KeyPath, problems: Problems) -> dict[str, Any]:
     found: dict[str, Any] | None = None
     for index, item in enumerate(body):
         if not isinstance(item, dict) or DEFAULTS not in item or len(item) != 1:

@@ -20,6 +20,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import walk
 from bundles.format.identity import DESCRIPTION
 from foundation.problems import Location, Problem, ProblemCode
+from foundation.suggestions import meant
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
@@ -28,7 +29,6 @@ from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.manifest import MANIFEST
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText
-from puller.values.suggestions import meant
 
 _CODE = ProblemCode.INVALID_LIBRARY
 KEY = "libraries"

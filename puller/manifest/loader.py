@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from foundation.formatting import prefixed
-from foundation.problems import Problem, ProblemCode
+from foundation.problems import KeyPath, Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
 from hiera.limits import total
@@ -38,7 +38,6 @@ from puller.resources.canonical_names import Spellings
 from puller.system import signals
 from puller.values.export_types import Export, find_problem
 from puller.values.references import LABEL, Reference
-from puller.values.suggestions import Path as KeyPath
 
 if TYPE_CHECKING:
     from puller.manifest.masking import Mask

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from foundation.masking import mask_location
-from foundation.problems import Problem
+from foundation.problems import KeyPath, Problem
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
@@ -20,7 +20,6 @@ from puller.manifest.problems import Problems
 from puller.state.default_paths import PRIVATE_KEY
 from puller.system import signals
 from puller.values.references import Reference
-from puller.values.suggestions import Path as KeyPath
 
 
 class Inputs(msgspec.Struct, frozen=True):

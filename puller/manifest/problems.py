@@ -15,7 +15,6 @@ from hiera.values.secrets import Secret
 from puller.errors import Fields, ManifestError
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.values.convert import explain, fits, item_type, key_type, members, parse_value
-from puller.values.suggestions import Path
 
 
 class Problems(msgspec.Struct):
@@ -221,7 +220,7 @@ def _decode_common(raw: Mapping[str, Any]) -> Properties:
     return Properties(**{**common, "name": str(raw.get("name"))})
 
 
-def value_at(value: Any, path: Path) -> Any:
+def value_at(value: Any, path: KeyPath) -> Any:
     """The value at a path; ``None`` where there is none."""
     for key in path:
         try:

@@ -13,7 +13,8 @@ import msgspec
 
 from bundles.filesystem.atomic import read_limited
 from foundation.formatting import prefixed
-from foundation.problems import Location, Problem, ProblemCode, problems_of, replaced
+from foundation.problems import KeyPath, Location, Problem, ProblemCode, problems_of, replaced
+from foundation.suggestions import meant
 from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
@@ -30,8 +31,6 @@ from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.templates.functions import bundle_functions
 from puller.values.removal_policy import Removed
-from puller.values.suggestions import Path as KeyPath
-from puller.values.suggestions import meant
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations

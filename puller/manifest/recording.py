@@ -9,11 +9,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from foundation.problems import KeyPath
 from hiera.expressions.expressions import Scope
 from hiera.values.data_paths import MISSING
 from puller.bundle_paths import BundleFiles
 from puller.templates.functions import bundle_functions
-from puller.values.suggestions import Path as KeyPath
 
 _METHODS = frozenset({"get", "items", "keys", "values"})
 """What an expression may call; it is looked for among the keys first."""

@@ -24,6 +24,7 @@ import msgspec
 from foundation.differences import Difference
 from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
+from foundation.suggestions import Meant
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
@@ -32,7 +33,6 @@ from puller.resources.claims import Claim, EditedPlace, Use
 from puller.system.protocol import System
 from puller.values.references import Reference
 from puller.values.removal_policy import Removed
-from puller.values.suggestions import Meant
 
 ANYTHING = "*"
 """The subject of a change that may alter any part of the machine."""

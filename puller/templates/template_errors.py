@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from foundation.formatting import did_you_mean
+from foundation.formatting import suggestions_text
 from foundation.problems import DependsOn, Location, ProblemCode
 from foundation.suggestions import nearest
 from puller.errors import ResourceError
@@ -78,4 +78,4 @@ def _depends_of(source_line: str) -> DependsOn:
 def similar_names(name: str, known: Iterable[Any]) -> str:
     """Return the suggestions for a name that does not exist, as the end of its message."""
     candidates = [str(other)[:_LONGEST_NAME] for other in known][:_MOST_CANDIDATES]
-    return did_you_mean(nearest(name[:_LONGEST_NAME], candidates))
+    return suggestions_text(nearest(name[:_LONGEST_NAME], candidates))

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-from foundation.problems import Problem, ProblemCode
+from foundation.problems import KeyPath, Problem, ProblemCode
+from foundation.suggestions import Meant, meant
 from hiera.values.secrets import Secret
-from puller.values.suggestions import Meant, Path, meant
 
 # The sentences of msgspec, of which the types are kept and put into words of YAML.
 # Not compiled here: most of what is converted is right.
@@ -37,7 +37,7 @@ def parse_value(kind: Any, value: object) -> Any:
 class Mismatch(NamedTuple):
     """A key of a mapping whose value does not fit its type."""
 
-    path: Path
+    path: KeyPath
     """Where the mistake is. Empty for a missing key."""
     key: str
     message: str
@@ -87,7 +87,7 @@ def explain(struct: type[msgspec.Struct], raw: Mapping[str, Any], what: str) -> 
             yield Mismatch((), key, "is missing", ProblemCode.MISSING_PROPERTY)
 
 
-def _explain_value(kind: Any, value: object, path: Path, place: str) -> Iterator[Mismatch]:
+def _explain_value(kind: Any, value: object, path: KeyPath, place: str) -> Iterator[Mismatch]:
     """What is wrong with the value of the key that ``path`` begins with, ``place`` being where in it."""
     try:
         msgspec.convert(value, kind, dec_hook=parse_value)
@@ -119,7 +119,7 @@ def fits(kind: Any, value: object) -> bool:
     return True
 
 
-def _explain_inside(kind: Any, value: object, path: Path, place: str) -> Iterator[Mismatch]:
+def _explain_inside(kind: Any, value: object, path: KeyPath, place: str) -> Iterator[Mismatch]:
     """Problems of the parts that a value is made of, where it is made of any."""
     if isinstance(value, list):
         of = item_type(kind, list)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from puller.values.suggestions import did_you_mean
+from foundation.formatting import did_you_mean
 
 Scalar = str | int | bool
 Value = Scalar | list[Scalar]

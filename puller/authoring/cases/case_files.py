@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from foundation.formatting import prefixed
-from foundation.problems import Problem, ProblemCode
+from foundation.formatting import did_you_mean, prefixed
+from foundation.problems import KeyPath, Problem, ProblemCode
+from foundation.suggestions import meant
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.authoring.cases.matchers import TAGS, Absent, has_matcher, read_as, shown
@@ -24,8 +25,6 @@ from puller.resources.base import ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.values.convert import explain, parse_value
 from puller.values.references import Reference
-from puller.values.suggestions import Path as KeyPath
-from puller.values.suggestions import did_you_mean, meant
 
 # The machine of a case: facts of a known system, and those that the case gives over them.
 

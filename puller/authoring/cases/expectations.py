@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from bundles.filesystem.atomic import read_limited
+from foundation.formatting import did_you_mean
 from foundation.masking import HIDDEN, mask_urls
 from foundation.problems import Problem
 from hiera.errors import HieraError
@@ -30,7 +31,6 @@ from puller.authoring.cases.matchers import IsSecret, Something, compares_hidden
 from puller.authoring.cases.results import Failure
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.resources.registry import find_type
-from puller.values.suggestions import did_you_mean
 
 _MOST_LINES: Final = 60
 """Lines of a diff in a message."""

@@ -20,13 +20,13 @@ from bundles.archive.pack import LINT_FILE, is_left_out
 from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import walk
 from foundation.problems import Location, ProblemCode, replaced
+from foundation.suggestions import Meant, meant
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.authoring.lint.findings import RULES, Finding, Severity, may_be_switched_off
 from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.subject import Subject
 from puller.manifest.problems import Problems
-from puller.values.suggestions import Meant, meant
 
 _SIZE_LIMIT: Final = 1024 * 1024  # bytes of a file that may have comments
 _MARK: Final = b"puller-lint:"

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from bundles.store.store import Store
+from foundation.formatting import did_you_mean
 from puller.cli.completing import files, resources_of_host
 from puller.cli.options import (
     before_option,
@@ -34,7 +35,6 @@ from puller.resources.registry import find_type
 from puller.run.bundle_run import read_manifest
 from puller.run.host import Host, load_inputs
 from puller.state.directories import Directories
-from puller.values.suggestions import did_you_mean
 from puller.values.visible import visible, visible_json
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import click
 
 from foundation.problem_pages import load_entries
 from foundation.problems import ProblemCode
+from foundation.suggestions import meant
 from puller.cli.output import say
 from puller.errors import UsageError
-from puller.values.suggestions import meant
 
 
 @click.command("help")

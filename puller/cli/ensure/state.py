@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from foundation.suggestions import meant
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.cli.completing import resource_types
@@ -17,7 +18,6 @@ from puller.resources.base import Context, Resource, ResourceType
 from puller.resources.content_sources import fetch_url
 from puller.resources.registry import find_type, type_names
 from puller.system.noop import NoopSystem
-from puller.values.suggestions import meant
 
 
 @click.command()

@@ -6,11 +6,11 @@ import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
+from foundation.suggestions import meant
 from puller.cli.options import configuration_option
 from puller.config.configuration import BundleChoice, Configuration, load_configuration
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.directories import Directories
-from puller.values.suggestions import meant
 
 config_option = configuration_option("The configuration to use.")
 

@@ -10,7 +10,9 @@ import click
 
 from bundles.filesystem.output import write_output
 from bundles.store.store import Store
+from foundation.formatting import did_you_mean
 from foundation.problems import ProblemCode
+from foundation.suggestions import meant
 from hiera.errors import ExpressionError, HieraError
 from hiera.values import data_paths
 from hiera.values.data_paths import first_missing, parse_path, path_text
@@ -27,7 +29,6 @@ from puller.manifest.bundle_facts import need_bundle_facts
 from puller.manifest.manifest import open_source
 from puller.run.host import own_facts
 from puller.state.default_paths import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
-from puller.values.suggestions import did_you_mean, meant
 from puller.values.visible import visible_json
 
 _PRIVATE = 0o600

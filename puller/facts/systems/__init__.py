@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from foundation.suggestions import meant
 from puller.errors import UsageError
-from puller.values.suggestions import meant
 from puller.version import __version__
 
 _DIRECTORY = Path(__file__).parent

@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 
 from foundation.masking import HIDDEN
-from foundation.problems import Problem, ProblemCode
+from foundation.problems import KeyPath, Problem, ProblemCode
 from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Properties
 from puller.resources.property_agreement import Contradiction, fields, linked
 from puller.values.identical import identical
-from puller.values.suggestions import Path
 
 _LONGEST, _MOST_KEYS = 80, 5  # characters of a value, and keys of data, in a sentence
 
@@ -40,7 +39,7 @@ class Disagreement(Exception):
         super().__init__(self.sentence())
 
     @property
-    def place(self) -> Path:
+    def place(self) -> KeyPath:
         """The property of the second declaration, in its text."""
         return (*self.second_declaration.path, self.property)
 

@@ -5,11 +5,11 @@ from typing import Self
 
 import msgspec
 
+from foundation.suggestions import meant
 from puller.errors import UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.links import Links
 from puller.values.references import Reference
-from puller.values.suggestions import meant
 
 
 class Catalog(msgspec.Struct):

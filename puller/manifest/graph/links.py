@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from foundation.problems import DependsOn, Problem, ProblemCode
+from foundation.suggestions import meant_reference
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.implied_order import CycleError, ordered, with_implied
 from puller.manifest.graph.resource_paths import has_conditions
 from puller.resources.registry import type_names
 from puller.values.references import LABEL, Reference, reload_of
-from puller.values.suggestions import meant_reference
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import nodes
 
 from foundation.problems import ProblemCode
-from foundation.suggestions import nearest
+from foundation.suggestions import meant, nearest
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.named_files import TemplateUse
@@ -30,7 +30,6 @@ from puller.manifest.entries import FOR
 from puller.templates.functions import OF_FILES
 from puller.templates.gotemplate.syntax import nodes as go
 from puller.templates.jet import nodes as jet
-from puller.values.suggestions import meant
 
 # The files that templates and expressions ask for by constant paths, in calls of functions and statements.
 #

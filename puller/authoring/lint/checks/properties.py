@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import msgspec
 
 from foundation.problems import Problem, ProblemCode
+from foundation.suggestions import meant
 from puller.authoring.lint.findings import Finding
 from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.subject import Subject
 from puller.manifest.declaration import Declaration
-from puller.values.suggestions import meant
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from jinja2 import Environment, nodes
 
 from foundation.problems import ProblemCode
+from foundation.suggestions import meant
 from hiera.errors import HieraError
 from hiera.expressions.refused import refused
 from hiera.expressions.sandbox import MAPPING_METHODS, TEXT_METHODS
@@ -24,7 +25,6 @@ from puller.authoring.lint.names.jinja_guards import DEFAULTS, DEFINED, called, 
 from puller.authoring.lint.names.known_names import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known
 from puller.authoring.lint.names.places import Path
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, union
-from puller.values.suggestions import meant
 
 OWN: Final = frozenset({"caller", "kwargs", "loop", "self", "super", "varargs"})
 _SAME: Final = frozenset(

@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Unpack
 
 import msgspec
 
 from foundation.problems import ProblemCode
+from foundation.suggestions import ALMOST_EQUAL, VERY_SIMILAR, Meant, meant, nearest
 from hiera.errors import HieraError
 from hiera.expressions.refused import ABSENT
 from hiera.values.data_paths import MISSING, find
@@ -21,7 +21,6 @@ from puller.authoring.lint import value_shapes
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.places import Path, TextPart
 from puller.authoring.lint.value_shapes import ANY, Shape, of_value
-from puller.values.suggestions import Meant, meant
 
 UNKNOWN_NAME: Final = ProblemCode.UNKNOWN_NAME
 UNKNOWN_FUNCTION: Final = ProblemCode.UNKNOWN_FUNCTION
@@ -29,8 +28,6 @@ ROOTS: Final = ("facts", "data", "environ")
 CAPITALS: Final = frozenset(name.capitalize() for name in ROOTS)
 _METHODS: Final = ("get", "items", "keys", "values")
 _DECLARE: Final = "what only the site or a host gives is declared in data, as null"
-_NEAR: Final = 0.75  # custom facts have names of their own, which are like others by accident
-_VERY_NEAR: Final = 0.85
 _SHOWN: Final = 60  # characters of a name in a sentence
 
 
@@ -204,9 +201,9 @@ class Judge:
     def _own_fact(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note a fact that Puller does not have: a host's own, or one that is misspelt."""
         what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
-        if near := difflib.get_close_matches(missing[1], list(shape.keys), 1, _NEAR):
+        if near := nearest(missing[1], shape.keys, 1, similarity=VERY_SIMILAR):
             code, severity = ProblemCode.MISSPELT_FACT, Severity.WARNING
-            self._note(code, severity, what, missing, line, offset, suggestions=tuple(near))
+            self._note(code, severity, what, missing, line, offset, suggestions=near)
         else:
             self._unchecked(what, missing, line, offset)
 
@@ -219,9 +216,9 @@ class Judge:
 
     def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note what may be missing, and is named so much like what is there that it may be meant."""
-        if near := difflib.get_close_matches(missing[-1], list(shape.keys), 1, _VERY_NEAR):
+        if near := nearest(missing[-1], shape.keys, 1, similarity=ALMOST_EQUAL):
             what = f"{'.'.join(missing)} is nowhere, and may be missing"
-            self._unchecked(what, missing, line, offset, suggestions=tuple(near))
+            self._unchecked(what, missing, line, offset, suggestions=near)
 
     def _unchecked(
         self, message: str, missing: Path, line: int, offset: int, name: str = "", **fields: Any
@@ -234,7 +231,7 @@ class Judge:
     def _may_be_of_others(shape: Shape, key: str, in_branch: bool) -> bool:
         if not (shape.is_loose or (in_branch and (shape.is_example or shape.is_scalar))):
             return False
-        return not difflib.get_close_matches(key, [*shape.keys, *_METHODS], 1)
+        return not nearest(key, (*shape.keys, *_METHODS))
 
 
 def _at(facts: Mapping[str, Any], steps: Path) -> Any:
