@@ -167,7 +167,7 @@ def find_a_status(walk: Walk, tmp_path: Path) -> None:
 def add_a_filter(walk: Walk, tmp_path: Path) -> None:
     file = "hiera/expressions/filters.py"
     function = 'def shout(text: str) -> str:\n    """Text that is loud."""\n    return text.upper()\n\n\n'
-    walk.edit(file, "FILTERS: Final", f"{function}FILTERS: Final")
+    walk.edit(file, "OWN_FILTERS: Final", f"{function}OWN_FILTERS: Final")
     walk.edit(file, '    "shuffle": lists.shuffle,\n', '    "shout": shout,\n    "shuffle": lists.shuffle,\n')
     program = (
         "from hiera.expressions.expressions import Scope, resolve;"
