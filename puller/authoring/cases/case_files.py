@@ -1,7 +1,10 @@
-"""Case files: ``tests/*.yaml`` of a bundle, each one machine and what the bundle must come to there.
+"""Test cases of a bundle: files ``tests/*.yaml``, each with a machine and the expected resources.
 
-* A file is one case, and its path below ``tests`` without the ending is the name of the case.
-* A case is understood as a whole, or is one failure that names all that is wrong with it by line.
+* Each file is one case. Its path below ``tests`` without the suffix is the name of the case.
+* The facts of a case override the facts of the known system that the case names.
+* An invalid case is one failure, which lists all problems with their lines.
+
+``docs/testing-bundles.md`` describes the format.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,8 +28,6 @@ from puller.resources.base import ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.values.convert import explain, parse_value
 from puller.values.references import Reference
-
-# The machine of a case: facts of a known system, and those that the case gives over them.
 
 
 def machine_facts(system: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,11 @@
-"""Whether a bundle comes to what a case expects of it.
+"""Comparison of a resolved bundle with the expectations and the snapshot of a case.
 
-* What is not mentioned is not compared; but a resource that fails is a failure of the case, expected or not.
-* What is hidden cannot be compared, and an expectation about it says so, rather than pass or fail by chance.
+* Properties and resources that a case does not mention are not compared. A resource that fails unexpectedly fails the
+  case.
+* Hidden values cannot be compared. An expectation about a hidden value is a failure with this reason.
+* A snapshot lists all resources of one case as sorted YAML, for reviews. It contains no times, manifest lines or
+  paths of the author's machine.
+* A hidden value is a marker in a snapshot. A digest would allow guesses.
 """
 
 import difflib
@@ -257,12 +261,7 @@ def bounded_diff(lines: list[str]) -> str:
     return "\n".join([*kept, *more])
 
 
-# Snapshots: everything that a bundle comes to in one case, written down to be compared with.
-#
-# * They are made to be read in a review: sorted, with contents as text, and nothing that changes by itself: no times,
-#   no
-#   lines of manifests, no paths of the author's machine.
-# * Of what is hidden there is a mark, and no digest, from which it could be guessed.
+# Snapshots: all resources of one case as YAML.
 
 FORMAT: Final = 1
 _SIZE_LIMIT: Final = 64 * 1024 * 1024  # bytes

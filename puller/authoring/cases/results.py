@@ -1,4 +1,7 @@
-"""Results of cases: plain values, without secrets."""
+"""Results of test cases, and their output as text, JSON and JUnit XML.
+
+Results are plain values without secrets.
+"""
 
 import re
 import xml.etree.ElementTree as ET
@@ -49,7 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return not self.failures
 
 
-# Results of cases as text for people, as JSON, and as the XML of JUnit that CI services read.
+# Output formats.
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -1,6 +1,9 @@
-"""One case, from its file to its result: the bundle is resolved for its machine, and judged.
+"""Runs of test cases: one case from its file to its result, and all cases of a bundle in parallel.
 
-Nothing but files is read, and nothing is written; where it is asked for, the bundle is applied in a private root, too.
+* A case resolves the bundle for its machine and compares the outcome with the expectations. A case reads only files
+  and writes none.
+* With ``--apply`` a case also applies the bundle in a private root (``docs/trials.md``).
+* The cases of a bundle run in several processes. Their results are in the order of the cases.
 """
 
 import contextlib
@@ -198,7 +201,7 @@ def _compared(
         yield Failure(where=where, message=message, diff=diff)
 
 
-# All cases of a bundle, spread over processors; results come in the order of the cases.
+# All cases of a bundle, in several processes.
 
 _FEW: Final = 8
 """Cases that are run sooner than another process is started."""

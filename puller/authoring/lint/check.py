@@ -1,10 +1,10 @@
-"""A bundle, linted: read as a host reads it, given to all checks, and their findings put in order.
+"""Lint of one bundle: reads the bundle, runs all checks and sorts their findings.
 
-1. The manifest is read with the facts and data at hand, after the bundles that come before it on its hosts. What a host
-   would refuse it for is found, and the checks that need no manifest still run.
-2. Each check looks at the bundle.
-3. What says again what another says better is taken out, and what its author has switched off.
-4. The findings are sorted by place, each once.
+1. Read the manifest as a host does, with the available facts and data, after the preceding bundles of its hosts.
+   Problems for which a host would reject the manifest are findings. The checks that need no manifest still run.
+2. Run each check.
+3. Remove consequences of other findings, and warnings that the author has switched off.
+4. Sort the findings by place, without duplicates.
 """
 
 import os
@@ -27,10 +27,9 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest, ManifestSource
 from puller.manifest.problems import Problems
 
-# Findings with the same cause, such as a misspelt name and the failure of its resource. Only the cause stays.
-#
-# A finding is the consequence of another one if it names the same thing at the same place. The places are those of keys
-# in a document, and lines of templates.
+# Findings with the same cause, such as a misspelt name and the failure of its resource. Only the cause stays. A
+# finding is the consequence of another finding if both name the same object at the same place: a key of a document or
+# a line of a template.
 
 _NAMES = frozenset({ProblemCode.UNKNOWN_FUNCTION, ProblemCode.UNKNOWN_NAME})
 _SYNTAX = frozenset({ProblemCode.EXPRESSION_SYNTAX, ProblemCode.TEMPLATE_SYNTAX})

@@ -1,4 +1,9 @@
-"""Findings for people: one line each, then a summary."""
+"""Output formats of findings: text, JSON, SARIF 2.1.0, GitHub workflow commands and JUnit XML.
+
+* Text has one line for each finding and a summary.
+* GitHub shows workflow commands beside the lines of a change.
+* In JUnit XML each file is a test case, which fails if the file has errors.
+"""
 
 import json
 import os
@@ -58,8 +63,6 @@ def _bundle(name: str) -> str:
     directory, file = os.path.split(name)
     return directory if directory and file == "manifest.yaml" else name
 
-
-# Findings as JSON: a plain document, and SARIF 2.1.0.
 
 SARIF_SCHEMA: Final = (
     "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
@@ -138,8 +141,6 @@ def _sarif_location(place: Location) -> dict[str, Any]:
     return location
 
 
-# Findings as workflow commands of GitHub, which shows them beside the lines of a change.
-
 _GITHUB_COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNCHECKED: "notice"}
 # As the runner undoes it: a message ends at a line break, a property at a comma or colon as well.
 _GITHUB_MESSAGE_ESCAPES: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
@@ -167,8 +168,6 @@ def _github_command(found: Finding) -> str:
     message = visible(found.message).translate(_GITHUB_MESSAGE_ESCAPES)
     return f"::{_GITHUB_COMMANDS[found.severity]} {written}::{message}"
 
-
-# Findings as JUnit's XML: each file a test case, which fails when it has errors.
 
 # What XML 1.0 has no way to write.
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

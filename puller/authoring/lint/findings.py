@@ -1,4 +1,6 @@
-"""Findings of lint, a problem and its weight each, and all rules.
+"""Findings of lint, their severities, and the table of all rules.
+
+The name of a rule identifies its findings. Authors switch off warnings by this name (``docs/lint.md``).
 
 To add a rule:
 
@@ -69,8 +71,6 @@ class Finding(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.place}: {self.severity}: {self.message} [{self.rule}]"
 
-
-# All rules of lint: the names by which findings are told apart, and warnings are switched off.
 
 UNPACKABLE: Final = Code.UNPACKABLE_FILE
 """The rule that packing a bundle holds it to as well."""

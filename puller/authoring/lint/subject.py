@@ -1,4 +1,4 @@
-"""The bundle that is linted, as all checks see it: its files, and its manifest as far as that is understood."""
+"""The linted bundle as all checks see it: its files, their texts, and its manifest as far as it is valid."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -41,7 +41,7 @@ Check = Callable[[Subject], Iterable[Finding]]
 """Looks for what breaks some rules; never raises for what is wrong with the bundle."""
 
 
-# Texts of files of a bundle: of regular files alone, as a pipe or a device in the way would hold up all checks.
+# Texts of files. Only regular files are read, since a pipe or a device would block all checks.
 
 _SIZE_LIMIT: Final = 16 * 1024 * 1024
 

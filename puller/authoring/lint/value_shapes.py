@@ -1,8 +1,11 @@
-"""Shapes of values: which keys a value can have on any host, as far as the files of a bundle tell.
+"""Shapes of values: the keys that data and facts can have on any host, according to the files of a bundle.
 
-* A shape is the union of all that may stand at a place: what one layer of data has, an expression may ask for.
-* Below null, an expression, and an empty mapping or list anything goes: hosts and sites fill those.
-* Items of a list or mapping that somebody loops over are examples: others may have other keys.
+* A shape is the union of all possible values of a place. An expression may read each key of any layer of the data.
+* Null, an expression, and an empty mapping or list allow any keys below them, since hosts and sites fill them.
+* Items of a list or mapping that a loop iterates over are examples. Further items may have other keys.
+* The built-in facts have a fixed list of names (``docs/facts.md``). Keys in capitals stand for names that differ
+  between hosts, such as interfaces, disks and mount points.
+* A top-level name outside this list may be a custom fact of some hosts.
 """
 
 from __future__ import annotations
@@ -115,10 +118,7 @@ def _any_of(one: Shape | None, other: Shape | None) -> Shape | None:
     return _either(one, other) if one is not None and other is not None else one or other
 
 
-# The names that built-in facts can have on any host (``docs/facts.md``), and those that a bundle brings.
-#
-# * Keys in capitals stand for those that differ from host to host: interfaces, disks, mount points.
-# * A top-level name that is not among them may be a custom fact of some hosts: that is not known here.
+# Shapes of facts: the built-in facts, and the facts of a bundle.
 
 RUN: Final = Shape(is_open=True, is_example=True)
 """What a program of the bundle prints."""

@@ -1,9 +1,11 @@
-"""The difference that a new bundle makes on one machine: from two resolutions to a list of changes.
+"""Changes on one machine between two resolutions of a bundle.
 
-* A change is told by values that do not name the machine: machines with equal lists are told together.
-* The order of resources is no change. What is not managed before and after is none either.
-* What must not be shown has *changed* or not, by fingerprints; its text never gets here.
-* A secret that is none any more is not shown either: it was one a release ago.
+* A change contains no values that name the machine, so that a preview can group machines with equal changes.
+* The order of resources is not compared. Resources that both resolutions leave unmanaged are equal.
+* Hidden values are compared by fingerprint. Their text never gets here.
+* A value that only the old release keeps secret stays hidden.
+* Refreshes follow from the changes, in the order of the resources, as in the engine. A refreshed resource has changed
+  and refreshes its subscribers. A skipped resource has not succeeded, so its dependents are skipped as well.
 """
 
 from collections import Counter
@@ -21,11 +23,7 @@ from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedRes
 from puller.resources.diff import unified
 from puller.values.removal_policy import ABSENT
 
-# Consequences for other resources: which restart, reload or run again because of changes, which are left out.
-#
-# As the engine does it: in the order of the resources, a resource that was refreshed has changed, and refreshes in
-# turn;
-# one that is left out has not succeeded, and leaves out what requires it.
+# Consequences of changes for other resources: restarts, reloads, repeated commands and skipped resources.
 
 _RESTARTS = "restarts"
 _RELOADS = "reloads"

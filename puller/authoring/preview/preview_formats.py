@@ -1,4 +1,13 @@
-"""A preview as text: a block for each group, with its diffs."""
+"""Output formats of a preview: text, Markdown for merge requests, and JSON.
+
+* Text has a block for each group of machines, with its diffs. Markdown has a section for each group.
+* In Markdown, values from bundles and facts are only in code spans and fences, which are longer than any run of
+  backticks in the value.
+* A Markdown comment has at most ``MARKDOWN_LIMIT`` characters, since services reject longer comments. A group whose
+  diffs do not fit shows only its changes. The comment states the number of omitted parts.
+
+``docs/preview.md`` describes the keys of the JSON document.
+"""
 
 import json
 import re
@@ -16,7 +25,7 @@ from puller.authoring.preview.groups import Group, Preview
 from puller.values.colour import coloured_diff_line
 from puller.values.visible import visible, visible_json, visible_line
 
-# Words that the forms for people share.
+# Parts that text and Markdown share.
 
 _MOST_NAMES = 3
 _LONGEST_SENTENCE = 200
@@ -160,11 +169,7 @@ def _shortened(line: str) -> str:
     return line if left <= 0 else f"{line[:_LONGEST_DIFF_LINE]}… {left} more characters"
 
 
-# A preview for a merge request: a section for each group, diffs in fences that nothing within them can close.
-#
-# * What comes out of bundles and facts stands in code spans and fences only, longer than any run of backticks in it.
-# * A comment is at most ``LIMIT`` characters, as services refuse longer ones; what is left out is counted: of a group
-#   whose diffs have no room there are its changes.
+# Markdown.
 
 MARKDOWN_LIMIT = 60_000
 _MOST_SAID = 20
@@ -254,7 +259,7 @@ def _longest_run(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
 
 
-# A preview as a JSON document.
+# JSON.
 
 
 def as_json(preview: Preview) -> str:

@@ -1,4 +1,14 @@
-"""A bundle resolved for one machine after the other, each of which is nothing but its facts."""
+"""Resolution of a bundle for many machines, each described only by its facts.
+
+`OneByOne` resolves the bundle for each machine. `Shared` reuses outcomes for machines of the same kind:
+
+1. If a machine has the same values for all facts that an earlier resolution has read, it has the same outcome.
+2. Otherwise `Shared` resolves the bundle for the machine, and once more with watched facts to record the facts that
+   the bundle reads. After many machines without a shared outcome, it watches only a few.
+3. If the two outcomes differ, watching has changed the outcome. From then on nothing is shared.
+
+The time grows with the number of kinds of machines. Each further machine costs only the comparison of its facts.
+"""
 
 import contextlib
 import os
@@ -99,14 +109,7 @@ def _programs(directory: Path) -> list[Path]:
         return []
 
 
-# Resolutions that machines share: one that has seen nothing of the facts but what another machine has too is its own.
-#
-# 1. A machine that answers all that an earlier resolution has asked as the machine of that one did, has its outcome.
-# 2. Any other is resolved by itself, and once more with watched facts, which tells what was asked. After many machines
-#    that share nothing this is done for few.
-# 3. Where the two differ, watching has got in the way: nothing is shared any more.
-#
-# It grows with the kinds of machines, and with the number of machines only by the questions that they are asked.
+# Outcomes that machines of the same kind share.
 
 _MOST_KEPT = 512
 """Outcomes that are kept; so that a bundle that looks at the name of every machine does not fill the memory."""

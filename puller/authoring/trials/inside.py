@@ -1,10 +1,12 @@
-"""The process of a trial: ``python -m puller.authoring.trials.inside``, the first in its namespaces.
+"""The trial process: ``python -m puller.authoring.trials.inside``, the first process in its namespaces.
 
-1. The trial is read from standard input, and the bundle from this machine, twice: each run has a catalog of its own.
-2. All code that may be needed is loaded: the tree need not have any Python.
-3. The root is changed.
-4. The catalog is applied, and where nothing has failed applied again.
-5. The outcome goes to standard output, which nobody else has had.
+1. Read the trial from standard input, and load the bundle from this machine twice. Each run needs its own catalog.
+2. Import all code that a resource may need, since the tree may have no Python.
+3. Enter the private root.
+4. Apply the catalog. If no resource has failed, apply it again.
+5. Write the outcome to standard output. Commands of the bundle have no access to this descriptor.
+
+``docs/trials.md`` describes the limits.
 """
 
 import contextlib
@@ -36,17 +38,14 @@ from puller.manifest.manifest import Inputs, ManifestSource
 from puller.reporting.report import Event, State
 from puller.system.signals import StopRequests
 
-# A root directory for this process alone: a tree, memory that takes what is written, and nothing else of the machine.
+# The private root: an overlay of the tree, with all writes in memory.
 #
-# 1. The process has ``/proc`` of its own processes, a few devices that hold nothing, and no setting of the kernel that
-#    could be written.
-# 2. All that will be needed of this machine is mounted, read-only, at its own path: Python's modules, the bundle.
-# 3. The root is changed, and the machine's own let go of: afterwards no path leads to it.
-# 4. The process gives up the machine: it goes on as root of a user namespace, whose rights reach only what is made in
-# it.
-#    What was mounted before is locked there: it cannot be unmounted, nor made writable, and the commands of a bundle
-# may
-#    still mount what they like. See user_namespaces(7) and mount_namespaces(7).
+# 1. The process has its own ``/proc`` and a few devices without state. All kernel settings are read-only.
+# 2. The required files of this machine (Python's modules, the bundle) are mounted read-only at their own paths.
+# 3. The old root is unmounted. Afterwards no path leads to the machine.
+# 4. The process enters a user namespace and continues as its root, without rights over earlier mounts: they are
+#    locked, so they cannot be unmounted or made writable. Commands of a bundle can still mount their own file
+#    systems. See user_namespaces(7) and mount_namespaces(7).
 
 _PLACE: Final = "/sys"
 """Where the private root is built: in these namespaces nothing else of it is looked at."""

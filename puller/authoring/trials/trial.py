@@ -1,10 +1,12 @@
-"""A trial started: the process that has a root, devices, processes and a network of its own, and what it answers.
+"""Trials: a bundle applied in a process with its own root, devices, processes and network.
 
-* Nothing of it outlasts its process: mounts, files and daemons are in namespaces that go with it, and it goes when this
-  process does, however that ends. No directory is made on this machine, not even for the time being.
-* The tree is only read: what is written goes to memory.
-* It keeps a bundle from changing this machine by mistake: what the bundle runs there is root of a user namespace only.
-  Memory, processor time and the kernel itself are shared with the machine.
+* All mounts, files and daemons of a trial are in namespaces that end with the trial process. The trial process ends
+  when this process ends, for any reason. A trial creates no directory on this machine.
+* The tree is read-only. All writes go to memory.
+* A trial protects this machine from mistakes. The commands of the bundle are root only in a user namespace. Memory,
+  processor time and the kernel are shared with the machine.
+
+``docs/trials.md`` is the guide.
 """
 
 import os
@@ -20,7 +22,7 @@ from foundation.problems import ProblemCode
 from puller.errors import UsageError
 from puller.reporting.report import Event, State, from_a_word
 
-# A trial and its outcome, as they are handed to the process that makes it, and back.
+# Documents that the trial process reads and writes.
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,13 @@
-"""Matchers of goss: a value, a list, or a mapping with one word, and what each means for what was found.
+"""Matchers of Goss: a value, a list, or a mapping with one operator, compared with an actual value.
 
 The rules are those of Goss ("Matchers" in the documentation of its gossfile):
 
-* What is found is made what is asked for: text for the matchers of texts, a number for those of numbers, a list of
-  lines for those of lists. What cannot be made that does not match.
-* A list is contained: each of its items matches one of what is found, and no two the same.
-* Of what comes line by line (contents, output, bodies) a list has patterns: ``text``, ``!text``, ``/regex/``,
-  ``!/regex/``.
+* The actual value is converted to the type of the matcher: text, number or list of lines. A value that cannot be
+  converted does not match.
+* A list matches if each item matches a different item of the actual list.
+* For values with lines (contents, output, bodies), the items of a list are patterns: ``text``, ``!text``,
+  ``/regex/``, ``!/regex/``.
+* A range of semantic versions is ``>1.0.0 <2.0.0 !=1.5.0 || >=3.0.0``.
 """
 
 import re
@@ -16,7 +17,7 @@ from typing import Any
 
 from hiera.regex import is_found
 
-# Ranges of semantic versions: ``>1.0.0 <2.0.0 !=1.5.0 || >=3.0.0``, as goss takes them.
+# Ranges of semantic versions.
 
 _VERSION = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"

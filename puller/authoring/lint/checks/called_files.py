@@ -1,7 +1,9 @@
-"""Files that the expressions of manifests ask for by constant paths, and the bundle does not have.
+"""Missing files: constant paths in templates and expressions that the bundle does not contain.
 
-``missing-file``: those of ``read_file`` (also ``readFile`` and ``file``) and ``template``. Templates are looked at by
-``templates``.
+* A constant path has the same meaning on every host. The call fails on each host that reaches it.
+* ``check`` examines the expressions of manifests: calls of ``read_file``, ``readFile``, ``file`` and ``template``.
+  ``in_template`` examines a template.
+* Only the syntax trees are examined. Paths that an expression computes are unknown.
 """
 
 from __future__ import annotations
@@ -31,9 +33,7 @@ from puller.templates.functions import OF_FILES
 from puller.templates.gotemplate.syntax import nodes as go
 from puller.templates.jet import nodes as jet
 
-# The files that templates and expressions ask for by constant paths, in calls of functions and statements.
-#
-# Only the trees of the parsers are looked at; what an expression gives as a path is not known.
+# Calls with constant paths in the syntax trees of the three template languages.
 
 RENDER: Final = "render"
 """The function of scaffolds whose paths are partials of the tree."""
@@ -139,9 +139,7 @@ def _outside_of_try(value: Any) -> Iterator[Any]:
         yield from _outside_of_try(part)
 
 
-# Files that templates and expressions ask for by constant paths, and that a bundle does not have.
-#
-# Such a path means the same on every host, so that a file that is not in the bundle fails wherever the call is reached.
+# Findings of missing files.
 
 MISSING: Final = ProblemCode.MISSING_FILE
 _SHARES: Final = (

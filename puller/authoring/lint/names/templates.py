@@ -1,8 +1,10 @@
-"""The names of template files, each with what it sees where it is used.
+"""Names in template files, with the scope of each use of a file.
 
-* A template is parsed once, and followed once for each different scope that it is used with.
-* What it includes, renders or calls by a constant path is followed with what it sees there.
-* One that does not parse is somebody else's finding.
+* Each template is parsed once, and followed once for each different scope.
+* Templates that it includes, renders or calls by a constant path are followed with the scope of the call.
+* Another check reports syntax errors of templates.
+* In Jinja2, a name that a template sets anywhere is a name of the template, whatever the place. Names of loops,
+  macros and ``with`` belong to their bodies.
 """
 
 from __future__ import annotations
@@ -29,11 +31,6 @@ from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, union
 from puller.bundle_paths import BundleFiles
 from puller.templates.engine_choice import named_engine
 from puller.templates.jinja import JinjaEngine, read_header
-
-# The names of templates of Jinja2: statements, and the names that they set.
-#
-# * A name that a template sets anywhere is one of its own: where exactly it is set, is not followed.
-# * Names of loops, macros and ``with`` are those of their bodies.
 
 
 class JinjaNames(JinjaValues):
