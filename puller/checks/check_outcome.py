@@ -1,4 +1,4 @@
-"""The outcome of asking: sentences of all that is wrong, or the reason why nobody can tell."""
+"""The outcome of a health check: problems as sentences, or the reason for an unknown result."""
 
 from collections.abc import Sequence
 

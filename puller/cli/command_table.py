@@ -1,4 +1,4 @@
-"""The commands below ``puller``, each in a module of its own that is imported when it is asked for."""
+"""The table of the commands below ``puller``. Each command is in its own module, imported on first use."""
 
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Plain values as YAML for people or JSON for programs; tables."""
+"""Output of commands: YAML, JSON, lines, warnings, tables, and the option ``--color``."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ def _dumper() -> type[Any]:
     return Dumper
 
 
-# ``--color``, which every command has, also those that are made when they are asked for.
+# ``--color``. Every command has it, even commands that are created on demand.
 
 
 def _choose(context: click.Context, _: click.Parameter, choice: colour.Choice | None) -> None:

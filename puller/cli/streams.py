@@ -1,11 +1,12 @@
-"""Standard streams that never decide what a command does, nor what it ends with.
+"""Standard streams that cannot change the behaviour or the exit status of a command, and the note of the launcher.
 
-* What cannot be written (nobody reads it any more, the stream is closed, the disk is full) is lost; the command goes on
-  to its own end.
-* A reader that waits (a pager, a terminal that was stopped) holds nothing up: what it has not taken is kept, and handed
-  over when the work is done and the lock is free.
-* Descriptors 0 to 2 are open, so that no file which is opened later gets one of these numbers, and with it what is
-  printed.
+* Output that cannot be written is lost, and the command continues: the reader has closed the pipe, the stream is
+  closed or the disk is full.
+* A slow reader (a pager, a stopped terminal) does not delay the command. The output is buffered and written after the
+  work, when the lock is released.
+* Descriptors 0 to 2 are always open. Otherwise a file that is opened later could get one of these numbers and receive
+  the output.
+* The launcher writes a note when a run begins. The run removes the note at its end.
 """
 
 import contextlib
@@ -135,13 +136,9 @@ def _output_of(stream: TextIO) -> Output | None:
     return raw if isinstance(raw, Output) else None
 
 
-# The launcher's note that a run has begun, which the run takes away at its end.
-#
-# ``packaging/launcher/puller`` counts the runs that were begun. A version that starts, and of which several runs in a
-# row
-# came to no end, gives way to the one before: a run that was killed, that ended the Python under it, or that ended with
-# a
-# bug leaves the note in its place.
+# The launcher's note that a run has begun. ``packaging/launcher/puller`` counts these notes. A run that was killed,
+# that crashed Python or that ended with a bug leaves its note. After several such runs in a row, the launcher starts
+# the previous version of Puller.
 
 _PLACE = "PULLER_BEGUN"
 

@@ -1,4 +1,4 @@
-"""From a catalog to events: the steps that ``puller run`` and ``puller apply`` share."""
+"""The steps from a catalog to its events, which ``puller run`` and ``puller apply`` share."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

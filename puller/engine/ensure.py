@@ -1,7 +1,9 @@
-"""One resource, applied by itself: what ``puller ensure`` and its pipe do.
+"""One resource, applied without a manifest: the core of ``puller ensure`` and of its API.
 
-* It goes through the same loading and the same engine as a manifest of one resource, in the current directory.
-* What it requires and subscribes to are events of the session, which stands for the run.
+* The resource is loaded and applied like a manifest with one resource, in the current directory.
+* References in ``require``, ``subscribe`` and ``reload`` refer to events of the session.
+* The API reads one resource as JSON or YAML and returns a response. Its protocols, keys and messages are those of
+  ``docs/shell.md``, so that its clients work unchanged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -149,9 +151,7 @@ def _last_success(events: Sequence[Recorded], reference: Reference) -> int:
     )
 
 
-# Requests of other programs: one resource as JSON or YAML, and the answer.
-#
-# Protocols, keys and messages are those of ``docs/shell.md``, so that its clients work unchanged.
+# Requests and responses of the API.
 
 REQUEST = "io.choria.ccm.v1.resource.ensure.request"
 RESPONSE = "io.choria.ccm.v1.resource.ensure.response"

@@ -1,8 +1,9 @@
-"""Why a resource is as it is: where it is declared, what went into it, and why a run changed it or did not.
+"""Explanations of resources and data: declarations, sources, used values, and the reasons for changes in a run.
 
-* Data is read by the code that a run uses. Conditions and templates, which a run looks at only when it applies the
-  resource, are rendered once to see what they ask for.
-* Everything is a plain value; secrets are masked.
+* A run uses the same code to read the data. Conditions and templates, which a run evaluates only when it applies the
+  resource, are rendered once to record the values that they use.
+* A derived value is shown with its expression and the inputs of the expression.
+* All results are plain values. Secrets are masked, wherever their annotation is.
 * ``why`` prints what the last report has. ``puller.engine.engine`` decides what is skipped, and ``differences`` of the
   resource (``puller/resources/files/one_file.py`` for a file) what is changed.
 """
@@ -38,11 +39,7 @@ from puller.templates.functions import over_data
 from puller.templates.rendering import render_file
 from puller.values.references import Refresh, subscriber_of
 
-# Why a value of the data is what it is: what each source has for its key; ``puller explain KEY`` shows it.
-#
-# * The same code answers that a run uses: what is shown here is what happens there.
-# * A derived value is shown with its expression and the inputs of that.
-# * Everything is a plain value; secrets are masked, wherever the annotation stands that makes them so.
+# Explanations of keys: the value of each source, for ``puller explain KEY``.
 
 ORIGIN_OF_TREE = "bundle tree"
 

@@ -1,7 +1,8 @@
-"""JSON Schema (2020-12) of manifests and of requests, made from the types that read them.
+"""JSON Schema (2020-12) of manifests and of requests, generated from the types that parse them.
 
-What a schema allows may still be refused: conditions between properties, references and expressions are not in it.
-Everything that is accepted is allowed by it.
+* The schema accepts every valid manifest. It also accepts some invalid manifests, since it has no conditions between
+  properties, references or expressions.
+* Descriptions come from the docstrings in the source. ``--help`` shows the same descriptions.
 """
 
 import ast
@@ -27,7 +28,7 @@ from puller.values.file_mode import FileMode
 from puller.values.references import LABEL, Reference
 from puller.values.removal_policy import Removed
 
-# Descriptions of properties, from the docstrings in the source, for ``--help`` and for the schema.
+# Descriptions of properties, from the docstrings in the source.
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The resources of a catalog that manage parts of one thing, such as those that edit one file."""
+"""Resources of a catalog that manage parts of one object, such as edits of one file."""
 
 from collections.abc import Hashable, Iterator
 from functools import cached_property

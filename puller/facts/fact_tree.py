@@ -1,17 +1,17 @@
-"""The tree of facts: built-in ones under Facter's modern names, custom ones over them, given ones over both.
+"""The tree of facts: built-in facts with Facter's modern names, custom facts over them, given facts over both.
 
-* Lazy by group: facts are gathered, and the module that gathers them imported, when one of their keys is
-  asked for; so ``facts['os']`` on a machine without custom facts reads a few small files and nothing else.
-* A source that fails, or takes too long, gives no key and an entry in ``problems``; it raises nothing.
+* Groups are lazy. A group is gathered, and its module imported, when one of its keys is read. ``facts['os']`` on a
+  machine without custom facts reads only a few small files.
+* A source that fails or exceeds its time limit yields no key and an entry in ``problems``. It raises no error.
 
-How a key is answered (``docs/facts.md``):
+The lookup of a key (``docs/facts.md``):
 
-1. A key that was asked for before has its answer.
-2. Custom facts are read, and their executables run, once, before the first answer: they may change any key.
-3. The layers over the built-in facts are looked at: of the agent, custom, of the options; a later one wins.
-4. The built-in group of the key is gathered, in a limited time, unless a layer hides it anyway.
-5. Mappings are merged, anything else is replaced.
-6. A key that nobody has may be a legacy name, which is looked up in the tree by its modern one.
+1. A key that was read before has the same value.
+2. Custom facts are read, and their executables run, once before the first lookup, since they can change any key.
+3. The layers over the built-in facts are searched: of the agent, custom, of the options. A later layer has priority.
+4. The built-in group of the key is gathered within a time limit, unless a layer hides the group.
+5. Mappings are merged. Any other value is replaced.
+6. An unknown key may be a legacy name, which is mapped to its modern name.
 """
 
 from __future__ import annotations

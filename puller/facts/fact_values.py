@@ -1,7 +1,10 @@
-"""Laws of fact values: plain mappings, lists, text, numbers, booleans and ``None``.
+"""Fact values, the errors of fact sources, and the time limit for slow sources.
 
-* A fact that could not be found is left out; it is never an empty stand-in.
-* Merging is deep for mappings; anything else is replaced, so that a later source can also take away.
+* A value is a mapping, list, text, number, boolean or ``None``. A missing fact is omitted. It never has an empty
+  placeholder.
+* Mappings are merged deeply. Any other value replaces the earlier one, so a later source can also remove values.
+* A source that fails never stops the collection of facts. The fact is omitted, and ``Facts.problems`` contains the
+  error. An expression that reads a failed fact of a bundle fails with this error (``bundled.py``).
 """
 
 from __future__ import annotations
@@ -52,12 +55,6 @@ def nested(path: Sequence[str], value: Any) -> dict[str, Any]:
     return result
 
 
-# The error of a source of facts. It never stops a gathering.
-#
-# FactError    a source that could not be read: the fact is left out, and ``Facts.problems`` has the error.
-#              An expression that reads a fact of a bundle fails with it (``bundled.py``).
-
-
 class FactError(Exception):
     """A fact source that failed. ``str()`` formats its problem: *where: what*."""
 
@@ -78,10 +75,9 @@ class FactError(Exception):
         return (Problem(code=code, message=self.what, location=Location(self.where)),)
 
 
-# Bounded time for sources that can hang: a dead file server, a name service that does not answer.
-#
-# * The caller goes on after the limit, whatever system call holds the callee; signals cannot promise that.
-# * A call that came too late has no effect: its result is dropped, and its thread ends with the process.
+# Time limit for sources that can hang, such as a dead file server or a silent name service. The source runs in a
+# thread, since signals do not interrupt every system call. After the limit, its result is discarded and its thread
+# ends with the process.
 
 LIMIT = 5.0
 """Seconds that one source may take, unless the caller says otherwise."""

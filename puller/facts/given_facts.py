@@ -1,7 +1,7 @@
-"""Facts with what the options of a command say of them.
+"""Facts for a command: the facts of the host with overrides from the options.
 
-``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones. A known system
-(``--of``, ``--os``) has no custom facts.
+The priority is ``--fact NAME=VALUE``, ``--facts FILE``, custom facts, built-in facts. A known system (``--of``,
+``--os``) has no custom facts.
 """
 
 from collections.abc import Mapping, Sequence

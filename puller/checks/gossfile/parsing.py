@@ -1,7 +1,7 @@
-"""A file of goss, read: what is asked, and what of it is not supported here, each with its place.
+"""The parser of gossfiles: returns the checks, and the unsupported parts with their places.
 
-Nothing is passed over: a kind, an attribute or a matcher that is not known makes the whole file one that cannot be
-answered, since what was left out might be what is not in order.
+The parser ignores nothing. A file with an unknown kind, attribute or matcher yields an unknown result, since the
+omitted part might be the failing one.
 """
 
 from collections.abc import Iterator, Mapping

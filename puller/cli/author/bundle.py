@@ -1,4 +1,10 @@
-"""``puller bundle``: begin a bundle, pack it, look into one."""
+"""The commands of ``puller bundle``: create a bundle, pack it and inspect it.
+
+* Packing and publishing refuse a bundle with errors of lint, since no host can apply it.
+* ``puller bundle new --agent`` creates a bundle that installs a version of Puller from its packages. Each system gets
+  the package for it. A host without a matching package fails.
+* The version of Puller is in the manifest of that bundle, so an earlier version of the bundle is a rollback.
+"""
 
 import json
 import os
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     from puller.authoring.lint.check import Linted
 
 
-# Bundles that cannot work on any host, refused before anything of them is packed, signed or written.
+# Errors of lint, found before anything is packed, signed or written.
 
 
 def refuse_broken(sources: Iterable[Path]) -> None:
@@ -70,10 +76,7 @@ def _linted(source: Path) -> Iterator["Linted"]:
         return  # of an archive that is none publishing says what it is
 
 
-# ``puller bundle new --agent``: a bundle that brings a version of Puller to hosts, from its packages.
-#
-# * Each system gets the package that was built for it; a host for which there is none fails, and is not passed over.
-# * The version is in the manifest, so that an earlier version of the bundle is the way back.
+# ``puller bundle new --agent``.
 
 _DEBIAN = re.compile(r"puller_([0-9.]+)(-[0-9]+\+deb([0-9]+))_([a-z0-9]+)\.deb")
 _RED_HAT = re.compile(r"puller-([0-9.]+)(-[0-9]+)\.([a-z0-9_]+)\.rpm")

@@ -1,4 +1,4 @@
-"""``puller explain``: where a value came from, and why a resource is as it is."""
+"""The command ``puller explain``: the source of a value, or the reason for the state of a resource."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from puller.reporting.report import BundleReport, Report
 
 
-# Explanations of keys and resources as lines for people; ``--format json`` has the same values.
+# Lines of the text format. ``--format json`` has the same values.
 
 _COLOURS = {"stable": "green", "changed": "yellow", "refreshed": "yellow", "failed": "red", "skipped": "cyan"}
 

@@ -1,4 +1,8 @@
-"""``puller preview``: what a new bundle changes on which machines, before it is published."""
+"""The command ``puller preview``: changes that a new bundle makes on each machine, before it is published.
+
+The machines come from files with facts or from the store of a fleet. On a terminal, stderr shows the progress in one
+line, which is cleared at the end.
+"""
 
 import contextlib
 import os
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from puller.fleet.store.queries import Reader
 
 
-# Progress of a long preview: one line on stderr, where somebody watches, which is gone when it is done.
+# Progress on a terminal.
 
 _CLEAR_LINE = "\r\x1b[K"
 _SECONDS = 0.5
@@ -83,7 +87,7 @@ def _show(text: str) -> None:
     sys.stderr.flush()
 
 
-# The machines of a preview, from the store of a fleet: the facts that hosts have sent.
+# Machines from the store of a fleet.
 
 
 class StoredHosts:

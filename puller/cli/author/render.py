@@ -1,4 +1,8 @@
-"""``puller render``: what a manifest, a template or a tree of templates comes to on this host."""
+"""The command ``puller render``: the rendered manifest, template or directory of templates for this host.
+
+A template in a bundle or library sees the files of that bundle or library. Includes and ``readFile`` start at the
+nearest parent directory with a manifest or a ``library.yaml``.
+"""
 
 import contextlib
 import os
@@ -44,11 +48,7 @@ from puller.templates.functions import bundle_functions
 from puller.templates.rendering import render_file
 from puller.values.file_mode import FileMode
 
-# The template side of ``puller render``: a template, or a directory of templates, tried without a manifest.
-#
-# A template that belongs to a bundle sees the bundle's files, as it will later: the nearest directory above it that has
-# a
-# manifest, or a library.yaml, is where includes and ``readFile`` start.
+# Templates and directories of templates, without a manifest.
 
 _ENGINES = ("jinja", "jet", "go")
 _HIDDEN = f"{HIDDEN}\n"

@@ -1,4 +1,10 @@
-"""``puller ensure``: one resource, of any type, brought into a state; for shell scripts."""
+"""The commands of ``puller ensure``: one resource of any type, for shell scripts and other programs.
+
+* Each resource type is a command. Its options are made from the properties of the type.
+* ``puller ensure api pipe`` reads a request from standard input and writes the response to standard output.
+
+``docs/shell.md`` is the guide.
+"""
 
 import io
 import sys
@@ -34,7 +40,7 @@ from puller.run.host import load_inputs
 from puller.run.jobs import Options
 from puller.system.signals import Stopped, StopRequests
 
-# The options of every way to ensure a resource, and the run that they ask for.
+# Options that all commands share, and the run itself.
 
 session_option: Decorator = click.option(
     "--session",
@@ -66,7 +72,7 @@ def run_one(
     return events, stops.exit_status or summary.exit_status(detailed=options["detailed_exitcodes"])
 
 
-# ``puller ensure api pipe``: a request on standard input, the answer on standard output.
+# ``puller ensure api pipe``.
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a request
 _STOPPED = Problem(code=ProblemCode.STOPPED, message="stopped")
@@ -110,7 +116,7 @@ def _read() -> bytes:
     return text
 
 
-# The properties of a resource type as options of a command, made from the type itself.
+# Options that are made from the properties of a resource type.
 
 _PREFIX = "property_"  # of parameters, so that they are never confused with those of the command itself
 _ELSEWHERE = frozenset({"name", "ensure", "noop", "after", "control", "health_checks", "removed"})

@@ -1,4 +1,4 @@
-"""The options of the commands of a fleet."""
+"""Options that the commands of ``puller fleet`` share."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

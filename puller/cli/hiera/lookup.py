@@ -1,4 +1,7 @@
-"""``puller hiera``: look data up, see all of it, compare two hosts; encrypted values are in ``encryption``."""
+"""The commands of ``puller hiera``: look up keys, show all data, list keys and compare two hosts.
+
+``puller.cli.hiera.encryption`` has the commands for encrypted values.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from puller.data.queries import Answer
 
 
-# The job of ``puller hiera lookup``, once its options are known.
+# ``puller hiera lookup``, after its options are parsed.
 
 
 def find_values(
@@ -100,7 +103,7 @@ def told(text: str) -> None:
     warn(f"warning: {text}")
 
 
-# The options of ``puller hiera`` that say where data is and for which host.
+# Options for the place of the data and for the host.
 
 _EXISTING = click.Path(exists=True, dir_okay=False)
 _DIRECTORY = click.Path(exists=True, file_okay=False)

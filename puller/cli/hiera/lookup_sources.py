@@ -1,4 +1,4 @@
-"""Where ``puller hiera`` takes its answers from: a tree, a document or a bundle, and the facts of one host."""
+"""Sources of ``puller hiera`` (a tree, a document or a bundle), the facts of one host, and the output of lookups."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers
     return DocumentAnswers(document, facts)
 
 
-# Answers of ``puller hiera`` as they are printed: secrets masked, explanations in colour.
+# Output of lookups: secrets are masked, explanations have colours.
 
 
 def secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:

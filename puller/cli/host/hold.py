@@ -1,4 +1,8 @@
-"""``puller disable`` and ``puller enable``: a hold on applying, for everything on this host."""
+"""Commands with which an operator stops or reverts updates on this host.
+
+``disable`` and ``enable``, ``pin`` and ``unpin``, ``quarantine``, ``rollback``, and ``forget``. ``docs/operating.md``
+is the guide.
+"""
 
 from datetime import UTC, datetime
 
@@ -95,7 +99,7 @@ def _tell_of_run(directories: Directories, consequence: str) -> None:
         say(f"a run is at work since {doing.since} (process {doing.process}) and finishes; {consequence}")
 
 
-# ``puller pin`` and ``puller unpin``: the version of a bundle, decided on the host.
+# ``puller pin`` and ``puller unpin``: hold a bundle at a version.
 
 
 @click.command()
@@ -175,7 +179,7 @@ def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> 
             say(f"{entry}; `puller quarantine clear {bundle} {version}` lets it be tried again")
 
 
-# ``puller quarantine``: the bundles that this host does not try again.
+# ``puller quarantine``: versions of bundles that this host does not retry.
 
 
 @click.group()
@@ -240,7 +244,7 @@ def clear(bundle: str | None, version: str | None, everything: bool, path: str) 
         say("nothing of that is quarantined" if bundle else "nothing is quarantined")
 
 
-# ``puller rollback``: back to the bundle before, by hand.
+# ``puller rollback``: return to an earlier version of a bundle.
 
 
 @click.command()
@@ -289,7 +293,7 @@ def _apply(path: str) -> int:
         return 0
 
 
-# ``puller forget``: remove what is kept of a bundle that this host does not follow any more.
+# ``puller forget``: remove the files of a bundle that the configuration no longer names.
 
 
 @click.command()

@@ -1,4 +1,10 @@
-"""The keys that a command works with, as its options say: those of a site, a new one, the one that signs."""
+"""Keys, passphrases and PINs for the commands of ``puller site``.
+
+* Passphrases of key files and PINs of hardware tokens come from a file, else from the environment, else from a
+  prompt.
+* Line ends after the secret in a file are removed.
+* Prompts require a terminal. A command prompts once for all key files, and once for each token.
+"""
 
 import functools
 import os
@@ -20,10 +26,7 @@ if TYPE_CHECKING:
     from bundles.publisher.keys import NewKey, Passphrase, Signer
 
 
-# Passphrases of key files and PINs of hardware tokens: from a file, else from the environment, else asked for.
-#
-# * Line ends behind a secret in a file do not belong to it.
-# * A question is asked at a terminal only, once for all key files and once for each token.
+# Passphrases and PINs.
 
 KEYS_VARIABLE = "PULLER_PASSPHRASE"
 NEW_KEYS_VARIABLE = "PULLER_NEW_PASSPHRASE"

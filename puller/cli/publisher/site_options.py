@@ -1,4 +1,8 @@
-"""The options that several commands of ``puller site`` have, and the rollout that they ask for."""
+"""Options and output that several commands of ``puller site`` share.
+
+Options select keys, channels and rollouts. The output describes a signed statement or a change of keys, and the next
+step of the publisher.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -108,7 +112,7 @@ def _start(text: str) -> datetime:
         raise PublishError("--start", str(error), code=ProblemCode.INVALID_COMMAND) from None
 
 
-# Sentences for a publisher: of a statement about a release, of a change of keys, and what to do next.
+# Output for the publisher.
 
 _MOST_NAMED = 3
 """Files that a sentence names; the others are counted."""

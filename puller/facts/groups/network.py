@@ -1,9 +1,10 @@
-"""``networking``: names, interfaces and their addresses, and which interface leads to the world.
+"""The fact group ``networking``: host names, interfaces, addresses, DHCP servers and the primary interface.
 
-* The host name is what the kernel has; the domain is what the resolver adds, else the one in ``resolv.conf``.
-* The primary interface is that of the default route, IPv4 before IPv6, else the first with an address that
-  others can reach; its facts stand at the top of the group, too.
-* A name service that does not answer costs a second, once, and never the rest of the group.
+* The host name comes from the kernel. The domain comes from the resolver, else from ``resolv.conf``.
+* The primary interface has the default route, IPv4 before IPv6. Without a default route, it is the first interface
+  with an address that other hosts can reach. Its facts are also at the top of the group.
+* A silent name service costs one second, once. The other facts of the group are unaffected.
+* The DHCP server of an interface comes from the lease files of systemd-networkd, NetworkManager and dhclient.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from puller.facts.machine import Machine
     from puller.facts.netlink import Address, Link
 
-
-# Which DHCP server an interface has its address from, by the lease files of the usual clients.
 
 _CLIENT_DIRECTORIES = ("/var/lib/dhcp", "/var/lib/dhclient", "/var/lib/NetworkManager")
 

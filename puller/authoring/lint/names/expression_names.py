@@ -1,6 +1,6 @@
-"""The names of ``{{ expressions }}`` in texts of YAML, and of conditions and loops, which have no braces.
+"""Names in ``{{ expressions }}`` of YAML texts, and in conditions and loops, which have no braces.
 
-Each text is parsed once, however often it stands somewhere.
+Each text is parsed once, however often it occurs.
 """
 
 from __future__ import annotations

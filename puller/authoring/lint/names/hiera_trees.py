@@ -1,8 +1,8 @@
 """The Hiera tree of a bundle: the keys that its files have on any host, and the names in its interpolations.
 
-* Every file below the directories of its levels counts, whichever host reads it.
-* A level whose data is no file of the bundle may have anything.
-* A variable that there is not comes out empty on hosts and fails nowhere, so it is looked for here.
+* All files below the directories of its levels count, whichever host reads them.
+* A level with data outside the bundle may have any key.
+* An unknown variable is empty on hosts and causes no error there, so lint reports it.
 """
 
 from __future__ import annotations

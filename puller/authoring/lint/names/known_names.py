@@ -1,8 +1,8 @@
-"""The names that an expression or a template sees, and what is said of one that no host can have.
+"""The names in the scope of an expression or a template, and the findings about unknown names.
 
-* A name that is asked for with care anywhere in the same text (``is defined``, ``default``) may be missing.
-* A top-level fact that nobody knows may be one of the hosts' own: it is not checked. ``environ`` is each host's.
-* In a branch, what none of the known items has may be for others: it is not checked unless it looks misspelt.
+* A name that the same text reads with a guard (``is defined``, ``default``) may be missing.
+* An unknown top-level fact may be a custom fact, so it is not checked. ``environ`` differs between hosts.
+* In a branch, a name that no known item has may belong to other items. It is checked only if it looks misspelt.
 """
 
 from __future__ import annotations
