@@ -1,13 +1,16 @@
-"""A report as it is sent: JSON, compressed, and never too large to be sent.
+"""The document in which a report is sent: compressed JSON of limited size, with selected facts.
 
-What is too large loses, in this order, until it fits:
+A document that is too large loses these parts, in this order, until it fits:
 
-1. differences of contents (``diff``);
-2. the ends of long texts and lists, and facts where they are much;
-3. resources, those that failed last;
-4. all facts, restless resources and exports, and the last of a great many bundles.
+1. differences of contents (``diff``)
+2. the ends of long texts and lists, and all facts if they are large
+3. resources, failed ones last
+4. all facts, restless resources and exports, and all but the first bundles
 
-What is left out is said in ``left_out``. How the run ended is in every document.
+``left_out`` lists the omitted parts. Every document contains the end of the run.
+
+A selected fact that is missing, cannot be gathered or is not a plain value is omitted. It never fails the run. No
+other facts are gathered.
 """
 
 import zlib
@@ -221,10 +224,7 @@ def _rank(event: Event) -> tuple[bool, int]:
     return not (event.state is State.FAILED or event.unmet_requirements), _SEVERITY.index(event.state)
 
 
-# The facts that go along with a report, as plain values.
-#
-# * A fact that is not there, cannot be gathered, or is no plain value is left out; it is never the failure of the run.
-# * Nothing else is gathered than what is asked for.
+# Selected facts, as plain values.
 
 _DEEPEST = 16
 _LONGEST = 4096  # characters of one text

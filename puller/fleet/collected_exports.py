@@ -1,8 +1,8 @@
-"""The exports of hosts, collected into data for other hosts.
+"""Exports of hosts, collected into data for other hosts.
 
-* Each value is held to the type that the manifest of the host's version states: a host may have sent anything.
-* A host whose values are not all there and right is left out whole, and named: half of them would be worse than none
-  in the configuration of another host.
+* Each value is checked against its type in the manifest of the host's version, since a host may send any value.
+* A host with a missing or invalid value is omitted and listed. Incomplete values would break the configuration of
+  other hosts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""A document of a host as it arrived: read strictly, as any host may have sent anything.
+"""The document of a host as received. The parser is strict, since a host may send any content.
 
-* It speaks for the host that its directory is named after, and for no other.
-* Texts have no character that a database or a page cannot hold.
+* A document describes only the host that its directory is named after.
+* Its texts contain only characters that databases and pages can hold.
 """
 
 import gzip

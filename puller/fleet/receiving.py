@@ -1,8 +1,14 @@
-"""A small web server that takes the reports of hosts, for a start and for tests; a fleet deserves a real one.
+"""A small web server that receives the reports of hosts, for first steps and tests.
 
-* PUT and POST of one document, one request a connection; it shows nothing of what it has.
-* Bounded: connections at a time, the time of each, and the bytes of a request, its head included.
-* Whoever reaches it can write the reports of any host: it listens on loopback, unless somebody says otherwise.
+Use a full web server in production.
+
+* It accepts PUT and POST of one document, with one request per connection. It serves no content.
+* The number and duration of connections and the size of a request, headers included, are limited.
+* Every client can write the reports of any host, so the server listens on loopback by default.
+* Only valid documents are stored, as ``DIRECTORY/<host>/<run>.json.gz``. A document must be within the size limits
+  and match the host and the run of its URL.
+* Files are written atomically. Receiving the same document again changes nothing.
+* If a host exceeds its limits, its oldest documents are removed.
 """
 
 import contextlib
@@ -33,12 +39,7 @@ from puller.state.state_file import decode
 from puller.values.host_name import WANTED, is_host_name
 from puller.values.visible import visible_line
 
-# Documents of hosts, put into a directory: ``DIRECTORY/<host>/<run>.json.gz``.
-#
-# * Only a document is put there: one that unpacks within its bounds, is understood, and is of the host and the run that
-#   it is sent for.
-# * A file appears when it is whole. The same document again changes nothing.
-# * A host fills the disk no further than the bounds: its oldest documents go first.
+# The directory of received documents.
 
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
 _SUFFIX = ".json.gz"

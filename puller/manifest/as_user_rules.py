@@ -1,9 +1,9 @@
-"""Manifests as the agent of an ordinary user (``--as-user``) reads them: the one place for what wants root.
+"""Rules for manifests of an agent without root (``--as-user``).
 
-* Owner, group and the systemd of a service are the user's own where nobody says otherwise.
-* What wants root refuses the manifest, so that nothing of it is applied: a type that manages what all users share, or
-  a property that names somebody else. A condition (``control``) does not save it: it may hold after all.
-* Types of other distributions are not known here, and say by themselves what they cannot do.
+* Owner, group and the systemd instance of a service default to those of the user.
+* A type that manages objects of all users, or a property that names another user, rejects the whole manifest. A
+  condition (``control``) makes no difference, since it may hold later.
+* Types of other distributions are unknown here. They report their own limits.
 """
 
 import grp

@@ -1,8 +1,10 @@
-"""From an entry as written to a declaration: its expressions resolved, its properties typed, all that is wrong noted.
+"""Declarations from entries of a manifest: resolves expressions, checks properties and records all problems.
 
-* What is written wrong is a problem of the manifest; what an expression gives, or cannot give, on this machine is the
-  failure of the one resource that uses it, reported when it is reached.
-* Nothing hides anything else: a property that is wrong or open is left out, and the others are read and checked.
+* A static mistake is a problem of the manifest. An expression that fails on this machine is a failure of its
+  resource, reported when the resource is reached.
+* An invalid or unknown property is omitted. The other properties are still checked.
+* An expression without a value is evaluated again when its resource is reached, since an earlier resource may have
+  created its input. Names and references are not evaluated again. Facts and data stay those of the start of the run.
 """
 
 import itertools
@@ -368,11 +370,7 @@ _BEFORE = frozenset({"name", "alias", "require", "after", "subscribe", "reload"}
 _ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe", "reload"})
 
 
-# Expressions that are evaluated again when their resource has its turn: what an earlier one has made is there by then.
-#
-# * Only what gave nothing when the manifest was read is evaluated again; a value is resolved once.
-# * What others are found by (names and references) must be known before, and is not tried again.
-# * Facts and data are those that the run has begun with.
+# Expressions that are evaluated again when their resource is reached.
 
 
 def evaluate_again(declaration: Declaration) -> list[str]:

@@ -1,8 +1,11 @@
-"""From a manifest to its declared resources, in order: all problems at once, or none.
+"""The loader of manifests: returns the declared resources in order, or all problems at once.
 
-* Nothing here touches the machine: facts and outer data are handed in, only files below the manifest are read.
-* A value is resolved once. What an expression cannot give on this machine is the failure of the one resource that uses
-  it, reported when it is reached; everything else that is wrong refuses the manifest.
+* The loader does not examine the machine. The caller passes facts and outer data. Only files below the manifest are
+  read.
+* Each value is resolved once. An expression that fails on this machine is a failure of its resource, reported when
+  the resource is reached. Any other problem rejects the manifest.
+* An export without a value on this host is reported by each run and not exported. Its resources are still applied.
+* Secrets are never exported.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,10 +47,7 @@ if TYPE_CHECKING:
     from puller.manifest.reading import ManifestText
 
 
-# The exports of a manifest on one host: its expressions resolved, each value held to its type.
-#
-# * What a host cannot give is told, by each run, and not exported; its resources are applied all the same.
-# * A secret is never exported.
+# Exports of a manifest on one host, checked against their types.
 
 
 def exported_values(

@@ -1,4 +1,7 @@
-"""A manifest that is understood, and what it was understood with: plain values, no reading and no doing."""
+"""The manifest as a plain value, its inputs, and the source that a user names.
+
+A source is a manifest, a directory with a manifest, or a bundle file.
+"""
 
 import contextlib
 import os
@@ -65,8 +68,6 @@ class Manifest(Catalog, kw_only=True):
     texts: list[Problems] = msgspec.field(default_factory=list)
     """What was read: of the manifest, its children, and lists that templates rendered."""
 
-
-# The source that a user names to be applied: a manifest, a directory that holds one, or a bundle file.
 
 MANIFEST = "manifest.yaml"
 _BUNDLE_ENDINGS = (".tar.gz", ".tgz")

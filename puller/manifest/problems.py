@@ -1,6 +1,9 @@
-"""The problems of one text, collected until all of it is read.
+"""Problems of one text, collected until the whole text is checked, and the decoding of properties.
 
-Places are paths of keys. Lines are computed only for a problem, by reading the text again.
+* Places are paths of keys. Lines are computed only for a problem, from a second parse of the text.
+* Properties are decoded as a whole. If this fails, each part is checked separately, to find all problems and describe
+  each in its own sentence.
+* Puller's own types are parsed by their ``parse``, which msgspec calls through ``parse_value``.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -139,11 +142,7 @@ def entry_of(path: KeyPath) -> str:
     return ""
 
 
-# From values as written to typed ones, with every problem found and said in a sentence.
-#
-# * One decoding of the whole in the usual case; only when that fails is each part looked at by itself, so that all
-#   problems are found and each has its own sentence.
-# * Types of ours are read by their ``parse``; msgspec asks for it through ``parse_value``.
+# Decoding of properties.
 
 
 def decode(resource_type: ResourceType, raw: Mapping[str, Any]) -> Properties:

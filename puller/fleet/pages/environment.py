@@ -1,4 +1,10 @@
-"""The templates of the pages: all that hosts say is text in them, whatever it looks like."""
+"""The Jinja2 environment of the pages, with links, file names and charts.
+
+* All values from hosts are escaped as text.
+* File names of pages are safe for any name of a host, a version or a resource.
+* Charts are SVG within a page. They use the colours of the page: light, dark and print. Each chart has a title and a
+  description for screen readers. Its numbers are in a table.
+"""
 
 import hashlib
 import io
@@ -25,11 +31,8 @@ from puller.fleet.conditions import Condition
 from puller.fleet.views import Series
 from puller.values.visible import visible, visible_json
 
-# Pictures of the fleet over time, as SVG that stands within a page and has its colours: light, dark, and in print.
-#
-# Drawn by matplotlib. It knows no variables of style sheets, so each colour is drawn as one that nothing else has, and
-# is
-# replaced afterwards. A picture has a title and a description for those who do not see it; its numbers are in a table.
+# Charts, drawn by matplotlib. It does not support variables of style sheets, so each colour is drawn as a unique
+# placeholder and replaced afterwards.
 
 MOST_SERIES = 7
 """Series that have a colour of their own; the smaller ones are drawn as one."""
@@ -161,7 +164,7 @@ def _opening(title: str) -> str:
     return rf'<svg viewBox="\1" role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
 
 
-# Where each page is: names of files that are safe whatever a host, a version or a resource is called.
+# File names and links of pages.
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._+-]{0,80}")
 

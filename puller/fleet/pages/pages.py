@@ -1,6 +1,10 @@
-"""The pages of a fleet, made from the store: each anew only when something on it is different.
+"""The pages of a fleet, generated from the store, and their output directory.
 
-A page names others by relative links and loads nothing from elsewhere, so that any web server, or none, serves them.
+* A page is generated again only if its content has changed.
+* Pages use relative links and load nothing from other sites. Any web server can serve them, and browsers can open the
+  files directly.
+* ``pages.json`` lists the generated files with a digest of their inputs. Outdated pages are removed. Other files in
+  the directory stay.
 """
 
 import hashlib
@@ -23,10 +27,7 @@ from puller.fleet.views import FleetView, HostRow, ReleaseView
 from puller.values.visible import visible
 from puller.version import __version__
 
-# The directory of the pages: what is new is written, what is gone removed, and files of others are left alone.
-#
-# ``pages.json`` names the files that are ours, and what each was made of, so that the next time only those are made of
-# which something is different. The directory may belong to another user: ``bundles/filesystem/output.py`` writes there.
+# The output directory. It may belong to another user, so ``bundles/filesystem/output.py`` writes the files.
 
 LIST = "pages.json"
 _SIZE_LIMIT = 256 * 1024 * 1024

@@ -1,4 +1,11 @@
-"""The database of a store: SQLite in a file, or whatever SQLAlchemy's URLs name."""
+"""The database of a store and its tables: an SQLite file, or any database with an SQLAlchemy URL.
+
+* Times are seconds since 1970, UTC. Lists and mappings are JSON.
+* The last report of each host is stored completely. Earlier reports with changes or failures are kept for a limited
+  time.
+* A lasting condition, such as the state of a host or the version of a bundle, is one row with its begin and end. A
+  fleet without changes adds no rows.
+"""
 
 import contextlib
 import os
@@ -36,12 +43,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 
-# The tables of the store. Times are seconds since 1970, UTC; lists and mappings are JSON.
-#
-# * The last report of each host is kept whole; of earlier ones, for a time, those in which something happened.
-# * What holds for a while (the state of a host, the version of a bundle on it) is a row from its beginning to its end,
-#   so
-#   that a fleet in which nothing happens adds none.
+# Tables.
 
 FORMAT = 3
 """Of the store; another one is refused."""

@@ -1,4 +1,7 @@
-"""Where documents arrive: a directory, or an object store."""
+"""Sources of an import: a directory or an object store, to which hosts send their documents.
+
+The keys are ``HOST/RUN.json.gz``. Other users write to the sources, so their content is not trusted.
+"""
 
 import contextlib
 import os
@@ -62,9 +65,8 @@ class Source(Protocol):
         """Let go of it."""
 
 
-# A directory that documents arrive in: ``HOST/RUN.json.gz``. Others write there, so nothing in it is trusted.
-#
-# Nothing is reached through a link, nothing is opened that could block, and nothing is read that is too large.
+# A directory. Links are not followed, files that could block are not opened, and files over the size limit are not
+# read.
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -181,7 +183,7 @@ def _stamp(status: os.stat_result) -> int:
     return status.st_mtime_ns & (2**63 - 1)
 
 
-# An object store that documents arrive in: keys are ``PREFIX/HOST/RUN.json.gz``.
+# An object store, with keys ``PREFIX/HOST/RUN.json.gz``.
 
 
 class ObjectSource:
@@ -244,9 +246,6 @@ def _explained(*, may_be_gone: bool = False) -> Iterator[None]:
         if may_be_gone and error.kind is Failure.NOT_FOUND:
             raise Gone from None
         raise SourceError(str(error), code=error.problem_code) from error
-
-
-# Which source a location means.
 
 
 def open_source(location: str) -> Source:

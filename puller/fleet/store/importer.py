@@ -1,7 +1,7 @@
-"""An import: what has arrived and is not known yet, read, and put into the store batch by batch.
+"""Imports of new documents from a source into the store, in batches.
 
-* Killed at any moment, the next import goes on: a batch and the record of its files are one step of the database.
-* A file that is no document is told once, and counted until it is gone; it keeps no other from being imported.
+* A batch and the record of its files are one transaction. If an import is killed, the next import resumes it.
+* An invalid file is reported once, and counted until it is removed. The import continues with the other files.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The store, asked: each question takes a few statements, however many hosts there are."""
+"""Queries of the store. Each query takes a few statements, whatever the number of hosts."""
 
 import json
 from collections import Counter, defaultdict

@@ -1,4 +1,11 @@
-"""The judgement of a release by what became of it on the hosts that have it. Nothing here reads, writes or asks."""
+"""The judgement of a rollout by the outcomes of its release on the hosts.
+
+* ``judge`` compares outcomes with the rule of the rollout. It does no I/O. ``outcomes_of`` reads the outcomes from
+  the store.
+* A host that failed before it had the release, and still fails, does not count against the release.
+* A host counts as silent if it should have the release by now, has reported before, and has sent nothing since. This
+  detects a release that disconnects the network, even if no host could report that it had the release.
+"""
 
 import json
 import math
@@ -102,12 +109,7 @@ def _is_chance(count: int, expected: float) -> bool:
     return 1 - below > _CHANCE
 
 
-# The outcome of a release on each host, from the store.
-#
-# * A host that failed before it had the release says nothing against it when it fails still.
-# * A host that was to get the release by now, was heard of before, and has sent nothing since counts as silent: a
-#   release
-#   that takes the network away is never reported, also where no host at all could tell that it had got it.
+# Outcomes of a release, from the store.
 
 _BAD = (Condition.FAILED, Condition.HELD)
 

@@ -1,4 +1,4 @@
-"""Telling somebody that a rollout was halted: a command, or a URL. What fails here keeps nothing from being halted."""
+"""Notifications of halted rollouts, by a command or a URL. A failed notification does not prevent the halt."""
 
 import contextlib
 import os

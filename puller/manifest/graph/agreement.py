@@ -1,9 +1,9 @@
-"""Two declarations of one resource: what they say together, or about what they do not agree.
+"""Agreement of two declarations of one resource: the united declaration, or the properties that differ.
 
-* What is given back is a declaration of its own; neither of the two is changed, so it can be tried and dropped.
-* Which of the two comes first does not matter to its properties, only to where it is said to stand.
-* Paths are compared by the file that they mean, templates with the data that they see.
-* A property that is open on this machine is not compared: its resource fails in any case.
+* The result is a new declaration. Both inputs stay unchanged, so a caller can discard the result.
+* The order of the two declarations affects only the reported place, not the properties.
+* Paths are compared by their target, templates with their data.
+* A property that is unknown on this machine is not compared, since its resource fails in any case.
 """
 
 import filecmp

@@ -1,4 +1,4 @@
-"""A catalog: declared resources, the order in which they are applied, and the links between them."""
+"""The catalog: declared resources, their order of application, and their links."""
 
 from collections.abc import Iterable, Iterator
 from typing import Self

@@ -1,8 +1,9 @@
-"""Resources that cannot both be as they want, such as one line of a file that is to be there and to be absent.
+"""Contradictions between resources, such as a line of a file that is both present and absent.
 
-Claims on paths are compared for all types (``path_claims``). Types find the other contradictions
-(``Resource.contradictions``). Only resources without a condition count, since two resources that are never applied
-together contradict nothing.
+* Types state the paths that they write (``Resource.claims``). All claims on one canonical path are compared, and each
+  claim with the claims below its path, since a file cannot hold a directory.
+* Types find the other contradictions (``Resource.contradictions``).
+* Only resources without a condition count, since two resources that are never applied together contradict nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,11 +19,7 @@ from puller.manifest.graph.resource_paths import has_conditions
 from puller.resources.canonical_names import Spellings
 from puller.resources.claims import NO_DIRECTORY, Claim, Use
 
-# Resources of several types that require different states of one path, found before anything is changed.
-#
-# Types state the paths that they write (``Resource.claims``). This module compares all claims on one canonical path,
-# and
-# each claim with the claims below its path: a file cannot hold a directory.
+# Claims of several types on one path.
 
 _NEEDS_NOTHING = frozenset({Use.ABSENT, Use.REMOVED_PART, Use.KEPT})
 _FOLLOWS_LINKS = frozenset({Use.PART, Use.REMOVED_PART, Use.CONTENTS, Use.FILLED})

@@ -1,9 +1,9 @@
 """The catalog of a host: the manifests of all its bundles, joined in the order of its configuration.
 
-* A manifest sees the resources of those before it: it may require, follow and subscribe to them. Its own come first.
-* A resource that an earlier manifest declares, too, is one resource, which belongs to the earlier one; what the two say
-  must agree, or the later manifest is not joined. ``apply`` resources are files of their bundle and never shared.
-* Nothing that was joined is changed, so that a manifest can be tried, and another one in its place.
+* A manifest can require and subscribe to resources of earlier manifests. Its own resources have priority.
+* A resource of two manifests is one resource and belongs to the earlier manifest. Both declarations must agree, or
+  the later manifest is not joined. ``apply`` resources refer to files of their bundle and are never shared.
+* Joining does not change the joined manifests, so a caller can try a manifest and then use another one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""Declared resources by the object that they manage, whatever its name is in a manifest.
+"""Identities of declared resources: the managed object, whatever its name in a manifest.
 
-* ``cron`` and ``cron.service`` are one service, ``/lib/x`` and ``/usr/lib/x`` one file. Types state the object
+* ``cron`` and ``cron.service`` are one service. ``/lib/x`` and ``/usr/lib/x`` are one file. Types define the object
   (``Resource.identity``).
-* Two declarations of one object are united if they agree, and an error of the manifest if they do not.
+* Two declarations of one object are united if they agree. Otherwise they are an error of the manifest.
 * Ten thousand files cost one lookup for each of their directories.
 """
 

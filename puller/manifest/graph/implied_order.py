@@ -1,6 +1,8 @@
-"""The order that follows from what resources are: a group before the users that are in it.
+"""The order of resources: written order, stable topological sorting, and order that types imply.
 
-It holds where the manifest says nothing else: of a cycle that it is a part of, only what is written stands.
+* Resources keep their order in the manifest. Resources in ``require``, ``after`` or ``subscribe`` come first.
+* Types imply further order, such as a group before its members. Implied order has the lowest priority. In a cycle, it
+  is dropped.
 """
 
 import itertools
@@ -11,10 +13,7 @@ from puller.manifest.declaration import Declaration
 from puller.resources.base import Resource, ResourceType
 from puller.resources.canonical_names import Spellings
 
-# The order in which resources are applied.
-#
-# Manifest order, except that what a resource names in ``require``, ``after`` or ``subscribe`` comes before it (a stable
-# topological order).
+# Stable topological sorting.
 
 
 def ordered(count: int, prerequisites: Callable[[int], Iterable[int]]) -> list[int]:

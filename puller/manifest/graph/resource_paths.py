@@ -1,6 +1,7 @@
-"""The ways that lead from the top manifest to a resource: it may stand in several manifests, and each be applied often.
+"""Paths from the top manifest to a resource.
 
-What keeps a resource from its turn (a condition, a manifest that has stopped) does so only where it is on every way.
+Several manifests may declare one resource, and each manifest may be applied several times. A condition or a stopped
+manifest blocks the resource only if every path has such a blocker.
 """
 
 from collections.abc import Callable
