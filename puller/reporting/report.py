@@ -1,7 +1,7 @@
-"""The report of a run: an event for each resource, a summary of them, and the document that is kept.
+"""The report of a run: an event for each resource, a summary, the duration of each phase, and the stored document.
 
-* Every resource of a manifest has exactly one event, also those that the run never reached.
-* Values here are plain and serialisable; nothing secret gets this far.
+* Every resource of a manifest has exactly one event, even if the run never reached it.
+* Values are plain and serialisable. They contain no secrets.
 """
 
 import contextlib
@@ -299,7 +299,7 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
     bundles: list[BundleReport] = []
 
 
-# The parts of a run and how long each took, in seconds.
+# Phases of a run and their durations in seconds.
 
 
 class Phase(StrEnum):

@@ -1,11 +1,14 @@
-"""Which reports are kept: by what happened, by age, and never more than so many and so large.
+"""Retention of reports: the rules by outcome, age, count and size, and the removal of outdated reports and lists.
 
-* A run that changed, failed or refused something is *eventful*, any other one *quiet*; the name of its report says
-  which, so that nobody has to read a thousand of them to choose.
-* The newest ``keep`` go by no age: a machine that was off for a year, or had a wrong clock once, still has them.
-* Beyond a bound the oldest quiet ones go first, then the oldest eventful ones; the newest of all never goes.
-* A file of another name is nobody's report, and stays.
-* Nothing here reads a file or the clock.
+* A run that changed, failed or refused something is *eventful*. Any other run is *quiet*. The file name contains this
+  word, so the rules need not read the reports.
+* The newest ``keep`` reports stay whatever their age, in case the host was off for a year or had a wrong clock.
+* Beyond the limits, the oldest quiet reports are removed first, then the oldest eventful ones. The newest report
+  always stays.
+* Files with other names stay.
+* A list of unchanged resources is removed with the last report that names it. Its size is divided among these
+  reports, so one limit covers reports and lists.
+* A report that cannot be read may name any list. While such a report exists, all lists stay.
 """
 
 import contextlib
@@ -129,11 +132,7 @@ def _beyond(kept: list[Kept], retention: Retention) -> Iterator[Kept]:
         yield one
 
 
-# Old reports removed, and the lists of what was in order with the last report that names them.
-#
-# * A list counts among the bytes of the reports that name it, a part for each, so that the bound is one for all
-#   together.
-# * A report that cannot be read may name any list: while there is one, all lists stay.
+# Removal of outdated reports and lists.
 
 _LARGEST = 64 * 1024 * 1024
 """Bytes of a report."""

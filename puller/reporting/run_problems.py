@@ -1,4 +1,8 @@
-"""Problems of a run outside of its resources: logged at once, kept for the report, counted in the exit status."""
+"""Problems of a run outside its resources, and the exit status of each error.
+
+Each problem is logged at once, stored for the report, and included in the exit status. All commands use the same
+table of exit statuses.
+"""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -27,9 +31,7 @@ from puller.reporting.log import Log
 from puller.reporting.report import Summary
 from puller.reporting.sinks import Fields
 
-# Which exit status an error means: one table for all commands and for the run.
-
-# Subclasses before their bases. What the store of this machine refuses stops updates, as a site that is away does.
+# Subclasses precede their bases. A failing store stops updates, like an unreachable site.
 _BUNDLE_ERRORS: tuple[tuple[type[BundleError], ExitStatus], ...] = (
     (ExpiredError, ExitStatus.EXPIRED),
     (RollbackError, ExitStatus.ROLLBACK),

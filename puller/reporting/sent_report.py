@@ -1,7 +1,8 @@
-"""The document that a host sends to its fleet after a run: the report of the run, and what the host is then.
+"""The document that a host sends to its fleet after a run, and its JSON Schema.
 
-* One document tells all that the fleet knows of a host: whoever has the newest one needs no earlier one.
-* Values here are plain and serialisable; nothing secret gets this far.
+* A document contains everything that the fleet stores about a host. The newest document replaces all earlier ones.
+* Values are plain and serialisable. They contain no secrets.
+* Later versions may add fields and problem codes. A reader ignores unknown fields and treats unknown codes as text.
 """
 
 from typing import Any
@@ -69,9 +70,7 @@ class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="fo
     """The run; of the resources that were in order it has the number."""
 
 
-# JSON Schema (2020-12) of the documents that hosts send, made from the types that they are written from.
-#
-# Later versions may add fields and problem codes. A reader ignores unknown fields, and treats an unknown code as text.
+# JSON Schema (2020-12), generated from the types above.
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -1,8 +1,9 @@
-"""Where the lines of a run go: lines of a stream, or entries of the journal with fields.
+"""Sinks for the log of a run: lines of a stream, or entries of the systemd journal with fields.
 
-* A stream that systemd has connected to the journal says so, and then entries go there with their fields.
-* An entry that the journal does not take at once goes to that stream, with its priority in front, as journald reads
-  lines: without its fields, which is said once on standard error. Nothing is lost, and nobody waits.
+* If the stream is connected to the journal (``JOURNAL_STREAM``), entries go to the journal with their fields.
+* If the journal does not accept an entry, the stream gets it as lines with their priority, without fields. The first
+  such entry causes a warning on standard error. No entry is lost.
+* ``docs/monitoring.md`` lists the fields and message identifiers.
 """
 
 import contextlib
@@ -22,9 +23,7 @@ from typing import Protocol, TextIO, TypedDict
 from puller.values.colour import coloured, coloured_diff, is_wanted
 from puller.values.visible import visible
 
-# Fields of an entry of the journal, beside its sentence, by which it is found.
-#
-# The table of both is in docs/monitoring.md.
+# Fields of an entry in the journal.
 
 
 class MessageId(StrEnum):
@@ -80,15 +79,11 @@ NAMES = {
 }
 
 
-# Entries of the systemd journal with fields, by the protocol that journald itself documents.
+# The native protocol of the journal, https://systemd.io/JOURNAL_NATIVE_PROTOCOL/.
 #
-# * One datagram is one entry; one that is too large for it goes as a sealed file in memory, of which the datagram has
-#   the
-#   descriptor.
-# * Each value goes with its length in front, so that nothing in it begins another field or entry.
-# * A journal that has no room now is waited for, but for no longer than half a second in a run; then that is an error.
-#
-# The protocol: https://systemd.io/JOURNAL_NATIVE_PROTOCOL/
+# * One datagram is one entry. A larger entry is sent as a sealed file in memory, by its descriptor.
+# * Each value has a length prefix, so its content cannot begin another field or entry.
+# * A run waits at most half a second in total for a full journal. After that, a full journal is an error.
 
 _TOO_LARGE = (errno.EMSGSIZE, errno.ENOBUFS)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL

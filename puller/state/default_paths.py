@@ -1,7 +1,8 @@
-"""Where a configuration and state are kept; apart, because commands that read them import little else.
+"""Default paths of the configuration and the state.
 
-The machine's own agent has them in /etc/puller, /var/lib/puller and /run/puller. That of an ordinary user
-(``--as-user``) has them in the places of the XDG base directory specification, of that user.
+The agent of the machine uses /etc/puller, /var/lib/puller and /run/puller. The agent of an ordinary user
+(``--as-user``) uses the paths of the XDG base directory specification. The module is separate because commands that
+need only these paths import little else.
 """
 
 import os

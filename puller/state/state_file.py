@@ -1,11 +1,10 @@
-"""The small JSON documents that a run remembers things in, each with one answer to every kind of damage.
+"""JSON files for the state of a run, with the same handling of damage for each file.
 
-* A document is written whole, by the one atomic write of ``bundles.filesystem.atomic``, and readable by its owner
-  alone.
-* Only *not found* means that there is none. What is there and is not a document of ours (truncated, garbage, a link, a
-  directory, another user's, too large) is set aside under a name of its own, and a sentence says what that loses; it
-  never stops a run that can go on without it, and it is never silently forgotten.
-* A disk that cannot be read is an ``OSError``: it says nothing about the document.
+* A document is written as a whole, by the atomic write of ``bundles.filesystem.atomic``, readable only by its owner.
+* A document is missing only if the system reports *not found*. A damaged file (truncated, garbage, a link, a
+  directory, another user's, too large) is set aside under a new name, with a warning that states the consequences. A
+  run that can continue without it continues.
+* A disk that cannot be read raises ``OSError``, since the state of the document is unknown.
 """
 
 import errno
@@ -19,7 +18,7 @@ import msgspec
 
 from bundles.filesystem.atomic import forget_oldest, write_file
 
-# JSON that Puller itself has written, into typed values.
+# Decoding of JSON that Puller has written.
 
 _Value = TypeVar("_Value")
 

@@ -1,12 +1,13 @@
-"""References between the declared resources of a run, and the order that follows from them.
+"""Links between the declared resources of a run: resolves references, and derives the order from them.
 
-* What names nothing, what is named twice and what waits for itself are problems of the manifest.
-* A pattern (``file#/etc/nginx/*``) and a label (``label#maps``) mean all resources that match, the one that has the
-  reference excepted. That there are none is a problem, unless a loop without items would have made them.
-* A child manifest that is applied with several data has one name for all of them: whoever names it means all.
-* What an ``apply`` resource requires, each resource of its child manifest requires; subscribing to one subscribes to
-  every resource below it. A resource that is in several manifests waits for what all of them wait for, so that none
-  keeps another's from being done; of those only that are applied in any case, where there are any.
+* Unknown names, ambiguous names and cycles are problems of the manifest.
+* A pattern (``file#/etc/nginx/*``) and a label (``label#maps``) refer to all matching resources except the resource
+  with the reference. A pattern without matches is a problem, unless a loop without items could produce matches.
+* A child manifest that is applied with several data sets has one name. A reference to it refers to all of them.
+* Each resource of a child manifest requires what its ``apply`` resource requires. Subscribing to an ``apply``
+  resource subscribes to every resource below it. A resource that is in several manifests waits for the requirements
+  of all of them. If some of these manifests are applied unconditionally, it waits only for the requirements that
+  those share.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Resources that Puller itself brings into being: noted before that, so that it is known whenever a run is killed.
+"""Resources that Puller creates, recorded in a journal before their creation, in case a run is killed.
 
-* A line is appended to a journal before the change, and the record (``managed``) takes it over when the
-  run ends, or the next one begins.
-* If the change fails, a second line says so: a resource that never existed has no record.
-* The line is not synced: what a power cut takes of it counts as having been there before, which is never taken away.
+* A line is appended to a journal before the change. The record (``managed``) takes it over at the end of this run or
+  at the start of the next.
+* If the change fails, a second line records the failure. A resource that never existed has no record.
+* The line is not synced. If a power cut loses it, the resource counts as existing before, and is never removed.
 """
 
 import contextlib

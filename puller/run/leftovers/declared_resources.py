@@ -1,4 +1,4 @@
-"""Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
+"""Resources that the bundles of a host declare now, and the paths that they reserve."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

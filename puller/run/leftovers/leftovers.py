@@ -1,9 +1,10 @@
-"""All that one run takes back: leftovers of bundles, and the changes of versions on trial.
+"""Leftovers of bundles and changes of trials that one run reverts.
 
-1. ``before``: the plan for leftovers and for the journals of trials that have ended is put beside the catalog.
-2. ``observer``: the engine reports each change, before and after it.
-3. ``after``: what was taken back leaves the journals, and the record takes over what is declared, made and left now.
-4. ``passed``: the journal of a trial is removed.
+1. ``before``: puts the plan for leftovers and for the journals of ended trials beside the catalog.
+2. ``observer``: receives each change from the engine, before and after it.
+3. ``after``: removes reverted changes from the journals, and updates the record with the declared, created and
+   leftover resources.
+4. ``passed``: removes the journal of a trial.
 """
 
 import os

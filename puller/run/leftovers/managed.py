@@ -1,11 +1,11 @@
-"""The record of this host: what each bundle manages, what of it Puller has made, and what was left behind.
+"""The record of this host: the resources that each bundle manages, created resources, and leftovers.
 
-* *Made* is what was absent when Puller first changed it, and is there since (``created_resources``). It stays
-  made while any bundle declares it or it is listed as left behind, also when it moves from one bundle to another.
-* A bundle of which it is not known what it declares now (it left the configuration, or cannot be read) declares what it
-  declared last: a mistake in the configuration takes nothing away.
-* A record that is not understood is set aside: what is there then counts as having been there before.
-* A run in which nothing has changed compares lists of names, and writes nothing.
+* A resource is *made* if it was absent when Puller first changed it, and has existed since (``created_resources``).
+  It stays made while any bundle declares it or it is a leftover, even if it moves to another bundle.
+* If the declarations of a bundle are unknown (it left the configuration, or cannot be read), its last declarations
+  count. A mistake in the configuration removes nothing.
+* A damaged record is set aside. Existing resources then count as existing before.
+* A run without changes compares lists of names and writes nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The changes that the engine makes, told to who notes what is made and who keeps what there was."""
+"""The observer of all changes in a run, for the record of created resources and the journals of trials."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

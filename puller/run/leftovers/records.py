@@ -1,7 +1,7 @@
-"""Puller's own records of what resources have made (receipts), taken back with the changes of a trial.
+"""Receipts (Puller's own records of created parts), reverted together with the changes of a trial.
 
-A receipt may speak of several bundles, and of resources that are declared still, so it is merged and never replaced. It
-is no resource: nobody declares it, and no report lists it.
+A receipt may refer to several bundles and to resources that are still declared, so it is merged and never replaced. A
+receipt is not a resource: no bundle declares it, and no report lists it.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""The steps that take back changes: resources of a plan beside the catalog, which no declared resource sees.
+"""Removals and reversals: the steps that revert changes, and their order among the declared resources.
 
-* They go through the engine's one flow: a dry run predicts them, each has its event, and one that fails stops nothing.
-* A leftover is not removed at a path that a bundle declares, above one, or where a declared resource fills the
-  directory: it stays on the list of leftovers.
-* Resources that subscribed to it and are still declared are refreshed.
+* Steps are resources beside the catalog, and declared resources do not see them. The engine processes both alike: a
+  dry run predicts the steps, each step has an event, and a failed step stops no other.
+* A leftover stays on the list if a bundle declares its path, if its path is above a declared path, or if a declared
+  resource fills the directory.
+* Resources that subscribed to a leftover and are still declared are refreshed.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from puller.values.removal_policy import ABSENT
 
 
 class Phase(StrEnum):
-    """The time of a step, see ``puller.run.leftovers.removals``."""
+    """The time of a step, see ``with_reversals``."""
 
     EARLY = "before the declared resources"
     LATE = "after the resources that may replace it"
@@ -149,17 +150,16 @@ def in_order(steps: list[Step]) -> list[Step]:
     )
 
 
-# The place of each reversal in a run, among the declared resources.
+# The order of a run.
 #
-# 1. First come the steps that restore what was there before a trial, and the removals that declared resources wait for.
-# 2. A leftover is removed after the resources of its bundle that may take its place, and only if none of them failed.
-# If
-#    its removal refreshes a declared resource, it is removed before that, so that a service starts without the old
-# file;
-#    but never before a resource that fills the same directory.
-# 3. Last come things that are in use, such as a user whose service ends with the run.
+# 1. Early steps restore the state before a trial, and remove obstacles of declared resources.
+# 2. A leftover is removed after the resources of its bundle that may replace it, if none of them failed. If its
+#    removal refreshes a declared resource, it is removed before that resource, so that a service starts without the
+#    old file. It is never removed before a resource that fills the same directory.
+# 3. Objects in use are removed last, such as a user whose service ends with the run.
 #
-# Services, and commands that only refresh, take nothing's place: a leftover may be what keeps a service from starting.
+# Services, and commands that only refresh, count as no replacement, since a leftover may prevent a service from
+# starting.
 
 
 def with_reversals(

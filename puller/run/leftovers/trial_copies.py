@@ -1,14 +1,14 @@
-"""The journal of a trial: the state before each change of a bundle on trial, and the state that the change has made.
+"""The journal of a trial: the states before and after each change of a bundle on trial, with copies of content.
 
-* The state before a change is on the disk before the change, and so is a copy of the content. Changes that are made
-  together need one sync. The state after the change follows, unsynced. Without it (a run was killed), the current
-  state counts as that of the trial.
-* A file that several resources edit is never on record as a whole: each edit is an object of its own
+* The state before a change and a copy of the content are on the disk before the change. Changes that are made
+  together need one sync. The state after the change follows without a sync. If it is missing (a run was killed), the
+  current state counts as the state of the trial.
+* A file that several resources edit is never recorded as a whole. Each edit is a separate object
   (``puller.run.leftovers.trial_edits``).
-* When another hand has edited a text between two changes of the trial, the copy gets the same edits
-  (``puller.run.leftovers.merging``): it stays the state that there would be without the trial.
-* The journal goes on when one bundle on trial follows another, and is removed, before the copies, when one has passed
-  or all is undone. Copies without a journal are nobody's.
+* If another program edits a text between two changes of the trial, the copy gets the same edits
+  (``puller.run.leftovers.merging``). It stays the state without the trial.
+* The journal continues when another bundle on trial follows. It is removed, before the copies, when a trial has
+  passed or all changes are reverted. Copies without a journal are unused.
 """
 
 import contextlib

@@ -1,14 +1,14 @@
-"""Edits that trials have made in shared files: recorded, taken out, and kept apart from each other.
+"""Edits that trials have made in shared files: recorded, reverted and kept apart from each other.
 
-A shared file has edits of several bundles, of several versions, and of people, so it is never restored as a whole. Each
-edit of a trial is on record by itself, as the file without the edit and the lines that the edit has replaced. To take
-it out, Puller reverses these lines in the current file by a three-way merge:
+A shared file has edits of several bundles, versions and people, so it is never restored as a whole. Each edit of a
+trial has its own record: the file without the edit, and the lines that the edit has replaced. To revert the edit,
+Puller reverses these lines in the current file by a three-way merge:
 
 * Later changes of the same lines stay.
 * A part that the edit has added is absent afterwards, even if other lines around it have changed.
-* An edit stays, and stays on record, while taking it out would undo a declared edit of the same file.
-* An edit that is taken out also leaves the records of all other edits of the file. Otherwise their reversal would bring
-  it back: of two values in a row, the second trial has recorded the value of the first.
+* An edit stays, in the file and on record, while its reversal would undo a declared edit of the same file.
+* A reverted edit also leaves the records of all other edits of the file. Otherwise their reversal would restore it:
+  of two successive values, the second trial has recorded the value of the first.
 """
 
 import contextlib

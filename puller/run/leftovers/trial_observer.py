@@ -1,7 +1,7 @@
-"""The observer of a bundle on trial: writes the states before and after each change into the journal of the trial.
+"""The observer of a bundle on trial. It records the states before and after each change in the journal.
 
-* What the last good bundle makes whole again by itself is not copied.
-* What does not fit into ``LARGEST`` is named before the change, and cannot be restored.
+* Objects that the last good bundle repairs by itself are not copied.
+* An object larger than ``LARGEST`` is reported before the change, and cannot be restored.
 """
 
 import contextlib

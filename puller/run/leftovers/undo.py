@@ -1,10 +1,10 @@
-"""The plan that takes back the changes of trials, for the bundles that are applied now.
+"""The plan that reverts the changes of trials, for the bundles that are applied now.
 
-* ``decisions`` decides about each object of the journals. The steps are resources of a plan beside the
-  catalog: no declared resource sees them.
-* Where several trials have changed one path, they are taken back from the newest to the oldest.
-* A journal is shortened when the run has done a step. Cut short before that, the next run finds the same journal, and
-  nothing to do for a step that is done.
+* ``decisions`` decides about each object of the journals. The steps are resources of a plan beside the catalog, and
+  declared resources do not see them.
+* If several trials have changed one path, they are reverted from the newest to the oldest.
+* A journal entry is removed after its step. If a run is interrupted before that, the next run finds the same journal
+  and has nothing to do for completed steps.
 """
 
 import contextlib

@@ -1,4 +1,12 @@
-"""All that an operator has said against changing this machine, read once, with the sentences that tell of it."""
+"""Holds by the operator of a host: ``puller disable``, pins of bundles, windows and the quarantine.
+
+* The hold of ``puller disable`` is in force until ``puller enable`` or until its end. Runs never remove its file, since
+  an operator may be replacing it, and a wrong clock must not end it permanently.
+* A hold that cannot be read is in force. Damage must not restart updates that an operator has stopped.
+* A pin has priority over the channel. A version in the configuration is also a pin. If the two differ, no new version
+  is chosen until the operator resolves the conflict.
+* A pin chooses only among signed and published versions.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -15,11 +23,7 @@ from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile, set_aside
 
-# The operator's word that nothing is applied for now: ``puller disable``.
-#
-# * A hold is in force until ``puller enable``, or until its end if it has one. No run removes one: an operator may be
-#   replacing it at that moment, and a clock that was wrong for a while must not end it for good.
-# * A hold that cannot be read is in force: damage to a file must not set off what somebody wanted to stop.
+# ``puller disable``.
 
 
 class Disabled(msgspec.Struct, frozen=True):
@@ -99,11 +103,7 @@ def _clear_place(directories: Directories) -> None:
         set_aside(directories.disabled)
 
 
-# Versions that this host's operator holds bundles at, until they are let go.
-#
-# * A pin wins over the channel. A version in the configuration is a pin, too: two that differ are a mistake that only a
-#   person can settle, so nothing new is chosen then.
-# * A pin chooses among what is published and signed; it lets nothing in that the site does not offer.
+# Pins: versions at which the operator holds bundles.
 
 _LOSS = "PINS ARE LOST: bundles that were pinned follow their channel again, until `puller pin` holds them"
 
