@@ -179,4 +179,4 @@ def test_the_spool_of_a_destination_that_has_gone_is_removed(
     assert not spool.path.exists()
     assert order(kept) == [1]
     assert (spool.path.parent / "of somebody else").exists()
-    assert said == ["2 reports for a destination that is not configured any more are removed"]
+    assert said == ["2 reports were removed: the destination is no longer configured"]
