@@ -15,7 +15,7 @@ from puller.reporting.report import Event, State
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
 
-NO_TEXTS = ("code", "depends_on")
+NO_TEXTS = ("code", "depends_on", "known_more")
 FAILING = """
 resources:
   - exec: [{"false": {}}]
@@ -52,7 +52,7 @@ def test_each_text_of_a_problem_is_masked() -> None:
     texts = {name: "a s3cret" for name in Problem.__struct_fields__ if name not in NO_TEXTS}
     problem = msgspec.structs.replace(
         Problem(code=ProblemCode.CHANGE_FAILED, message=""),
-        **{**texts, "location": place, "suggestions": ("s3cret",), "related": (place,)},
+        **{**texts, "location": place, "suggestions": ("s3cret",), "known": ("s3cret",), "related": (place,)},
     )
     masked = problem.map_texts(lambda text: text.replace("s3cret", "***"))
     assert b"s3cret" not in msgspec.json.encode(masked)
