@@ -12,9 +12,10 @@ from bundles.transport.settings import (
     Received,
     TransportSettings,
     Validators,
+    deadline_of,
     require_files,
+    too_late,
 )
-from bundles.transport.transfer_limits import deadline_of, too_late
 from bundles.transport.worker_arguments import handed_over
 
 _SESSIONS = "bundles.transport.sessions"

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bundles.errors import SettingsError
+from bundles.deadline import Deadline
+from bundles.errors import SettingsError, TransportError
 from bundles.transport.location import Location
 from foundation.masking import Hidden
 
@@ -117,6 +118,24 @@ def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[
         settings = msgspec.structs.replace(settings, retries=min(settings.retries, MOST_RETRIES_OF_SEVERAL))
     own = settings.without_credentials()
     return [(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
+
+
+def deadline_of(url: str, settings: TransportSettings, common: Deadline | None) -> Deadline:
+    """Return the deadline of one download.
+
+    ``common`` is the deadline of several downloads. Raises `TransportError` if it is over.
+    """
+    if common is None:
+        return Deadline(settings.total_timeout)
+    if common.is_over:
+        raise TransportError(url, f"is not asked for: the {common.seconds:g} s of total_timeout are over")
+    return common.within(common.seconds)
+
+
+def too_late(url: str, deadline: Deadline) -> TransportError:
+    """Return the error for a download that has exceeded its deadline."""
+    seconds = f"{deadline.seconds:.1f}".removesuffix(".0")
+    return TransportError(url, f"took longer than the {seconds} s that it may take")
 
 
 def goes_through_proxy(settings: TransportSettings) -> bool:

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from typing import Any
 
 from bundles.deadline import Deadline
-from bundles.errors import TransportError
-from bundles.transport.settings import TransportSettings
 
 SLOWEST = 1000
 """Bytes a second, on average over the longest silence that is allowed."""
@@ -109,18 +107,3 @@ class _LimitedReader(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
-
-
-def deadline_of(url: str, settings: TransportSettings, common: Deadline | None) -> Deadline:
-    """Of one download; ``common`` is that of several. Raises `TransportError` when that one is over."""
-    if common is None:
-        return Deadline(settings.total_timeout)
-    if common.is_over:
-        raise TransportError(url, f"is not asked for: the {common.seconds:g} s of total_timeout are over")
-    return common.within(common.seconds)
-
-
-def too_late(url: str, deadline: Deadline) -> TransportError:
-    """The error for a download whose time is over."""
-    seconds = f"{deadline.seconds:.1f}".removesuffix(".0")
-    return TransportError(url, f"took longer than the {seconds} s that it may take")

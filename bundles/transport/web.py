@@ -32,8 +32,15 @@ from bundles.adapter import Adapter
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import OversizeError, SettingsError, TransportError, UnchangedError
 from bundles.transport.location import Location, origin_of
-from bundles.transport.settings import CHUNK, TransportSettings, credentials, require_readable
-from bundles.transport.transfer_limits import Reading, answers_under, deadline_of, too_late
+from bundles.transport.settings import (
+    CHUNK,
+    TransportSettings,
+    credentials,
+    deadline_of,
+    require_readable,
+    too_late,
+)
+from bundles.transport.transfer_limits import Reading, answers_under
 from bundles.transport.web_failures import PassingError, explain, refusal, url_of
 from foundation.extras import DISTRIBUTION
 from foundation.masking import MASK

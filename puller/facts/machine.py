@@ -10,12 +10,10 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from puller.facts import netlink
 from puller.facts.fact_values import LIMIT, FactError, within
 
 if TYPE_CHECKING:
@@ -132,6 +130,8 @@ class Machine:
 
     def canonical_name(self, name: str, seconds: float) -> str | None:
         """The full name that the resolver has for a host; raises ``OSError``, also as ``TimeoutError``."""
+        import socket  # 2 % of an idle apply, which asks no resolver
+
         # As bytes, because Python's codec for names refuses a label of 64 characters, which the kernel permits.
         host = name.encode() if name.isascii() else name
         answers = within(
@@ -141,8 +141,12 @@ class Machine:
 
     def links(self) -> list[Link]:
         """Network interfaces, in the kernel's order; raises ``OSError``."""
+        from puller.facts import netlink  # with ``socket``, see above
+
         return netlink.links()
 
     def addresses(self) -> list[Address]:
         """Addresses of all interfaces, in the kernel's order; raises ``OSError``."""
+        from puller.facts import netlink  # with ``socket``, see above
+
         return netlink.addresses()

@@ -11,17 +11,19 @@ import errno
 import fcntl
 import os
 import select
-import socket
 import struct
 import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
 from enum import IntEnum, StrEnum
-from typing import Protocol, TextIO, TypedDict
+from typing import TYPE_CHECKING, Protocol, TextIO, TypedDict
 
 from puller.values.colour import coloured, coloured_diff, is_wanted
 from puller.values.visible import visible
+
+if TYPE_CHECKING:
+    import socket
 
 # Fields of an entry in the journal.
 
@@ -113,6 +115,11 @@ class Journal:
     """The journal of this machine, by the path of its socket; one that is restarted meanwhile is found again."""
 
     def __init__(self, path: str) -> None:
+        # 2 % of an idle apply, whose lines go to a stream. The handler of a signal may send an entry, and must not
+        # begin to import.
+        import socket
+
+        self._socket = socket
         self._path = path
         self._patience = _PATIENCE
 
@@ -130,13 +137,13 @@ class Journal:
                 self._patience -= time.monotonic() - began
 
     def _send(self, data: bytes, patience: float) -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        with self._socket.socket(self._socket.AF_UNIX, self._socket.SOCK_DGRAM) as sender:
             sender.setblocking(patience > 0)
             if (
                 patience > 0
             ):  # a limit of Python's own knows nothing of the room that there is at the other end
                 limit = struct.pack("@ll", 0, int(patience * 1_000_000) + 1)
-                sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+                sender.setsockopt(self._socket.SOL_SOCKET, self._socket.SO_SNDTIMEO, limit)
             try:
                 sender.sendto(data, self._path)
             except OSError as error:
@@ -144,14 +151,14 @@ class Journal:
                     raise
                 self._send_file(sender, data)
 
-    def _send_file(self, sender: socket.socket, data: bytes) -> None:
+    def _send_file(self, sender: "socket.socket", data: bytes) -> None:
         descriptor = os.memfd_create("puller-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(data)
             # Journald reads only what nobody can change meanwhile.
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))
+            rights = (self._socket.SOL_SOCKET, self._socket.SCM_RIGHTS, array("i", [descriptor]))
             sender.sendmsg([], [rights], 0, self._path)
         finally:
             os.close(descriptor)
@@ -191,8 +198,6 @@ def find_sink(stream: TextIO, *, colour: bool | None = None, journal: str = JOUR
     if not _is_journal(stream):
         is_coloured = is_wanted(stream) if colour is None else colour
         return Lines(stream, _coloured if is_coloured else _plain)
-    # Imported before the first signal can come, whose handler must not begin to import.
-
     return Entries(Journal(journal), Lines(stream, _prefixed))
 
 
@@ -246,7 +251,6 @@ class Entries:
             self._otherwise.at_once(level, sentence, fields)
 
     def _send(self, level: Level, sentence: str, fields: Fields) -> None:
-
         self._journal.send(entry(level, sentence, fields))
 
     def _tell(self, error: OSError) -> None:

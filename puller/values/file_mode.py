@@ -21,8 +21,9 @@ from hiera.values.plain import described
 
 # Symbolic changes.
 
-_CLAUSE = re.compile(r"([ugoa]+)((?:[-+=][rwxXst]*)+)")
-_CHANGE = re.compile(r"([-+=])([rwxXst]*)")
+# Texts, which ``re`` compiles when the first mode of this kind is parsed: few manifests have one.
+_CLAUSE = r"([ugoa]+)((?:[-+=][rwxXst]*)+)"
+_CHANGE = r"([-+=])([rwxXst]*)"
 _OF_WHOM = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": 0o7777}
 _LETTERS = {"r": 0o444, "w": 0o222, "x": 0o111, "s": 0o6000, "t": 0o1000}
 _ANY_SEARCH, _SET_ID = 0o111, 0o6000
@@ -38,8 +39,8 @@ class ModeChanges:
         self.text = text
         self._changes = [
             (_mask(clause[1]), change[1], change[2])
-            for clause in _CLAUSE.finditer(text)
-            for change in _CHANGE.finditer(clause[2])
+            for clause in re.finditer(_CLAUSE, text)
+            for change in re.finditer(_CHANGE, clause[2])
         ]
 
     def __eq__(self, other: object) -> bool:
