@@ -173,7 +173,9 @@ def test_a_rollout_is_published_for_a_part_of_the_hosts(made: Path) -> None:
 def test_a_rollout_is_published_that_grows_from_a_time_on(made: Path) -> None:
     start = ["--over", "24h", "--start", "2126-11-20T22:00+01:00"]
     said = first_line("publish", "site", "web", "--version", "1.1.0", *start)
-    growing = "0 % of the hosts, growing from 2126-11-20 21:00 to 2126-11-21 21:00 UTC; the others run 1.0.0"
+    growing = (
+        "0 % of the hosts, growing from 2126-11-20 21:00 UTC to 2126-11-21 21:00 UTC; the others run 1.0.0"
+    )
     assert f"web 1.1.0 is in channel stable, was 1.0.0, for {growing} (" in said
     assert hosts_in_list() == growing
 
