@@ -1,19 +1,22 @@
 """Times as text: UTC, whatever the clock of the reader.
 
-* ``iso_text`` is for documents of state and reports: ``2026-11-20T12:00:00+00:00``.
+* ``iso_text`` is for documents of state and reports: ``2026-11-20T12:00:00+00:00``, or with fractions of a second.
 * ``zulu_text`` is for signed documents and exact times in sentences: ``2026-11-20T12:00:00Z``.
 * ``minute_text`` is for sentences: ``2026-11-20 12:00 UTC``.
 * Callers pass the current time.
 """
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from foundation.durations import Duration
 
 
-def iso_text(moment: datetime) -> str:
+def iso_text(
+    moment: datetime, precision: Literal["seconds", "milliseconds", "microseconds"] = "seconds"
+) -> str:
     """Return a time as documents of state have it."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds")
+    return moment.astimezone(UTC).isoformat(timespec=precision)
 
 
 def zulu_text(moment: datetime) -> str:

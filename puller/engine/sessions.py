@@ -17,6 +17,7 @@ import msgspec
 
 from bundles.filesystem.atomic import write_file
 from foundation.problems import ProblemCode
+from foundation.timestamps import iso_text
 from puller.errors import UsageError, file_problem
 from puller.reporting.report import Event
 from puller.state.state_file import decode
@@ -59,7 +60,7 @@ class Session:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(directory.iterdir()):
                 raise UsageError(f"{directory}: is not empty; a session wants a directory of its own")
-        start = Start(datetime.now(UTC).isoformat())
+        start = Start(iso_text(datetime.now(UTC), "microseconds"))
         write_file(directory / _MARK, msgspec.json.encode(start), mode=0o600)
         return cls(directory.absolute(), start)
 
@@ -89,7 +90,7 @@ class Session:
         try:
             while True:
                 sequence += 1
-                recorded = Recorded(sequence, datetime.now(UTC).isoformat(), event)
+                recorded = Recorded(sequence, iso_text(datetime.now(UTC), "microseconds"), event)
                 write_file(temporary, msgspec.json.encode(recorded), mode=0o600)
                 # A link is made only where nothing is, so that no number is used twice.
                 with contextlib.suppress(FileExistsError):

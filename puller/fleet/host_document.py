@@ -144,6 +144,10 @@ def _why_not(text: bytes, error: Exception) -> str:
 
 
 def _time(text: str, name: str) -> datetime:
+    """Read a time of a host's document. Raise ``ValueError``.
+
+    ``parse_moment`` is not used: here a time without an offset is an error, because Puller writes the offset.
+    """
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

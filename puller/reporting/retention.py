@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from foundation.timestamps import parse_moment
 from puller.exit_status import ExitStatus
 from puller.reporting.in_order import LIST_SUFFIX
 from puller.reporting.report import Report, Summary
@@ -64,12 +65,10 @@ class Kept(msgspec.Struct, frozen=True, order=True):
 
 def began(run: str) -> datetime:
     """When the run of this identity began; raises ``ValueError`` for what is none."""
-    found = datetime.fromisoformat(
-        run
-    )  # which takes all forms of the standard; ``strptime`` would be slow to import
-    if found.tzinfo is None or identity(found) != run:
+    moment = parse_moment(run)  # in any form of the standard
+    if identity(moment) != run:
         raise ValueError(f"{run!r} is no identity of a run")
-    return found.astimezone(UTC)
+    return moment
 
 
 def identity(started: datetime) -> str:

@@ -22,6 +22,7 @@ from bundles.confined.current import missing_protections
 from bundles.deadline import Deadline
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode
+from foundation.timestamps import iso_text
 from puller.config.configuration import Configuration
 from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, UsageError, file_problem
@@ -368,8 +369,8 @@ class Agent(msgspec.Struct, frozen=True):
     def _report(self, record: RunRecord) -> Report:
         return Report(
             run=identity(record.started),
-            started=record.started.isoformat(timespec="milliseconds"),
-            finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            started=iso_text(record.started, "milliseconds"),
+            finished=iso_text(datetime.now(UTC), "milliseconds"),
             host=self.host.name,
             puller=__version__,
             noop=self.settings.noop,

@@ -16,6 +16,7 @@ from bundles.errors import BundleError, StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode, problems_of
+from foundation.timestamps import iso_text
 from puller.config.configuration import BundleChoice
 from puller.engine.engine import Settings
 from puller.errors import PullerError
@@ -159,7 +160,7 @@ class BundleRun(msgspec.Struct):
         """Report an offer that has to wait."""
         self.is_pinned = offer.is_pinned
         if offer.waits_until:
-            self.report.waits_until = offer.waits_until.isoformat(timespec="seconds")
+            self.report.waits_until = iso_text(offer.waits_until)
         if offer.held:
             self.report.held, self.report.held_because = offer.held, offer.held_because
             sentence = f"held: {offer.held}"

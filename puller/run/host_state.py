@@ -19,6 +19,7 @@ from bundles.errors import BundleError, FormatError
 from bundles.format.identity import parse_name
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from foundation.timestamps import iso_text
 from puller.config.configuration import BundleChoice, Configuration
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
@@ -163,9 +164,9 @@ def sent_report(
     expiry = state.metadata_expiry()
     return SentReport(
         host=report.host,
-        sent=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        sent=iso_text(datetime.now(UTC), "milliseconds"),
         facts=dict(facts),
-        metadata_expire=expiry.isoformat(timespec="seconds") if expiry else "",
+        metadata_expire=iso_text(expiry) if expiry else "",
         bundles=[
             _published_bundle(
                 bundle, reports.get(bundle.choice.name), state.exports.get(bundle.choice.name, {})
@@ -188,7 +189,7 @@ def _published_bundle(
         published=report.published if report else "",
         waits_until=report.waits_until if report else "",
         enforced=bundle.enforced.version if bundle.enforced else "",
-        enforced_since=since.isoformat(timespec="seconds") if since else "",
+        enforced_since=iso_text(since) if since else "",
         good=bundle.good.version if bundle.good else "",
         held=report.held if report else "",
         quarantined=bundle.quarantined,

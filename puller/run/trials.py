@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from bundles.store.contents import Installed
+from foundation.timestamps import iso_text
 from puller.reporting.report import Health
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
@@ -89,7 +90,7 @@ class Trials:
 
     def begin(self, bundle: Installed, health: Mapping[str, Health]) -> Trial:
         """Begin an attempt. Only the first attempt stores ``health``."""
-        since = datetime.now(UTC).isoformat(timespec="seconds")
+        since = iso_text(datetime.now(UTC))
         found = self.find(bundle) or Trial(bundle.version, bundle.sha256, since, dict(health))
         cut_short = found.cut_short + found.reached if found.boot else 0
         begun = msgspec.structs.replace(found, boot=self.boot, reached=False, cut_short=cut_short)

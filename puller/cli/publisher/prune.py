@@ -14,7 +14,7 @@ from bundles.publisher.pruning.prune import plan_pruning, prune_site
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
-from foundation.timestamps import minute_text
+from foundation.timestamps import iso_text, minute_text
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
@@ -120,11 +120,11 @@ def plain_history(record: "Record") -> dict[str, Any]:
         "versions": [
             {
                 "version": version.version,
-                "published": version.published.isoformat(),
+                "published": iso_text(version.published),
                 "sha256": version.artifact.archive.sha256,
                 "size": version.artifact.archive.length,
                 "channels": _channels(record, version.version),
-                "pruned": version.pruned and version.pruned.isoformat(),
+                "pruned": version.pruned and iso_text(version.pruned),
             }
             for version in _versions(record)
         ]

@@ -17,7 +17,7 @@ from bundles.publisher.site import Site
 from bundles.publisher.verification import verify_site
 from bundles.publisher.web_server import open_server
 from foundation.problems import ProblemCode
-from foundation.timestamps import minute_text, zulu_text
+from foundation.timestamps import iso_text, minute_text, zulu_text
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.data import data
@@ -262,9 +262,7 @@ def _plain_data(document: "PublishedData") -> dict[str, Any]:
 
 
 def _plain_roles(roles: "list[RoleStatus]") -> list[dict[str, Any]]:
-    return [
-        {"role": role.role, "version": role.version, "expires": role.expires.isoformat()} for role in roles
-    ]
+    return [{"role": role.role, "version": role.version, "expires": iso_text(role.expires)} for role in roles]
 
 
 def _print_roles(roles: "list[RoleStatus]") -> None:
