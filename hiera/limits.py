@@ -78,6 +78,9 @@ class Meter:
     """The use that the evaluation in this thread has made of its budget; evaluations inside it share its budget.
 
     It also knows whether a secret was looked at, because whatever is made from one is a secret too.
+
+    The budget of templates differs: each rendering has an object of its own, and short values cost nothing there.
+    Here nested evaluations in a thread share one budget, and each value counts.
     """
 
     # Each method asks once which thread it is in, which takes as long as all else that it does.

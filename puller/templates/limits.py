@@ -40,7 +40,11 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Budget:
-    """The rest of the limits during one rendering, the partials that it renders included."""
+    """The rest of the limits during one rendering, the partials that it renders included.
+
+    The ``Meter`` of expressions differs: it belongs to a thread, counts each value, and reads the clock each time.
+    That would slow loops of templates down. The budget of archives counts bytes and has no clock.
+    """
 
     __slots__ = ("_characters", "_clock", "_deadline", "_depth", "_steps", "limits")
 

@@ -150,7 +150,10 @@ LIMITS = Limits()
 
 
 class Budget:
-    """The rest of the limits, for one archive of ``archive_size`` bytes. Methods raise ``FormatError``."""
+    """The rest of the limits, for one archive of ``archive_size`` bytes. Methods raise ``FormatError``.
+
+    The budgets of expressions and templates differ: they limit time and text, and know no ratio of sizes.
+    """
 
     def __init__(self, limits: Limits, archive_size: int) -> None:
         self._limits = limits
