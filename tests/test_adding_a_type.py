@@ -124,7 +124,8 @@ resources:
     assert (etc / "hosts").read_text().endswith("192.0.2.1 first\n192.0.2.2 second\n")
     schema = json.loads(puller("schema", "manifest").stdout)
     found = schema["$defs"]["hosts_entry"]["anyOf"][0]["items"]["anyOf"][1]["properties"]
-    assert found == {"for": {"$ref": "#/$defs/for"}}
+    assert {*found} == {"for", "label"}
+    assert found["for"] == {"$ref": "#/$defs/for"}
 
 
 MISTAKES = [

@@ -88,6 +88,7 @@ def test_lint_lists_a_loop_that_these_facts_do_not_have(puller: Puller) -> None:
     assert done.out.splitlines() == [
         "web/manifest.yaml:8:9: unchecked: exec#mkfs {{ disk }}: for disk in facts.disks: {{ facts.disks }}: "
         "facts has no key 'disks' [depends-on-facts]",
+        "Explanations: puller help CODE",
         "web: 3 resources, 0 errors, 0 warnings, 1 expression not checked",
     ]
 

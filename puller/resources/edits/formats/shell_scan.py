@@ -130,8 +130,11 @@ class _Scanner:
             if match is None:
                 raise FormatError(f"{what} of line {self.line + 1} has no end")
             piece, position = match[0], match.end()
-            if piece == {"{": "}", "(": ")"}.get(open_[-1], open_[-1]):
+            innermost = open_[-1]
+            if piece == {"{": "}", "(": ")"}.get(innermost, innermost):
                 open_.pop()
+            elif innermost == "`" or (piece == "(" and innermost != "("):
+                pass  # plain text: a parenthesis opens something only within a command
             elif piece in ('"', "`", "$(", "${", "("):
                 open_.append(piece[-1])
             elif piece == "$((":

@@ -184,6 +184,8 @@ def value_in_shell(text: str, key: str) -> str | None:
 @example(text="A='x'\n", value='it\'s $5 "and" \\ `more`')
 @example(text="export A=x\n", value="{a,b} *")
 @example(text="", value=":~")
+@example(text="", value="(")
+@example(text='A=`"`\n', value="x")
 @example(text="A=':~/x'\n", value="~:~/y")
 def test_a_shell_reads_the_value_that_was_set(text: str, value: str) -> None:
     setting = Setting(key="A", value=value)
