@@ -1,11 +1,11 @@
 """The table of the commands below ``puller``. Each command is in its own module, imported on first use."""
 
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
 from foundation.formatting import did_you_mean
+from puller.cli.lazy_group import LazyGroup
 from puller.cli.output import with_colour_option
 from puller.exit_status import ExitStatus
 from puller.values import colour
@@ -64,18 +64,8 @@ _COMMANDS = {
 }
 
 
-class _Commands(click.Group):
-    """Subcommands by name; a module is imported only for the one that is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return with_colour_option(command)
+class _Commands(LazyGroup):
+    """The commands of ``puller``. An unknown command is an error with similar names."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -85,13 +75,11 @@ class _Commands(click.Group):
             ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
-
 
 @click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Commands,
+    table=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="puller")
 def cli() -> None:

@@ -76,6 +76,10 @@ def test_lookup_of_a_key_imports_no_heavy_module(tmp_path: Path) -> None:
     assert imported_by("hiera", "lookup", "a", *options) & HEAVY == set()
 
 
+def test_help_of_a_site_imports_no_heavy_module() -> None:
+    assert imported_by("site", "--help") & HEAVY == set()
+
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -1,45 +1,72 @@
 """``puller site``: publish signed bundles in a static directory that any web server can serve."""
 
-import logging
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from bundles.errors import SettingsError
-from bundles.publisher.channels import reached_by
-from bundles.publisher.data_publication import published_data
-from bundles.publisher.expiry import DEFAULT_LIFETIMES
-from bundles.publisher.new_site import make_site
-from bundles.publisher.renewal import refresh_site
-from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
-from bundles.publisher.web_server import open_server
-from foundation.problems import ProblemCode
-from foundation.timestamps import iso_text, minute_text, zulu_text
-from puller.cli.options import text_format_option
-from puller.cli.output import print_table, say, show
-from puller.cli.publisher.data import data
-from puller.cli.publisher.key_sources import new_passphrase, passphrase_of_keys
-from puller.cli.publisher.keys import keys, rotate, threshold
-from puller.cli.publisher.mirror import mirror
-from puller.cli.publisher.prune import history, plain_history, print_versions, prune
-from puller.cli.publisher.publish import publish
-from puller.cli.publisher.push import push
-from puller.cli.publisher.rollouts import back, halt, promote, rollout, withdraw
-from puller.cli.publisher.root import root
-from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
-from puller.cli.publisher.watch import watch
+from puller.cli.lazy_group import LazyGroup
 
-if TYPE_CHECKING:
-    from bundles.publisher.data_publication import PublishedData
-    from bundles.publisher.site import Listed, RoleStatus
+# Most of these modules import the libraries of TUF and HTTP.
+_COMMANDS = {
+    "back": ("puller.cli.publisher.rollouts:back", "Give all hosts of a channel an older release, at once."),
+    "data": (
+        "puller.cli.publisher.data:data",
+        "Publish FILE, a data document in YAML or JSON, as signed site data in the site DIR.",
+    ),
+    "halt": (
+        "puller.cli.publisher.rollouts:halt",
+        "Stop a rollout at once: no host that does not run the release yet gets it.",
+    ),
+    "history": (
+        "puller.cli.publisher.prune:history",
+        "Show what was published of BUNDLE in the site DIR, and what each channel said of it when.",
+    ),
+    "init": ("puller.cli.publisher.whole_site:init", "Make a new site in DIR, with new keys."),
+    "keys": ("puller.cli.publisher.keys:keys", "Show and change who may sign for a site."),
+    "list": (
+        "puller.cli.publisher.whole_site:list_",
+        "Show what the site DIR tells hosts to run, and how long its signatures last.",
+    ),
+    "mirror": (
+        "puller.cli.publisher.mirror:mirror",
+        "Copy the site at URL to DIRECTORY, verified as a host verifies it.",
+    ),
+    "promote": (
+        "puller.cli.publisher.rollouts:promote",
+        "Give the hosts of one channel the release that another channel has.",
+    ),
+    "prune": ("puller.cli.publisher.prune:prune", "Remove from the site DIR what no host needs any more."),
+    "publish": (
+        "puller.cli.publisher.publish:publish",
+        "Publish each SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.",
+    ),
+    "push": (
+        "puller.cli.publisher.push:push",
+        "Bring what the site DIR publishes to DESTINATION, from where hosts read it.",
+    ),
+    "refresh": (
+        "puller.cli.publisher.whole_site:refresh",
+        "Sign the metadata of the site DIR anew, before it expires.",
+    ),
+    "rollout": ("puller.cli.publisher.rollouts:rollout", "Let a rollout that is going on reach more hosts."),
+    "root": ("puller.cli.publisher.root:root", "Have a change of the root signed where its keys are."),
+    "rotate": (
+        "puller.cli.publisher.keys:rotate",
+        "Replace the keys of ROLE by new ones, and sign anew what they signed.",
+    ),
+    "serve": ("puller.cli.publisher.whole_site:serve", "Serve DIR/public over HTTP, to try it out."),
+    "threshold": ("puller.cli.publisher.keys:threshold", "Say that NUMBER keys of ROLE must sign."),
+    "verify": (
+        "puller.cli.publisher.whole_site:verify",
+        "Check everything in DIR/public as a host would: signatures, expiry, and every published file.",
+    ),
+    "watch": (
+        "puller.cli.publisher.watch:watch",
+        "Halt the rollouts of the site DIR that hosts report no good of.",
+    ),
+    "withdraw": ("puller.cli.publisher.rollouts:withdraw", "Take a bundle out of a channel."),
+}
 
-_DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
 
-
-@click.group("site")
+@click.group("site", cls=LazyGroup, table=_COMMANDS)
 def site() -> None:
     """Publish signed bundles in a static site.
 
@@ -52,232 +79,3 @@ def site() -> None:
       puller site publish site bundles/* --version auto
       puller site push site www:/srv/www/puller
     """
-
-
-for command in (
-    publish,
-    data,
-    push,
-    mirror,
-    promote,
-    rollout,
-    halt,
-    back,
-    withdraw,
-    watch,
-    prune,
-    history,
-    keys,
-    rotate,
-    threshold,
-    root,
-):
-    site.add_command(command)
-
-
-@site.command("init")
-@site_directory
-@passphrase_option
-@click.option(
-    "--no-passphrase", is_flag=True, help="Store the keys unencrypted; who can read them can publish."
-)
-@click.option(
-    "--expiry",
-    multiple=True,
-    metavar="ROLE=DURATION",
-    help="How long signatures of a role last: timestamp=2d.  [default: " + _DEFAULTS + "]",
-)
-def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, expiry: tuple[str, ...]) -> None:
-    """Make a new site in DIR, with new keys.
-
-    Choose a long passphrase: it protects the keys from whoever gets hold of the files.
-
-    Hosts refuse what has expired, so that nobody can hold them on old content unnoticed. `puller site
-    refresh` signs anew; let a timer run it well within the lifetime of the timestamp. The lifetimes are
-    in DIR/site.yaml.
-
-    \b
-    Example:
-      puller site init site
-      puller site init site --passphrase-file /root/site.pass --expiry timestamp=2d
-    """
-    if no_passphrase and passphrase_file is not None:
-        raise click.UsageError("--no-passphrase and --passphrase-file exclude each other")
-    passphrase = None if no_passphrase else new_passphrase(passphrase_file)
-    made = make_site(directory, passphrase, dict(_lifetime(text) for text in expiry))
-    how = "NOT encrypted: who can read them can publish" if passphrase is None else "encrypted"
-    say(f"{directory}: a new site; its keys are in {directory / 'keys'}, {how}")
-    say("Next:")
-    say(f"  copy {made.anchor} to /etc/puller/root.json on each host")
-    say(f"  puller site publish {directory} BUNDLE --version 1.0.0")
-
-
-@site.command("list")
-@site_directory
-@click.option(
-    "--all", "every", is_flag=True, help="Every version that was ever published, and what is still there."
-)
-@text_format_option
-def list_(directory: Path, output_format: str, *, every: bool) -> None:
-    """Show what the site DIR tells hosts to run, and how long its signatures last.
-
-    With --all, every version of each bundle; `puller site history` says which channel named it when.
-
-    In JSON, `reached` is the part of the hosts in percent, and `rollout` is as in the signed index.
-    """
-    made, now = Site(directory), datetime.now(UTC)
-    if every:
-        _list_versions(made, output_format)
-        return
-    published = made.published()  # once: the bins of a large site take a while to verify
-    releases, documents = made.releases(published), published_data(made, published)
-    roles = made.roles(published)
-    if output_format == "json":
-        listed = {
-            "releases": [_listed(item, now) for item in releases],
-            "data": list(map(_plain_data, documents)),
-        }
-        show(listed | {"roles": _plain_roles(roles)}, "json")
-        return
-    if releases:
-        head = ("CHANNEL", "BUNDLE", "VERSION", "SHA256", "SIZE", "HOSTS")
-        print_table(head, [_row(item, now) for item in releases])
-    elif not documents:
-        say(f"{directory}: nothing is published yet")
-    if documents:
-        if releases:
-            click.echo()
-        rows = [
-            (each.name, f"{each.published:%Y-%m-%d %H:%M:%S} UTC", each.sha256[:12], str(each.size))
-            for each in documents
-        ]
-        print_table(("SITE DATA", "PUBLISHED", "SHA256", "SIZE"), rows)
-    click.echo()
-    _print_roles(roles)
-
-
-@site.command("refresh")
-@site_directory
-@passphrase_option
-def refresh(directory: Path, passphrase_file: Path | None) -> None:
-    """Sign the metadata of the site DIR anew, before it expires.
-
-    Always the timestamp; the rest when two thirds of its lifetime have passed. What is published stays
-    the same.
-
-    \b
-    Example, daily, by cron or a systemd timer on the machine that publishes:
-      puller site refresh site --passphrase-file /root/site.pass &&
-        puller site push site www:/srv/www/puller
-    """
-    made = Site(directory)
-    renewal = refresh_site(made, passphrase_of_keys(passphrase_file))
-    say(f"{directory}: signed anew: {', '.join(renewal.signed)}")
-    for role, why in renewal.due.items():
-        say(f"{directory}: {role} expires soon, and {why}", err=True)
-    _print_roles(made.roles())
-
-
-@site.command("verify")
-@site_directory
-def verify(directory: Path) -> None:
-    """Check everything in DIR/public as a host would: signatures, expiry, and every published file."""
-    made = Site(directory)
-    found = verify_site(made)
-    shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
-    say(f"{made.public}: {shown}: all are as signed")
-    _print_roles(found.roles)
-
-
-@site.command("serve")
-@site_directory
-@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option(
-    "--port",
-    default=8000,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="The port; 0 takes a free one.",
-)
-def serve(directory: Path, address: str, port: int) -> None:
-    """Serve DIR/public over HTTP, to try it out. Stop with Ctrl-C.
-
-    Not for production: any web server that can serve files does that better.
-    """
-    made = Site(directory)
-    try:
-        server = open_server(made.public, address, port)
-    except OSError as error:
-        raise SettingsError(
-            f"{address}:{port}", f"cannot listen: {error.strerror}", code=ProblemCode.SYSTEM_ERROR
-        ) from None
-    with server:
-        say(f"{made.public} is at http://{address}:{server.server_port}/")
-        _log_requests()
-        server.serve_forever()
-
-
-def _list_versions(made: "Site", output_format: str) -> None:
-    published = made.published()
-    records = [made.record_of(published, bundle) for bundle in made.bundles(published)]
-    if output_format == "json":
-        show({record.index.bundle: plain_history(record) for record in records}, "json")
-    elif records:
-        print_versions(records)
-    else:
-        say(f"{made.directory}: nothing is published yet")
-
-
-def _lifetime(text: str) -> tuple[str, str]:
-    role, equals, duration = text.partition("=")
-    if not equals:
-        raise click.BadParameter(
-            f"{text!r}, wanted ROLE=DURATION such as timestamp=2d", param_hint="--expiry"
-        )
-    return role, duration
-
-
-def _row(item: "Listed", now: datetime) -> tuple[str, ...]:
-    release = item.release
-    hosts = reach(release, now).removeprefix("for ")
-    return item.channel, release.bundle, release.version, item.sha256[:12], f"{item.size} bytes", hosts
-
-
-def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
-    release = item.release
-    return {
-        "channel": item.channel,
-        "bundle": release.bundle,
-        "version": release.version,
-        "sha256": item.sha256,
-        "size": item.size,
-        "reached": reached_by(release, now),
-        "rollout": release.fields().get("rollout"),
-    }
-
-
-def _plain_data(document: "PublishedData") -> dict[str, Any]:
-    published = zulu_text(document.published)
-    return {"name": document.name, "published": published, "sha256": document.sha256, "size": document.size}
-
-
-def _plain_roles(roles: "list[RoleStatus]") -> list[dict[str, Any]]:
-    return [{"role": role.role, "version": role.version, "expires": iso_text(role.expires)} for role in roles]
-
-
-def _print_roles(roles: "list[RoleStatus]") -> None:
-    rows = [(role.role, str(role.version), minute_text(role.expires), _left(role.expires)) for role in roles]
-    print_table(("ROLE", "VERSION", "EXPIRES", ""), rows)
-
-
-def _left(expires: datetime) -> str:
-    left = expires - datetime.now(UTC)
-    if left.total_seconds() < 0:
-        return "has expired: puller site refresh"
-    return f"in {left.days} days" if left.days > 1 else f"in {left.total_seconds() / 3600:.0f} hours"
-
-
-def _log_requests() -> None:
-    logger = logging.getLogger("bundles.publisher.web_server")
-    logger.addHandler(logging.StreamHandler())
-    logger.setLevel(logging.INFO)

@@ -10,6 +10,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -380,7 +381,7 @@ def served(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
         listening.set()
         return servers[0]
 
-    monkeypatch.setattr("puller.cli.publisher.site.open_server", opened)
+    monkeypatch.setattr("puller.cli.publisher.whole_site.open_server", opened)
     thread = threading.Thread(target=run, args=("serve", str(made), "--port", "0"))
     thread.start()
     assert listening.wait(10)
@@ -426,5 +427,14 @@ def test_a_port_that_is_taken_is_named(made: Path) -> None:
 
 
 def test_every_command_explains_itself() -> None:
-    for command in site.commands:
+    for command in site.list_commands(click.Context(site)):
         assert len(run(command, "--help").output.splitlines()) > 5
+
+
+def test_summaries_of_commands_begin_their_help() -> None:
+    context = click.Context(site)
+    for item in site.shell_complete(context, ""):
+        command = site.get_command(context, item.value)
+        assert command is not None
+        assert command.help is not None
+        assert " ".join(command.help.split()).startswith(item.help or "?")
