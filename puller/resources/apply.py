@@ -1,8 +1,8 @@
 """The ``apply`` resource: a child manifest of the same bundle (``docs/resources/apply.md``).
 
-* Its resources are resources of the run like all others: references, order and refreshes work across manifests. They
-  are found when the manifest is read (``puller.manifest.children``).
-* What is left for the resource itself is to stand for them: it has an event that counts theirs.
+* The child's resources belong to the run like all others: references, order and refreshes work across manifests. They
+  are collected when the manifest is read (``puller.manifest.children``).
+* The resource itself only represents them: its event counts theirs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,14 +35,14 @@ class Apply(Resource[ApplyProperties, None]):
     has_state = False
 
     def look(self) -> None:
-        """There is nothing but the child's resources, which are looked at by themselves."""
+        """Return nothing: the child's resources read their own state."""
 
     def differences(self, actual: None, *, refresh: bool = False) -> Sequence[Difference]:
         del actual, refresh
         return ()
 
     def change(self, differences: Sequence[Difference], actual: None) -> None:
-        """Its resources have been changed by themselves."""
+        """Do nothing: the child's resources have already been changed."""
 
     def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
         del differences, actual
@@ -50,7 +50,7 @@ class Apply(Resource[ApplyProperties, None]):
 
     @classmethod
     def subjects(cls, properties: ApplyProperties) -> Iterable[str]:
-        """None of its own: its resources are looked at again."""
+        """Return no subjects: the child's resources are checked again themselves."""
         del properties
         return ()
 
@@ -66,5 +66,5 @@ class Apply(Resource[ApplyProperties, None]):
 
     @classmethod
     def agree(cls, first: ApplyProperties, second: ApplyProperties) -> ApplyProperties:
-        """They apply one child with the same data (``puller.manifest.children``), however that is written."""
+        """Merge two declarations that apply one child with the same data (``puller.manifest.children``)."""
         return agree(first, second, rules={"data": lambda one, other: one})

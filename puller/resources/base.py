@@ -1,16 +1,16 @@
-"""The parts of every resource type: properties, look, differences, change.
+"""Base classes of resource types: properties, state, differences and changes.
 
 The engine drives all types through one flow (``puller.engine.engine``)::
 
     differences = resource.differences(resource.look())
     if differences and not noop:
         resource.change(differences)
-        remaining = resource.differences(resource.look())   # anything left is a failure
+        remaining = resource.differences(resource.look())   # a remaining difference is a failure
 
 * A difference is a value (``foundation.differences``). The dry run, the log, the report and the failure show the same
   values.
-* Looking never changes anything. *Could not look* raises; it is never *is not there*.
-* A type knows nothing of ordering, requirements or reports; the engine knows nothing of files or commands.
+* Reading the state never changes anything. A state that cannot be read raises. It never counts as absent.
+* Types do not depend on ordering, requirements or reports. The engine does not depend on files or commands.
 """
 
 import itertools
@@ -76,11 +76,11 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class PropertyError(ValueError):
-    """A property with an invalid value, or one that does not go with another property.
+    """A property with an invalid value, or a property that conflicts with another one.
 
     ``message`` continues after the name. ``because`` names other properties whose values cause the problem. ``place``
-    leads from the value to the part that is wrong. ``names`` are those that may be meant. ``code``, ``expected`` and
-    ``hint`` are those of the problem. ``is_unquoted``: the value would be valid as quoted text.
+    leads from the value to the invalid part. ``names`` are suggestions. ``code``, ``expected`` and ``hint`` are those
+    of the problem. ``is_unquoted``: the value would be valid as quoted text.
     """
 
     def __init__(
@@ -136,14 +136,16 @@ class PropertyError(ValueError):
 def missing_property(
     name: str, message: str = "is missing", *, because: Iterable[str] = (), expected: str = "", hint: str = ""
 ) -> PropertyError:
-    """Return the error for a property that the others require. The arguments are those of ``PropertyError``."""
+    """Return the error for a property that other properties require. The arguments are those of ``PropertyError``."""
     code = ProblemCode.MISSING_PROPERTY
     return PropertyError(name, message, because=because, code=code, expected=expected, hint=hint)
 
 
 class Uncertain(Protocol):
-    """In noop: whether an earlier resource would have done what cannot be predicted, so that what is missing at a path
-    now may be there then. Resources of the type ``apart_from`` do not count."""
+    """In noop: whether an unpredictable change of an earlier resource may create a path that is missing now.
+
+    Ignores resources of the type ``apart_from``.
+    """
 
     def __call__(self, path: str, apart_from: str = "") -> bool: ...
 
@@ -153,18 +155,18 @@ class Content(Protocol):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The number of bytes."""
 
     @property
     def is_secret(self) -> bool:
-        """Whether a secret went into it, so that no diff of it may be shown."""
+        """Whether the content includes a secret, so that its diff must not be shown."""
 
     def chunks(self) -> Iterable[bytes]:
-        """All of it, in pieces; raises ``ResourceError`` for what is not there yet."""
+        """Yield the content in pieces. Raises ``ResourceError`` if it does not exist yet."""
 
 
 class Part(NamedTuple):
-    """One resource of several that manage parts of one thing."""
+    """One of several resources that manage parts of one object."""
 
     reference: str
     type: "ResourceType"
@@ -183,34 +185,34 @@ class Declared(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Everything that a resource works with, handed in: the machine, its manifest's directory, its templates' data."""
+    """The environment of a resource: the machine, the manifest's directory and the data for templates."""
 
     system: System
     files: BundleFiles
-    """The files of the bundle: ``files.find(path)`` is the one that a path in the manifest means."""
+    """The files of the bundle. ``files.find(path)`` returns the file for a path in the manifest."""
     scope: Scope
     """Facts and data, for templates."""
     fetch: Callable[[str], bytes]
-    """The content of an ``http(s)://`` URL; raises ``bundles.errors.TransportError``."""
+    """Returns the content of an ``http(s)://`` URL. Raises ``bundles.errors.TransportError``."""
     shared: dict[type, Any]
-    """What resources of one type keep together for a run, such as one query for all, by the class of it."""
+    """Objects that resources of one type share for a run, such as one query for all, by class."""
     declared: Callable[[str], Sequence[str]]
     """The names of all resources of a type in this manifest, for queries about many at once."""
     parts: Callable[[Hashable], Sequence[Part]] = lambda whole: ()
     """All managed resources of a ``whole``, in the order of the run."""
     resources: Callable[[], Sequence[Part]] = tuple
-    """All resources that are managed in this run, or may be; raises ``ResourceError`` where it is not known which."""
+    """All resources that this run manages or may manage. Raises ``ResourceError`` if they cannot be determined."""
     elsewhere: Callable[[], Sequence[str]] = tuple
-    """The paths at and below which is what bundles of this host keep that have no part in this run."""
+    """Paths that bundles of this host keep and this run does not apply. Each includes everything below it."""
     leftovers: Callable[[], Sequence[str]] = tuple
-    """The references of resources that a bundle of this host has managed and nobody declares any more."""
+    """References of resources that a bundle of this host managed and no bundle declares now."""
     state_directory: Path | None = None
-    """Where to keep what must be remembered between runs; ``None``: the user's own place."""
+    """Directory for state between runs. ``None``: the user's own state directory."""
     log: Callable[[str], None] = lambda line: None
-    """A line for the log, at the level of notices."""
+    """Writes a line to the log, at the level of notices."""
     noop: bool = False
     changes: Callable[[], int] = itertools.count().__next__
-    """How many changes resources have begun in this run: what was seen on disk is good until it grows."""
+    """The number of changes that this run has begun. State that was read from disk is valid until it grows."""
     uncertain: Uncertain = lambda path, apart_from="": False
 
     @property
@@ -220,33 +222,33 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Resource(ABC, Generic[P, S]):
-    """One declared resource. ``P`` are its properties, ``S`` is what ``look`` sees."""
+    """One declared resource. ``P`` is the type of its properties, ``S`` the type of the state that ``look`` returns."""
 
     type_name: ClassVar[str]
-    """As in manifests: ``file``."""
+    """The name in manifests, such as ``file``."""
     properties_type: ClassVar[type[Properties]]
     expressions_kept: ClassVar[frozenset[str]] = frozenset({"control"})
     """Properties whose text is not searched for ``{{ … }}``."""
     unused: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """By ``ensure``: properties without a part in this state. They may be given, and are not evaluated."""
+    """Properties that have no effect, by ``ensure``. Manifests may set them, and they are not evaluated."""
     providers: ClassVar[tuple[str, ...]] = ("posix",)
-    """What can do the work, the first by default."""
+    """Names of the implementations. The first is the default."""
     priority: ClassVar[int] = 0
-    """Of providers that other distributions bring, the highest of those that can be used is chosen."""
+    """Among usable providers of other distributions, the highest priority wins."""
     secret_properties: ClassVar[frozenset[str]] = frozenset()
-    """What of its own properties must not be shown of a resource that is sensitive."""
+    """Properties of this type that are hidden if the resource is sensitive."""
     command_lines: ClassVar[frozenset[str]] = frozenset({"health_checks"})
-    """Properties that become the command line of a process, which everybody on the machine can see while it runs."""
+    """Properties that become the command line of a process, which every user of the machine can read while it runs."""
     relative_paths: ClassVar[frozenset[str]] = frozenset()
     """Properties that name a file of the bundle when they are relative paths."""
     rendered: ClassVar[frozenset[str]] = frozenset()
-    """Properties whose outcome depends on the data of the manifest that they stand in when they are applied."""
+    """Properties whose result depends on the data of their manifest when they are applied."""
     has_state: ClassVar[bool] = True
-    """Whether there is something to look at apart from what was declared."""
+    """Whether the machine has a state to read, beyond the declaration."""
     spellings: ClassVar[Mapping[str, Any]] = {}
-    """Other keys that ``accept`` takes, each with the JSON Schema of its values."""
+    """Other keys that ``accept`` takes, with the JSON Schema of their values."""
     removable: ClassVar[bool] = False
-    """Whether its name and ``ensure: absent`` alone take away what it has made."""
+    """Whether the name and ``ensure: absent`` are enough to remove what the resource created."""
     claims_only_its_name: ClassVar[bool] = False
     """Whether ``claims`` always returns one claim, at the name. Saves time for catalogs with thousands of files."""
 
@@ -256,74 +258,81 @@ class Resource(ABC, Generic[P, S]):
 
     @property
     def provider(self) -> str:
-        """The name of what does the work, as reports have it."""
+        """The name of the provider, as reports show it."""
         return self.properties.provider or self.providers[0]
 
     @abstractmethod
     def look(self) -> S:
-        """The state that is there now. Raises ``OSError`` or ``ResourceError``; changes nothing."""
+        """Return the current state, without changes. Raises ``OSError`` or ``ResourceError``."""
 
     @abstractmethod
     def differences(self, actual: S, *, refresh: bool = False) -> Sequence[Difference]:
-        """Everything that is not as wanted; empty is *stable*. ``refresh``: a subscribed resource changed."""
+        """Return all differences from the desired state. Empty: in sync. ``refresh``: a subscribed resource changed."""
 
     def reload_differences(self, actual: S) -> Sequence[Difference]:
-        """Everything that is not as wanted when only resources of its ``reloads`` changed."""
+        """Return all differences if only resources of its ``reloads`` changed."""
         return self.differences(actual, refresh=True)
 
     @abstractmethod
     def change(self, differences: Sequence[Difference], actual: S) -> None:
-        """Make it so. Raises ``OSError`` or ``ResourceError``; the engine looks again afterwards."""
+        """Apply the desired state.
+
+        Raises ``OSError`` or ``ResourceError``. The engine reads the state again afterwards.
+        """
 
     @abstractmethod
     def noop_message(self, differences: Sequence[Difference], actual: S) -> str:
-        """A sentence of what ``change`` would do: ``Would have …``. Raises where it is known that it would fail."""
+        """Return a sentence about the effect of ``change``: ``Would have …``.
+
+        Raises if the change would certainly fail.
+        """
 
     def reach(self) -> str:
-        """The directory below which a change may do what noop cannot predict: ``/`` is anywhere, empty nowhere."""
+        """Return the directory below which noop cannot predict a change's effects: ``/`` anywhere, empty nowhere."""
         return ""
 
     def contents(self) -> Mapping[str, Content]:
-        """The bytes that come from the bundle, by the paths or names that they have on the machine.
+        """Return the content that comes from the bundle, by path or name on the machine.
 
-        Nothing is looked at but the bundle, so what other machines or this one give is left out. Raises
-        ``ResourceError`` and ``HieraError`` for what the bundle does not have, or what cannot be rendered.
+        Reads only the bundle, so it excludes content from this machine and from other hosts. Raises ``ResourceError``
+        and ``HieraError`` if a file of the bundle is missing or a template cannot be rendered.
         """
         return {}
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences about what was found or done that is no failure and should be known."""
+        """Sentences about observations that are worth reporting but not failures."""
         return ()
 
     @property
     def is_recurring(self) -> bool:
-        """Whether it is declared to do something in every run, whatever is there."""
+        """Whether the resource does something in every run, regardless of the current state."""
         return False
 
     @classmethod
     def whole(cls, properties: Any) -> Hashable | None:
-        """The thing that it manages a part of, such as a file of which it edits a line; ``None``: nothing of the kind.
+        """Return the object that the resource manages a part of, such as the file of a line. ``None``: no such object.
 
-        What differs of a whole is changed at once, in the place of the first, whatever stands between.
+        All differences of one object are applied together, at the position of its first resource.
         """
         del properties
         return None
 
     def transaction(self, actual: S) -> Hashable | None:
-        """A key that changes must have in common to be made at once; ``None``: this one is made alone.
+        """Return the key of changes that are applied together. ``None``: this change is applied alone.
 
-        Those of no ``whole`` must follow each other directly, and each is tried alone when all at once have failed.
+        Changes without a ``whole`` are grouped only if they follow each other directly. If a group fails, each change
+        is tried alone.
         """
         del actual
         return self.whole(self.properties)
 
     @classmethod
     def change_together(cls, members: Sequence[tuple[Self, S]]) -> Mapping[int, Exception] | None:
-        """Make the changes of resources whose ``transaction`` is the same: all of them, or raise as ``change`` does.
+        """Apply the changes of resources with the same ``transaction``: all, or raise as ``change`` does.
 
-        The members of a whole may be of several types; it is the first one's method that is called. Where some can fail
-        without the others, it gives what they have failed with, by their places among ``members``.
+        The members may have several types. The method of the first member is called. If some members can fail without
+        the rest, return their errors by index in ``members``.
         """
         for resource, actual in members:
             resource.change(resource.differences(actual), actual)
@@ -331,28 +340,31 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def diff_together(cls, members: Sequence[tuple[Self, S]]) -> str | None:
-        """A unified diff of what ``change_together`` does, where there is one to show."""
+        """Return a unified diff of the effect of ``change_together``, if there is one to show."""
         resource, actual = members[0]
         return resource.diff(actual)
 
     def final_ensure(self, actual: S) -> str:
-        """The state after the last look, in the words of ``ensure``."""
+        """Return the state after the last look, as a value of ``ensure``."""
         del actual
         return self.properties.ensure
 
     def is_there(self, actual: S) -> bool:
-        """Whether what it wants is on the machine in any shape; what is not, a change brings into being."""
+        """Return whether the object exists in any form. If not, a change creates it."""
         return self.final_ensure(actual) != "absent"
 
     def changed_paths(self, actual: S) -> Iterable[str] | None:
-        """The paths at which a change from ``actual`` does anything; ``None`` where it does more than paths tell."""
+        """Return all paths that a change from ``actual`` affects. ``None`` if it also affects other things."""
         del actual
         name = self.properties.name
         return (name,) if self.has_state and name.startswith("/") else None
 
     @classmethod
     def edited_file(cls, properties: Any) -> str:
-        """Return the path of the file of which the resource edits a part; the end of a trial undoes that part alone."""
+        """Return the path of the edited file, if the resource edits a part.
+
+        The end of a trial undoes only that part.
+        """
         del properties
         return ""
 
@@ -369,102 +381,102 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def finds_part(cls, properties: Any, content: bytes) -> bool:
-        """Return whether a content has the part that it edits, with whatever value. Raises ``ResourceError``."""
+        """Return whether a content has the edited part, with any value. Raises ``ResourceError``."""
         del properties, content
         return True
 
     @classmethod
     def subjects(cls, properties: Any) -> Iterable[str]:
-        """The parts of the machine that its state depends on.
+        """Return the parts of the machine that the state depends on.
 
-        A subject is a path, a path with a slash at its end for everything at and below it, or a word that several types
-        share, such as ``packages``. At the end of a run, a resource that was in order is looked at again if a later
-        change has touched one of them.
+        A subject is a path, a path with a trailing slash for everything at and below it, or a word that several types
+        share, such as ``packages``. At the end of a run, a resource that was in sync is checked again if a later change
+        touched one of its subjects.
         """
         yield from cls.places(properties)
         for directories in (cls.fills(properties), cls.purges(properties)):
             yield from (f"{directory.rstrip('/')}/" for directory in directories)
 
     def touched(self, actual: S) -> Iterable[str]:
-        """The subjects that a change from ``actual`` may alter: its own, and its paths with everything below them."""
+        """Return the subjects that a change from ``actual`` may alter: its own, and its paths with all contents."""
         subjects = {*self.subjects(self.properties), *(self.changed_paths(actual) or ())}
         return [f"{one.rstrip('/')}/" if one.startswith("/") else one for one in subjects]
 
     @classmethod
     def lasting(cls, properties: P) -> P | None:
-        """The properties that must still hold at the end of a run; ``None`` if it cannot be looked at again.
+        """Return the properties that must still hold at the end of a run. ``None`` if a second look is impossible.
 
-        A second look must have no effect, and must not ask another machine.
+        A second look must have no effect and must not contact another machine.
         """
         return properties
 
     def way_back(self, actual: S) -> Properties | None:
-        """The properties that make of it what it was in ``actual``, where paths do not tell; ``None`` where none do."""
+        """Return properties that restore ``actual`` if restoring paths is not enough. ``None`` if no properties can."""
         del actual
         return None
 
     def describe(self, actual: S) -> dict[str, Any]:
-        """The state that was seen, as plain values (``puller state``)."""
+        """Return the state as plain values (``puller state``)."""
         found: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
         return {"ensure": self.final_ensure(actual), **found}
 
     @classmethod
     def on_record(cls, properties: Any, state_directory: Path | None) -> list[str]:
-        """Sentences about what is remembered between runs of what a resource manages (``puller explain``)."""
+        """Return sentences about the recorded state of the resource between runs (``puller explain``)."""
         del properties, state_directory
         return []
 
     @classmethod
     def unsaid(cls, properties: Any) -> str:
-        """A sentence about what has to be said before anybody can tell what there is of it; mostly empty."""
+        """Return why the current state cannot be determined. Usually empty."""
         del properties
         return ""
 
     def diff(self, actual: S) -> str | None:
-        """A unified diff of what ``change`` does, where there is one to show."""
+        """Return a unified diff of the effect of ``change``, if there is one to show."""
         del actual
         return None
 
     @classmethod
     def hidden_when_sensitive(cls) -> frozenset[str]:
-        """All properties that must not be shown of a resource that is sensitive."""
+        """Return all properties that are hidden if the resource is sensitive."""
         return cls.secret_properties | {"health_checks"}
 
     @classmethod
     def available(cls, facts: Mapping[str, Any]) -> bool:
-        """Whether this can do the work on a machine with these facts; looks at nothing but them."""
+        """Return whether this type can work on a machine with these facts. Reads only the facts."""
         del facts
         return True
 
     @classmethod
     def subscriptions(cls, properties: Properties) -> tuple[Reference, ...]:
-        """The resources that this one is refreshed by; only types that can refresh have any."""
+        """Return the resources whose changes refresh this one. Only types that can refresh have any."""
         return getattr(properties, "subscribe", ())
 
     @classmethod
     def reloads(cls, properties: Properties) -> tuple[Reference, ...]:
-        """The resources whose change asks for less than a refresh: to read its configuration again."""
+        """Return the resources whose changes require only a reload of the configuration, not a refresh."""
         del properties
         return ()
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Other spellings that the type takes, turned into its own properties; raises ``PropertyError``."""
+        """Convert other accepted spellings into properties of the type. Raises ``PropertyError``."""
         return raw
 
     @classmethod
     def check(cls, properties: Any) -> Iterable[PropertyError]:
-        """All that is wrong with values or with several properties at once, looked for when the manifest is read.
+        """Return all errors in values and combinations of properties. Runs when the manifest is read.
 
-        One that is raised instead is the last.
+        The function may also raise an error, which is then the last one.
         """
         del properties
         return ()
 
     @classmethod
     def problems(cls, properties: Any) -> Iterator[PropertyError]:
-        """All that ``check`` finds."""
-        # A check of another distribution may be a plain function that raises, and returns nothing.
+        """Yield all errors that ``check`` returns or raises."""
+        # A check of another distribution may be a plain function that raises and returns nothing.
         try:
             yield from cls.check(properties) or ()
         except PropertyError as error:
@@ -472,7 +484,10 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def follows(cls, properties: Any, declared: Declared) -> Iterable[Reference]:
-        """The resources that come before this one where the manifest says nothing else, and they are declared."""
+        """Return declared resources that come before this one by default.
+
+        Explicit order in the manifest takes precedence.
+        """
         del properties, declared
         return ()
 
@@ -480,7 +495,7 @@ class Resource(ABC, Generic[P, S]):
     def covers(cls, properties: Any) -> Iterable[str]:
         """Return the directories whose files appear with the resource, such as a mount point.
 
-        Resources at or below them come after it, where the manifest says nothing else.
+        Resources at or below them come after it, unless the manifest orders them otherwise.
         """
         del properties
         return ()
@@ -493,21 +508,21 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
-        """Resources that cannot both be as they want: their properties, and a sentence for the second.
+        """Return pairs of conflicting resources: the properties of both, and a sentence about the second.
 
-        Looked for when the manifest is read, among those that are managed under no condition.
+        Runs when the manifest is read, over the resources that are managed unconditionally.
         """
         del declared
         return ()
 
     @classmethod
     def agree(cls, first: Any, second: Any) -> Properties:
-        """The properties of two declarations as one; raises ``Contradiction`` where they say different things.
+        """Merge the properties of two declarations. Raises ``Contradiction`` if they conflict.
 
-        Neither order nor number of declarations may matter to it, and what it gives must be enough for both: whoever
-        applies it has done what each of them says. Paths that mean one file are one text already.
+        The result must not depend on the order or number of declarations, and must satisfy each of them. Paths of the
+        same file are already equal.
         """
-        from puller.resources.property_agreement import agree  # few manifests declare anything twice
+        from puller.resources.property_agreement import agree  # few manifests contain duplicate declarations
 
         agreed: Properties = agree(first, second)
         return agreed
@@ -539,48 +554,48 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def places(cls, properties: Any) -> Iterable[str]:
-        """The paths that it declares: nothing that others have left is removed there, or above."""
+        """Return the declared paths. Nothing at these paths or above them is removed as a leftover."""
         return (properties.name,) if properties.name.startswith("/") else ()
 
     @classmethod
     def fills(cls, properties: Any) -> Iterable[str]:
-        """The directories of which it alone knows what it puts below them."""
+        """Return the directories whose contents only this resource can list."""
         del properties
         return ()
 
     def work_left(self) -> Mapping[str, str]:
-        """Return the paths of a leftover that contain somebody's work, each with the reason. A purge leaves them."""
+        """Return the paths of a leftover that contain a user's work, each with the reason. A purge leaves them."""
         return {}
 
     @classmethod
     def is_in_use(cls, properties: Any) -> bool:
-        """Whether something on this machine holds it now, so that it cannot be taken away before that lets go.
+        """Return whether something on this machine uses the leftover now and prevents its removal.
 
-        Asked when nobody declares it any more: it is taken away after the rest then, which may end what holds it.
+        A leftover in use is removed after the other leftovers, because their removal may release it.
         """
         del properties
         return False
 
     @classmethod
     def may_replace(cls, properties: Any) -> bool:
-        """Whether it may bring what takes the place of a leftover, which is removed afterwards.
+        """Return whether the resource may create the replacement of a leftover, which is removed afterwards.
 
-        The answer is no for a resource that only acts on what others bring, such as a service.
+        False for a resource that only acts on objects of other resources, such as a service.
         """
         del properties
         return True
 
     @classmethod
     def occupies(cls, properties: Any, state_directory: Path) -> Iterable[str]:
-        """The paths and directories of a leftover: resources that fill one of them come before its removal."""
+        """Return the paths and directories of a leftover. Resources that fill one of them come before its removal."""
         del state_directory
         return (*cls.places(properties), *cls.fills(properties))
 
     @classmethod
     def hinders(cls, properties: Any, declared: Sequence[Any]) -> bool:
-        """Whether a leftover keeps one of the ``declared`` resources of its type from being made.
+        """Return whether a leftover prevents one of the ``declared`` resources of its type.
 
-        Then it is removed first. Otherwise it is removed after them.
+        If so, it is removed first, otherwise after them.
         """
         del properties, declared
         return False
@@ -596,7 +611,7 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def is_whole(cls, properties: Any) -> bool:
-        """Whether applying it makes its place what it was when it was applied last, whatever was done there since."""
+        """Return whether applying it restores its place to the last applied state, despite later changes."""
         del properties
         return True
 

@@ -1,4 +1,4 @@
-"""SHA-256 checksums: computed, as manifests give them, and as people read them."""
+"""SHA-256 checksums: computation, validation in manifests, and a short form for people."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,8 +9,8 @@ from puller.resources.base import PropertyError
 
 
 def sha256(chunks: Iterable[bytes]) -> str:
-    """The digest of all pieces together, in hexadecimal."""
-    import hashlib  # and OpenSSL: not for files that are compared byte by byte
+    """Return the digest of all pieces together, in hexadecimal."""
+    import hashlib  # slow to import because of OpenSSL, and not needed for a comparison of bytes
 
     digest = hashlib.sha256()
     for chunk in chunks:
@@ -36,6 +36,6 @@ def short(digest: str) -> str:
 
 
 def check_sha256(name: str, checksum: str) -> Iterator[PropertyError]:
-    """The problem of a property ``name`` that is no SHA-256 in the one spelling that is compared with digests."""
+    """Yield an error if a property ``name`` is not a SHA-256 in the lower-case form of digests."""
     if not re.fullmatch(SHA256, checksum):
         yield PropertyError(name, f"is {checksum!r}", expected="64 lower-case hexadecimal digits (SHA-256)")

@@ -31,7 +31,7 @@ class Use(Enum):
     ANY = "requires that something exists"
     ABSENT = "requires that nothing exists"
     KEPT = "keeps it"
-    """No requirement: only a purge of the directory leaves it."""
+    """No requirement. Only protects the path from a purge of its directory."""
 
 
 _CONTRADICTIONS = {
@@ -50,7 +50,7 @@ _CONTRADICTIONS = {
 """Pairs of uses that no state of a path satisfies, each pair once."""
 
 MADE_FILES = frozenset({Use.WHOLE, Use.PART, Use.FILE})
-"""Uses after which there is a file at the path."""
+"""Uses after which a file exists at the path."""
 NO_DIRECTORY = frozenset({Use.WHOLE, Use.PART, Use.FILE, Use.ABSENT})
 """Uses after which nothing can be below the path."""
 
@@ -107,7 +107,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def _can_have_both(one: FileMode, other: FileMode) -> bool:
-    """Whether a file with the first mode also satisfies the second one, or the other way round."""
+    """Return whether a file with one of the modes also satisfies the other one."""
     made = one.over(FileMode.NEW_FILE), other.over(FileMode.NEW_FILE)
     return other.over(stat.S_IFREG | made[0]) == made[0] or one.over(stat.S_IFREG | made[1]) == made[1]
 
@@ -117,7 +117,7 @@ def _same_account(one: str | int, other: str | int) -> bool:
 
 
 class EditedPlace(NamedTuple):
-    """A file of which resources edit parts: its declared path, the path without a link at its end, and its content."""
+    """A file with edited parts: its declared path, the path with a final link resolved, and its content."""
 
     path: str
     real: str

@@ -22,15 +22,15 @@ from puller.resources.checksums import sha256
 from puller.system import signals
 
 LIMIT = 512 * 1024 * 1024
-"""The most bytes that a remote source may have; it is held in memory."""
+"""The maximum size of a remote source in bytes. It is held in memory."""
 
 
 TIME_LIMIT = 300.0
-"""Seconds; for all of it, with its redirects and retries."""
+"""Seconds for a whole download, including redirects and retries."""
 
 
 def is_url(source: str) -> bool:
-    """Whether a source is fetched from a server, and not a file of this machine or of the bundle."""
+    """Return whether a source is a URL, and not a file of this machine or of the bundle."""
     return source.startswith(("http://", "https://"))
 
 
@@ -47,9 +47,9 @@ class EndUnknownError(TransportError):
 def fetch_url(url: str) -> bytes:
     """Return the bytes at ``url``.
 
-    Raises ``TransportError``, :class:`EndUnknownError`, and as ``signals.check_download``.
+    Raises ``TransportError``, :class:`EndUnknownError`, and the exceptions of ``signals.check_download``.
     """
-    from bundles.transport.download import download_url  # and with it requests, which is slow to import
+    from bundles.transport.download import download_url  # slow to import: loads requests
 
     buffer = io.BytesIO()
     with transfer(_name_of(url)):
@@ -60,10 +60,10 @@ def fetch_url(url: str) -> bytes:
 
 
 def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> bytes:
-    """Return the content of a source, which has this SHA-256 if one is given.
+    """Return the content of a source, verified with a SHA-256 if ``checksum`` is set.
 
-    Without a checksum, an empty file and a file that may be cut short are refused. Raises ``TransportError``,
-    ``ResourceError`` and what ``fetch`` raises.
+    Without a checksum, an empty file and a file that may be cut short are rejected. Raises ``TransportError``,
+    ``ResourceError`` and the exceptions of ``fetch``.
     """
     try:
         data = fetch(url)
@@ -80,7 +80,7 @@ def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> by
 
 
 def _name_of(url: str) -> str:
-    """The last component of its path: a password is in what comes before the path, or in the query."""
+    """Return the last component of the path. A password can only be before the path, or in the query."""
     path = url.partition("#")[0].partition("?")[0].partition("://")[2].partition("/")[2]
     return path.rpartition("/")[2] or "a remote source"
 
@@ -91,16 +91,16 @@ _CHUNK = 1024 * 1024  # bytes
 
 
 class BundledFile(msgspec.Struct, frozen=True):
-    """A regular file of the bundle, however large."""
+    """A regular file of the bundle, of any size."""
 
     path: str
     size: int
     is_secret: bool = False
     executable: bool = False
-    """Whether its owner may run it."""
+    """Whether its owner may execute it."""
 
     def chunks(self) -> Iterable[bytes]:
-        """Raises ``ResourceError`` when it cannot be read."""
+        """Yield the content in pieces. Raises ``ResourceError`` if the file cannot be read."""
         try:
             with open(self.path, "rb") as file:
                 while chunk := file.read(_CHUNK):
@@ -110,10 +110,10 @@ class BundledFile(msgspec.Struct, frozen=True):
 
 
 def bundled_contents(paths: Iterable[str], context: Context, below: str = "") -> Mapping[str, BundledFile]:
-    """The files that relative paths mean, and those below the directories among them, by the paths as written.
+    """Return the bundle files of relative paths and all files below directories among them, by written path.
 
-    With ``below``, a directory stands there on the machine, and its files are named by their places there.
-    Absolute paths and URLs are of the machine and of others. Raises ``ResourceError`` for what is not there.
+    ``below`` is the place of a directory on the machine, and renames its files accordingly. Absolute paths and URLs are
+    skipped, because they are outside the bundle. Raises ``ResourceError`` for a missing file.
     """
     found: dict[str, BundledFile] = {}
     for path in paths:
@@ -126,12 +126,12 @@ _File = TypeVar("_File", bound=msgspec.Struct)
 
 
 def plain_files(found: Mapping[str, _File]) -> Mapping[str, _File]:
-    """Contents that have a field ``executable``, where the mode of the resource says that none is a program."""
+    """Return the contents with ``executable`` cleared, for a resource whose mode makes no file executable."""
     return {path: msgspec.structs.replace(content, executable=False) for path, content in found.items()}
 
 
 def _files(real: str, written: str, placed: str) -> Iterator[tuple[str, BundledFile]]:
-    pending = [(real, written, placed)]  # not recursive, as a tree may be deeper than Python's stack
+    pending = [(real, written, placed)]  # not recursive: a tree may be deeper than Python's stack
     while pending:
         real, written, placed = pending.pop()
         try:

@@ -4,13 +4,13 @@ import difflib
 import re
 
 LIMIT = 64 * 1024
-"""The largest content, in bytes, that a diff is made of."""
+"""The largest content, in bytes, for which a diff is computed."""
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # a form feed or a lone CR ends none
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # unlike splitlines(), does not split at a form feed or a lone CR
 
 
 def unified(old: bytes, new: bytes, name: str) -> str | None:
-    """A unified diff from ``old`` to ``new``; a sentence where that is not text, or too much of it."""
+    """Return a unified diff from ``old`` to ``new``, or a sentence if the content is binary or too large."""
     if max(len(old), len(new)) > LIMIT:
         return f"{name}: {len(old)} bytes become {len(new)} bytes, too large for a diff\n"
     try:

@@ -1,9 +1,9 @@
-"""The ``exec`` resource: a command, run when nothing says that it need not be (``docs/resources/exec.md``).
+"""The ``exec`` resource: a command that runs unless a guard prevents it (``docs/resources/exec.md``).
 
-* Guards are asked in order, and only those that decide, in noop too; and again when the command has run, as one that
-  would make it run in every run has not done what it is there for.
-* A command runs in a fixed environment and a bounded time; its children go with it.
-* One that runs as somebody else has all of their groups and only those, and a directory that they can reach.
+* Guards run in order until one decides, in noop as well. They run again after the command: a command that would run in
+  every run has not reached its goal.
+* A command has a fixed environment and a time limit. Its children are killed with it.
+* A command of another user has exactly that user's groups, and a directory that the user can enter.
 """
 
 import contextlib
@@ -31,12 +31,10 @@ from puller.values.references import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
-_SHORTEST = (
-    4  # characters of a line that is secret; what is shorter stands in too many words that say nothing of it
-)
+_SHORTEST = 4  # characters; shorter secret lines would mask parts of unrelated words
 _USERS, _GROUPS = "/etc/passwd", "/etc/group"
 _WHO = re.compile(r"[^-:\s\0][^:\s\0]*")
-"""A user or group: anything that a database may have, and that is no option."""
+"""Any user or group name that a database may have, except one that looks like an option."""
 
 
 class ExecProperties(Properties, frozen=True):
@@ -81,7 +79,7 @@ class ExecProperties(Properties, frozen=True):
 
 
 class ExecState(msgspec.Struct, frozen=True):
-    """How the command ended in this run; ``None`` when it has not run."""
+    """The result of the command in this run. ``None`` if it has not run."""
 
     completed: Completed | None = None
 
@@ -91,7 +89,7 @@ class _NotStartedError(ResourceError):
 
 
 class _NobodyError(_NotStartedError):
-    """There is no such user or group to run it as."""
+    """The user or group to run it as does not exist."""
 
 
 class Exec(Resource[ExecProperties, ExecState]):
@@ -118,7 +116,7 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def differences(self, actual: ExecState, *, refresh: bool = False) -> Sequence[Difference]:
         if actual.completed is not None:
-            return ()  # ``change`` has judged the exit code, and knows the output
+            return ()  # ``change`` has checked the exit code
         if refresh:
             return self._refresh_differences()
         if self.properties.refreshonly or self._is_guarded():
@@ -132,12 +130,12 @@ class Exec(Resource[ExecProperties, ExecState]):
         return [acting("command", Action.RUN, refresh=True)]
 
     def change(self, differences: Sequence[Difference], actual: ExecState) -> None:
-        """Run the command (``docs/resources/exec.md``); the guards were asked for the differences.
+        """Run the command (``docs/resources/exec.md``). The guards have already run for the differences.
 
-        1. Run it in its directory, environment and time.
-        2. Log what it printed, if that is asked for and no secret.
-        3. Raise ``ResourceError`` for an exit code that is not success.
-        4. Ask the guards again: a success that would not keep the next run from running it is none.
+        1. Run it in its directory and environment, with its time limit.
+        2. Log its output if requested and not secret.
+        3. Raise ``ResourceError`` if the exit code is not a success.
+        4. Run the guards again. The command fails if the next run would run it again.
         """
         del actual
         properties = self.properties
@@ -147,11 +145,11 @@ class Exec(Resource[ExecProperties, ExecState]):
         # 2. Log
         if properties.logoutput and not properties.sensitive:
             self._log(completed)
-        # 3. Judge
+        # 3. Check the exit code
         if completed.exit_code not in properties.returns:
             raise ResourceError(self._failure(completed))
         self._completed = completed
-        # 4. Ask again; a refresh runs whatever the guards say
+        # 4. Run the guards again, except after a refresh, which ignores them
         if properties.recheck and not differences[0].refresh:
             self._recheck()
 
@@ -180,13 +178,13 @@ class Exec(Resource[ExecProperties, ExecState]):
         return () if properties.creates is None else (os.path.join(properties.cwd, properties.creates),)
 
     def touched(self, actual: ExecState) -> Iterable[str]:
-        """Anything, except for a command that runs in every run: the next run changes back what it undoes."""
+        """Return everything, except for a command that runs in every run: the next run repairs what it undoes."""
         del actual
         return () if self.is_recurring else (ANYTHING,)
 
     @classmethod
     def lasting(cls, properties: ExecProperties) -> ExecProperties | None:
-        """Only a path that it creates: commands that are guards are not run again."""
+        """Return the properties only if ``creates`` is the sole guard: commands of guards are not run again."""
         has_guards = properties.onlyif is not None or properties.unless is not None
         is_path = properties.creates is not None and properties.recheck and not has_guards
         return properties if is_path else None
@@ -201,7 +199,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         return not own.refreshonly and own.creates is None and own.onlyif is None and own.unless is None
 
     def _is_guarded(self) -> bool:
-        """Whether a guard says that the command need not run; later guards are not asked."""
+        """Return whether a guard prevents the command. Stops at the first guard that does."""
         properties = self.properties
         if properties.creates is not None and self._is_created():
             return True
@@ -218,13 +216,13 @@ class Exec(Resource[ExecProperties, ExecState]):
         return self.context.system.exists(os.path.join(self.properties.cwd, self.properties.creates or ""))
 
     def _may_start_later(self) -> bool:
-        """In noop: whether what a guard needs may be there when the real run asks it."""
+        """In noop: return whether the requirements of a guard may exist when the real run executes it."""
         cwd = self.properties.cwd
         brings_cwd = self.context.system.is_directory(cwd) and not os.path.isdir(cwd)
         return self.context.noop and (brings_cwd or self.context.uncertain("/"))
 
     def _may_come(self) -> bool:
-        """In noop: whether this run would have made the user and the group by the time that they are needed."""
+        """In noop: return whether this run would have created the user and the group in time."""
         context, user, group = self.context, self.properties.user, self.properties.group
         return (
             context.noop
@@ -240,7 +238,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         )
 
     def _is_user(self) -> bool:
-        """Whether there is such a user now who stays, or none is asked for."""
+        """Return whether the user exists now and stays, or no user is required."""
         user, users = self.properties.user, self.context.system.expected_accounts("user")
         if user is None:
             return True
@@ -250,7 +248,7 @@ class Exec(Resource[ExecProperties, ExecState]):
             return False
 
     def _recheck(self) -> None:
-        """Refuse a success that the next run would not believe in either."""
+        """Raise ``ResourceError`` if a guard would make the next run execute the command again."""
         properties = self.properties
         if properties.creates is not None and not self._is_created():
             what = f"ran, but `creates` {properties.creates} is still missing"
@@ -258,14 +256,14 @@ class Exec(Resource[ExecProperties, ExecState]):
         if properties.unless is not None and not self._succeeds("unless", properties.unless):
             raise ResourceError("ran, but `unless` still fails", code=ProblemCode.STILL_DIFFERS)
         if properties.creates is None and properties.unless is None and properties.onlyif is not None:
-            with contextlib.suppress(ResourceError):  # it has no answer, and no failure depends on it
+            with contextlib.suppress(ResourceError):  # this guard only decides about a note
                 if self._succeeds("onlyif", properties.onlyif):
                     self._notes = ("ran, and `onlyif` still succeeds: the command runs in every run",)
 
     def _succeeds(self, kind: str, text: str) -> bool:
         completed = self._run(kind, text, self.context.system.query)
         if completed.exit_code is None:
-            # Neither yes nor no: running the command on a guess could do harm.
+            # The result is unknown, and running the command on a guess could do harm.
             raise ResourceError(f"{kind}{self._shown(text)}: {completed.outcome}")
         return completed.exit_code == 0
 
@@ -278,7 +276,7 @@ class Exec(Resource[ExecProperties, ExecState]):
             raise _NotStartedError(f"{kind}{self._shown(text)} cannot be started: {reason(error)}") from error
 
     def _identity(self) -> Identity | None:
-        """Who the command runs as; ``None``: as Puller does."""
+        """Return the user and group of the command. ``None``: those of Puller."""
         user, group = self.properties.user, self.properties.group
         if user is None and group is None:
             return None
@@ -294,7 +292,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         raise ResourceError(f"running as user {found.name} and group {found.gid} takes root")
 
     def _require_staying(self, found: Identity) -> None:
-        """Refuse, in noop, a user or group that this run would have removed by then."""
+        """Raise, in noop, for a user or group that this run would have removed by then."""
         system, group = self.context.system, self.properties.group
         users, groups = system.expected_accounts("user"), system.expected_accounts("group")
         if users.get(found.name, found.uid) is None:
@@ -303,7 +301,7 @@ class Exec(Resource[ExecProperties, ExecState]):
             raise _NobodyError(f"group is {group!r}, which this run would have removed")
 
     def _require_cwd(self, identity: Identity | None) -> None:
-        """Of a missing directory the system says no more than of a missing program: that something is not found."""
+        """Raise if the directory is missing: the system's error does not distinguish it from a missing program."""
         context, cwd = self.context, self.properties.cwd
         if not context.system.is_directory(cwd) and not context.uncertain(cwd):
             what = "is not a directory" if context.system.exists(cwd) else "does not exist"
@@ -312,9 +310,10 @@ class Exec(Resource[ExecProperties, ExecState]):
             self._require_entry(cwd, identity)
 
     def _require_entry(self, cwd: str, identity: Identity) -> None:
-        """A command is put into its directory before it gets its ids: nothing else would find out.
+        """Raise if the user cannot enter the directory.
 
-        Not asked in noop, where an earlier resource would have given the directory to the user.
+        The process enters the directory before it changes its ids, so the command itself would not fail. Skipped in
+        noop, because an earlier resource may give the directory to the user.
         """
         if not self._may_enter:
             asked = Command(["test", "-x", cwd], identity=identity)
@@ -347,7 +346,7 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """``refresh_only`` as ``refreshonly``; raises ``PropertyError`` for both."""
+        """Rename ``refresh_only`` to ``refreshonly``. Raises ``PropertyError`` if both are set."""
         if "refresh_only" in raw:
             if "refreshonly" in raw:
                 raise PropertyError("refresh_only", "cannot be given together with refreshonly")
@@ -360,7 +359,7 @@ class Exec(Resource[ExecProperties, ExecState]):
             yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present")
         if properties.provider != "shell":
             yield from _check_words(properties)
-        # Not in the one form of managed paths: nothing is known by it, so "/srv/app/" does as well as "/srv/app".
+        # The form for managed paths is not required, because this path identifies nothing: "/srv/app/" is valid.
         if not properties.cwd.startswith("/"):
             yield PropertyError("cwd", f"is {properties.cwd!r}", expected="an absolute path")
         if (
@@ -387,12 +386,15 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     @classmethod
     def tool_paths(cls, properties: ExecProperties) -> Sequence[str]:
-        # Without the path the command would run again.
+        # If the path were removed, the command would run again.
         return [properties.creates] if properties.creates and properties.creates.startswith("/") else ()
 
     @classmethod
     def agree(cls, first: ExecProperties, second: ExecProperties) -> ExecProperties:
-        """A guard or a code of success that only one of them has would keep what the other asks for from being done."""
+        """Merge two declarations.
+
+        Guards and exit codes must be equal: one set only once would stop the other's command.
+        """
         own = cls.properties_type.__struct_fields__
         return agree(
             first, second, exact=own, rules={"command": lambda one, other: _same_command(first, second)}
@@ -406,7 +408,7 @@ def _same_command(first: ExecProperties, second: ExecProperties) -> str | None:
 
 
 def _check_words(properties: ExecProperties) -> Iterator[PropertyError]:
-    """The commands that are run without a shell must split into words."""
+    """Yield errors for commands without a shell that cannot be split into words."""
     command = ("name", properties.name) if properties.command is None else ("command", properties.command)
     for name, text in (command, ("onlyif", properties.onlyif), ("unless", properties.unless)):
         if text is None:

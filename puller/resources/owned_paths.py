@@ -1,10 +1,10 @@
-"""The paths below a directory that belong to other resources: nothing that empties a directory touches them.
+"""Paths below a directory that belong to other resources and survive its purge or removal.
 
-* A purge, a tree, a scaffold, and the removal or replacement of a directory all ask here.
+* A purge, a tree, a scaffold, and the removal or replacement of a directory use this module.
 * Each type states its paths (``Resource.places``, ``claims``, ``fills``, ``tool_paths``). Paths are compared in
-  canonical form, and the links that lead to an owned path are owned as well.
-* Puller's own state, mount points, and the paths of bundles that this run does not apply stay as well. So do leftovers
-  that contain somebody's work, for which their removal would leave them, too.
+  canonical form, and links that lead to an owned path are owned as well.
+* Puller's own state, mount points, and the paths of bundles that this run does not apply are owned. So are leftovers
+  with a user's work, because their removal would keep the work.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from puller.values.removal_policy import ABSENT
 _AT_THE_LINK = frozenset({"file", "link"})
 """Types that never follow a link at their path."""
 _WITH_WORK = frozenset({"archive", "checkout"})
-"""Types whose leftovers may contain somebody's work (``Resource.work_left``)."""
+"""Types whose leftovers may contain a user's work (``Resource.work_left``)."""
 _MOST_NAMED = 5
 
 
@@ -45,22 +45,22 @@ class OwnedPaths(msgspec.Struct, frozen=True):
     above: frozenset[str] = frozenset()
     """The directories that lead to owned paths."""
     filled: frozenset[str] = frozenset()
-    """Directories with contents that only their resource knows."""
+    """Directories with contents that only their resource can list."""
     mounted: frozenset[str] = frozenset()
     """Mount points."""
     with_work: Mapping[str, str] = {}
-    """Paths of leftovers that contain somebody's work, each with the reason."""
+    """Paths of leftovers that contain a user's work, each with the reason."""
     around: str = ""
     """Why the directory itself is not purged: it is a part of a leftover that contains work. Usually empty."""
     owners: Mapping[str, tuple[Owner, ...]] = {}
     """Claims by path."""
 
     def is_owned(self, path: str) -> bool:
-        """Whether a path, with everything below it, belongs to another resource."""
+        """Return whether a path, with everything below it, belongs to another resource."""
         return path in self.places or path in self.filled or path in self.mounted or path in self.with_work
 
     def is_kept(self, path: str) -> bool:
-        """Whether a path stays when everything else in the directory is removed."""
+        """Return whether a path stays when the rest of the directory is removed."""
         return path in self.above or self.is_owned(path)
 
     def is_touched_by(self, path: str) -> bool:
@@ -85,8 +85,9 @@ class OwnedPaths(msgspec.Struct, frozen=True):
 def owned_below(root: str, context: Context, reference: str, *, spares_work: bool = True) -> OwnedPaths:
     """Return the paths below ``root`` that belong to other resources than ``reference``.
 
-    With ``spares_work``, leftovers that contain somebody's work are among them. The removal of a leftover, which
-    removes only its own files, does without.
+    With ``spares_work``, this includes leftovers that contain a user's work. The removal of a leftover does not need
+    it, because it removes only its own files.
+
     Raises ``OSError``, and ``ResourceError`` if a declaration cannot be evaluated on this machine.
     """
     known = _Known.current(context)

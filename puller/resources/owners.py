@@ -1,4 +1,4 @@
-"""Owners, groups and modes: names and ids, what is wanted of them beside what is there, in words."""
+"""Owners, groups and modes: names, ids, and differences from the desired attributes."""
 
 import grp
 import os
@@ -16,11 +16,11 @@ from puller.system.trusted_files import judge
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
 MISSING = "is missing; it is required unless ensure is absent"
-"""Said of an owner, a group or a mode where each file has to have one."""
+"""The message for a missing owner, group or mode where each file requires one."""
 
 
 def user_id(name: str | int | None, context: Context) -> int:
-    """The id of ``owner``, a name or an id; raises ``ResourceError`` when there is no such user."""
+    """Return the id of ``owner``, a name or an id. Raises ``ResourceError`` if the user does not exist."""
     if (
         isinstance(name, str)
         and not (name.isascii() and name.isdecimal())
@@ -31,7 +31,7 @@ def user_id(name: str | int | None, context: Context) -> int:
 
 
 def group_id(name: str | int | None, context: Context) -> int:
-    """The id of ``group``, a name or an id; raises ``ResourceError`` when there is no such group."""
+    """Return the id of ``group``, a name or an id. Raises ``ResourceError`` if the group does not exist."""
     if (
         isinstance(name, str)
         and not (name.isascii() and name.isdecimal())
@@ -42,7 +42,7 @@ def group_id(name: str | int | None, context: Context) -> int:
 
 
 def user_name(uid: int) -> str:
-    """The user's name, or the id as text when there is none."""
+    """Return the user's name, or the id as text for an unknown user."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -50,7 +50,7 @@ def user_name(uid: int) -> str:
 
 
 def group_name(gid: int) -> str:
-    """The group's name, or the id as text when there is none."""
+    """Return the group's name, or the id as text for an unknown group."""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
@@ -64,9 +64,9 @@ def attribute_differences(
     group: str | int | None,
     path: str = "",
 ) -> list[Difference]:
-    """Return the differences of owner, group and mode; ``owner`` and ``group`` as the author wrote them.
+    """Return the differences of owner, group and mode. ``owner`` and ``group`` are as the author wrote them.
 
-    ``path`` is the file, where a resource has several.
+    ``path`` is the file, for a resource with several files.
     """
     differences = []
     if found.st_uid != wanted.uid:
@@ -79,10 +79,10 @@ def attribute_differences(
 
 
 def mode_owned_by(uid: int, gid: int, found: os.stat_result, *, is_written: bool = False) -> int:
-    """The ``st_mode`` of what was found, under these owners and perhaps with new content.
+    """Return the ``st_mode`` of a file after a change to these owners, and to new content if ``is_written``.
 
-    A file loses its set-id bits by either, as with chown(2) and write(2): a program that somebody has put there must
-    not run as another user, and what is new not as it was allowed to what was there.
+    Either change clears the set-id bits, as chown(2) and write(2) do. A program that a user has put there must not run
+    as another user, and new content must not inherit the permission of the old content.
     """
     is_same = (found.st_uid, found.st_gid) == (uid, gid) and not is_written
     return found.st_mode if is_same or stat.S_ISDIR(found.st_mode) else found.st_mode & ~_SET_ID
@@ -99,9 +99,10 @@ def require_trusted_source(path: str) -> None:
 
 
 def distrust_of_new_way(path: str, context: Context, uid: int) -> str:
-    """Return why another user than ``uid`` could exchange a path once this run has made the directories above it.
+    """Return why another user than ``uid`` could exchange a path once this run has created the directories above it.
 
-    Only a dry run asks: it finds no directory that an earlier resource would have made for a user. Empty if nobody can.
+    Only a dry run needs this, because directories that an earlier resource would create for a user do not exist yet.
+    Empty if only ``uid`` or root can.
     """
     if not context.noop:
         return ""
@@ -128,12 +129,12 @@ def describe_attributes(found: os.stat_result) -> dict[str, str]:
 
 
 def _other_id(kind: str, name: str | int | None, context: Context) -> int:
-    """The id that is not that of a known name."""
+    """Return the id for anything but a resolved name."""
     if isinstance(name, int):
         return name
     if not name or (name.isascii() and name.isdecimal()):
         return int(name or 0)
-    # Nobody is missing whom an earlier resource may have added: the difference is told, and the real run looks again.
+    # An earlier resource may add a missing user or group. The real run looks it up again.
     if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):
         return UNKNOWN_ID
     who = "user" if kind == "owner" else "group"

@@ -27,13 +27,13 @@ _KINDS = {
 
 
 class PathState(msgspec.Struct, frozen=True):
-    """The state of a managed path: its ``lstat``, ``None`` when nothing is there. Types add what else they look at."""
+    """The state of a managed path: its ``lstat``, ``None`` if missing. Types add further fields."""
 
     found: os.stat_result | None
 
     @property
     def kind(self) -> str:
-        """``absent``, ``present`` (a regular file), ``directory``, or what else is there."""
+        """``absent``, ``present`` (a regular file), ``directory``, or the name of another file type."""
         return (
             "absent"
             if self.found is None
@@ -42,8 +42,8 @@ class PathState(msgspec.Struct, frozen=True):
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path has the form that is managed: absolute, without ``.``, ``..``, doubled slashes and NUL."""
-    # POSIX gives two slashes at the start a meaning of their own, so ``normpath`` leaves them there.
+    """Return whether a path is absolute and without ``.``, ``..``, double slashes and NUL."""
+    # In POSIX two leading slashes have a special meaning, so ``normpath`` keeps them.
     return (
         path.startswith("/")
         and not path.startswith("//")
@@ -53,30 +53,30 @@ def is_plain(path: str) -> bool:
 
 
 def check_path(name: str, path: str) -> Iterator[PropertyError]:
-    """The problem of a property ``name`` that is not plain (see ``is_plain``)."""
+    """Yield an error if a property ``name`` is not plain (see ``is_plain``)."""
     if not is_plain(path):
         wanted = "an absolute path without '.', '..' or doubled slashes"
         yield PropertyError(name, f"is {path!r}", expected=wanted)
 
 
 def check_managed(path: str) -> Iterator[PropertyError]:
-    """The problems of a resource's name that is the path to be managed: plain, and not the root directory."""
+    """Yield errors for a managed path in ``name``, which must be plain and not the root directory."""
     yield from check_path("name", path)
     if path == "/":
         yield PropertyError("name", "is '/', which is not managed")
 
 
 def require_parent(path: str, context: Context) -> None:
-    """Raise ``ResourceError`` when the directory that ``path`` is in does not exist, and this run does not bring it."""
+    """Raise ``ResourceError`` if the parent directory of ``path`` is missing and this run does not create it."""
     parent = os.path.dirname(path)
     if not context.system.is_directory(parent) and not context.uncertain(parent):
         raise ResourceError(f"directory {parent} does not exist")
 
 
 def require_makeable(directory: str, system: System) -> None:
-    """Raise ``ResourceError`` when something else is in the place of a directory, or of one above it.
+    """Raise ``ResourceError`` if a directory, or one above it, has another file type.
 
-    What is missing is no problem: it is made, with its parents.
+    Missing directories are valid, because they are created with their parents.
     """
     while not system.is_directory(directory):
         if system.exists(directory):
@@ -88,22 +88,22 @@ def require_makeable(directory: str, system: System) -> None:
 
 
 def printable(path: str) -> str:
-    """The path on one line, whatever somebody has named a file."""
+    """Return the path on one line, with unprintable characters escaped."""
     return path if path.isprintable() else ascii(path)
 
 
 def parents(path: str) -> Iterator[str]:
-    """The directories that a path leads through, the innermost first."""
+    """Yield the directories that a path leads through, the innermost first."""
     while (path := path.rpartition("/")[0]) != "":
         yield path
 
 
 def directories_of(paths: Iterable[str]) -> list[str]:
-    """The directories that paths lead through, each before what it holds."""
+    """Return the directories that paths lead through, each before its contents."""
     found = {directory for path in paths for directory in parents(path)}
     return sorted(found, key=lambda directory: (directory.count("/"), directory))
 
 
 def kind(mode: int) -> str:
-    """The kind of thing that an ``st_mode`` is of, for messages: ``a directory``."""
+    """Return the kind of file of an ``st_mode``, for messages: ``a directory``."""
     return kind_of(mode)

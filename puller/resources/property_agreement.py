@@ -20,15 +20,15 @@ from puller.values.removal_policy import KEEP
 
 P = TypeVar("P", bound=msgspec.Struct)
 Rule = Callable[[Any, Any], Any]
-"""The value that is enough for two different ones; raises ``ValueError`` where there is none."""
+"""Returns a value that satisfies two different ones. Raises ``ValueError`` if none exists."""
 
 
 fields = cache(msgspec.structs.fields)
-"""The fields of a type of properties: finding them anew for each of ten thousand takes longer than comparing them."""
+"""The fields of a type of properties. Cached, because reading them takes longer than comparing the values."""
 
 
 class Contradiction(Exception):
-    """Two declarations of one resource that say different things: each property, with the value of either."""
+    """Two conflicting declarations of one resource: each property that differs, with both values."""
 
     def __init__(self, differences: Sequence[tuple[str, Any, Any]]) -> None:
         super().__init__(", ".join(name for name, _, _ in differences))
@@ -36,9 +36,9 @@ class Contradiction(Exception):
 
 
 def agree(first: P, second: P, *, exact: Container[str] = (), rules: Mapping[str, Rule] | None = None) -> P:
-    """The properties that both say; raises ``Contradiction`` with all properties about which they do not agree.
+    """Merge the properties of two declarations. Raises ``Contradiction`` with all properties that conflict.
 
-    ``exact`` are properties whose default says something, ``rules`` give the value for two different ones.
+    ``exact`` are properties whose default counts as set. ``rules`` merge two different values.
     """
     rules = {**_OF_ALL, **(rules or {})}
     found: dict[str, Any] = {}
@@ -56,7 +56,7 @@ def agree(first: P, second: P, *, exact: Container[str] = (), rules: Mapping[str
 
 
 def linked(first: P, second: msgspec.Struct) -> P:
-    """The first with what the second says of order, checks and secrecy: where one of them cannot be read as a whole."""
+    """Return the first declaration with order, checks and secrecy of the second, which need not be valid as a whole."""
     both = {name: _OF_ALL[name] for name in ("alias", "require", "after", "health_checks", "sensitive")}
     values = {name: rule(getattr(first, name), getattr(second, name)) for name, rule in both.items()}
     return msgspec.structs.replace(first, **values)
@@ -67,7 +67,7 @@ def _equal(one: Any, other: Any) -> Any:
 
 
 def _either(field: msgspec.structs.FieldInfo) -> Rule:
-    """The one that is given; masks of permissions where their digits agree, and an id as number or text."""
+    """Return a rule that keeps the value that is set. It also merges compatible modes, and ids as number and text."""
     default = field.default_factory() if callable(field.default_factory) else field.default
 
     def rule(one: Any, other: Any) -> Any:
@@ -90,16 +90,16 @@ def _both(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
 
 _OF_ALL: Mapping[str, Rule] = {
     "name": lambda one, other: one,
-    "alias": lambda one, other: one or other,  # references know those of both
+    "alias": lambda one, other: one or other,  # references resolve both aliases
     "ensure": _equal,
     "noop": _equal,
     "require": _both,
     "after": _both,
     "subscribe": _both,
-    # A resource that one of them manages in any case is managed in any case.
+    # Unconditional management by one declaration takes precedence.
     "control": lambda one, other: None if one is None or other is None else one,
     "health_checks": _both,
     "sensitive": lambda one, other: one or other,
-    # What is declared by several is taken away when all of them say so: a bundle speaks for what is its own.
+    # A shared resource is removed only if all declarations allow it.
     "removed": lambda one, other: KEEP if KEEP in (one, other) else None,
 }

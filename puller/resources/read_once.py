@@ -1,7 +1,7 @@
-"""Files of the system that many resources look at, read once in a run and again only when they have changed.
+"""Files of the system that many resources read, cached for a run until they change.
 
-* While no resource has changed anything, what was read is good, and costs nothing more.
-* After a change, of whatever resource, the files are read again if they are not the ones that were read.
+* While no resource has changed anything, the cached value is returned without a system call.
+* After a change by any resource, the files are read again if their identity has changed.
 """
 
 import os
@@ -15,9 +15,9 @@ _Identity = tuple[int, ...] | None
 
 
 class ReadOnce(Generic[T]):
-    """The value that ``parse`` makes of the content of files, by path; a file that is not there is not among them.
+    """The value that ``parse`` returns for the content of files, by path. Missing files are omitted.
 
-    One is kept for all resources of a run in ``Context.shared``.
+    ``Context.shared`` holds one instance for all resources of a run.
     """
 
     def __init__(self, paths: Sequence[str], parse: Callable[[Mapping[str, bytes]], T]) -> None:
@@ -28,7 +28,7 @@ class ReadOnce(Generic[T]):
         self._value: T
 
     def current(self, context: Context) -> T:
-        """The value that the files come to now. Raises ``OSError``, and what ``parse`` raises."""
+        """Return the value for the current files. Raises ``OSError``, and the exceptions of ``parse``."""
         changes = context.changes()
         if self._identities is None or changes != self._changes:
             identities = [_identity(path) for path in self._paths]

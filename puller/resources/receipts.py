@@ -29,17 +29,17 @@ SCAFFOLDS, TREES = "scaffolds", "trees"
 """The folders of receipts, one for each kind of resource."""
 
 _LARGEST = 64 * 1024 * 1024  # bytes
-_LONGEST_NAME = 200  # bytes; file systems take 255
+_LONGEST_NAME = 200  # bytes; file systems allow 255
 
 
 class Receipt(msgspec.Struct, omit_defaults=True, tag_field="format", tag=1):
-    """The files and directories that a resource has made; paths are relative to ``root``."""
+    """The files and directories that a resource created. Paths are relative to ``root``."""
 
     target: str
     root: str = ""
-    """Where the target really is."""
+    """The canonical path of the target."""
     files: dict[str, str] = {}
-    """Each with the SHA-256 of what was written."""
+    """The SHA-256 of the written content, by path."""
     directories: list[str] = []
     """The empty path is the target itself."""
 
@@ -57,20 +57,20 @@ class Receipts:
 
     @property
     def path(self) -> str:
-        """The receipt's own place: who brings back what the resource has changed brings this back, too."""
+        """The path of the receipt. A rollback of the resource also restores this file."""
         return str(self._file.path)
 
     def load(self) -> Receipt:
-        """The receipt; an empty one when there is none that is understood."""
+        """Return the receipt, or an empty one if it is missing or invalid."""
         found = self._file.load(lambda sentence: None, noop=self._noop)
         return found if found is not None and found.target == self._target else Receipt(self._target)
 
     def note(
         self, root: str, made: Iterable[str], directories: Iterable[str], written: Mapping[str, str]
     ) -> None:
-        """Put on it what is about to be ``made`` in ``root``, and of its own files what is about to be ``written``.
+        """Record paths that are about to be ``made`` in ``root``, and own files that are about to be ``written``.
 
-        That is the SHA-256 of each.
+        ``written`` has the SHA-256 of each new content.
         """
         before, new = self.load(), {*made}
         files = {path: digest for path, digest in before.files.items() if os.path.lexists(f"{root}/{path}")}
@@ -82,12 +82,12 @@ class Receipts:
             self._file.save(receipt)
 
     def forget(self) -> None:
-        """Nothing of it is left."""
+        """Remove the receipt, because none of its files remain."""
         self._file.remove()
 
 
 def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_result | None:
-    """The ``lstat`` of a file that the resource has made and nobody has changed since; ``None`` when there is none."""
+    """Return the ``lstat`` of a file that the resource created and that is unchanged, else ``None``."""
     for above in (root, *(f"{root}/{directory}" for directory in parents(path))):
         found = system.lstat(above)
         if found is None or not stat.S_ISDIR(found.st_mode):
@@ -98,21 +98,21 @@ def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_
     return found if sha256(system.read_chunks(f"{root}/{path}")) == receipt.files[path] else None
 
 
-# Removal of a tree that is no longer declared. It works from the receipt and does not need the source.
+# Removal of an undeclared tree. Works from the receipt and does not need the source.
 
 
 class LeftState(msgspec.Struct, frozen=True):
-    """The rest of a tree, relative to its target; directories with the innermost first."""
+    """Leftover files of a tree, relative to its target, and directories, the innermost first."""
 
     receipt: Receipt
     exists: bool
-    """Whether there is anything that is on the receipt, changed or not; or the target, where there is no receipt."""
+    """Whether any path of the receipt exists, changed or not. Without a receipt: whether the target exists."""
     files: dict[str, os.stat_result] = {}
     directories: dict[str, os.stat_result] = {}
 
 
 class LeftFiles(Resource[Properties, LeftState]):
-    """A resource's own files and directories, to be ``absent``."""
+    """Leftover files and directories of a resource. The desired state is ``absent``."""
 
     properties_type = Properties
     receipts: ClassVar[str]
@@ -139,7 +139,7 @@ class LeftFiles(Resource[Properties, LeftState]):
     def _emptied(
         self, receipt: Receipt, files: dict[str, os.stat_result], owned: OwnedPaths
     ) -> dict[str, os.stat_result]:
-        """The directories in which nothing else is than what goes."""
+        """Return the directories that contain only paths to be removed."""
         going = {self._path(receipt, path) for path in files}
         emptied = {}
         for path in sorted(receipt.directories, reverse=True):
@@ -166,7 +166,7 @@ class LeftFiles(Resource[Properties, LeftState]):
                 system.remove(self._path(receipt, path), found, within=receipt.root)
             for path in actual.directories:
                 place = self._path(receipt, path)
-                if (now := system.lstat(place)) is not None:  # its times are others since its files are gone
+                if (now := system.lstat(place)) is not None:  # its timestamps have changed
                     system.remove(place, now, within=receipt.root if path else "")
         if not self.look().exists:
             self._receipts.forget()

@@ -1,8 +1,7 @@
-"""Resource types and providers by name: our own, and those that other distributions bring by entry points.
+"""Resource types and providers by name: built-in ones, and those of other distributions (entry points).
 
 * ``puller.resources`` holds types, each under its name.
-* ``puller.providers`` holds providers for types of others, each as ``type.provider``: a subclass of the type that does
-  the same work with another tool.
+* ``puller.providers`` holds providers, each as ``type.provider``: a subclass of the type that uses another tool.
 """
 
 from collections.abc import Mapping
@@ -57,9 +56,9 @@ _REMOVERS = {
 
 
 def find_remover(name: str) -> ResourceType | None:
-    """The type that takes away, by ``ensure: absent``, what resources of a type have made; ``None`` where none can.
+    """Return the type that removes leftovers of a type with ``ensure: absent``. ``None`` if they cannot be removed.
 
-    Raises as ``find_type``.
+    Raises the exceptions of ``find_type``.
     """
     if (own := _REMOVERS.get(name)) is not None:
         return _imported(own)
@@ -68,35 +67,35 @@ def find_remover(name: str) -> ResourceType | None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a type is one of this package, and of no other distribution."""
+    """Return whether a type belongs to this package."""
     return name in _OWN
 
 
 @cache
 def find_type(name: str) -> ResourceType | None:
-    """The type of this name, imported when first asked for; ``None`` when there is none.
+    """Return the type with this name, imported on the first call. ``None`` if the name is unknown.
 
-    Raises ``ConfigurationError`` for one of another distribution that cannot be used.
+    Raises ``ConfigurationError`` if a type of another distribution cannot be loaded.
     """
     if (own := _OWN.get(name)) is not None:
         return _imported(own)
-    from importlib.metadata import entry_points  # slow, and only needed for what is not ours
+    from importlib.metadata import entry_points  # slow, and only needed for other distributions
 
     point = next(iter(entry_points(group=TYPES, name=name)), None)
     return None if point is None else _load(point, Resource, ConfigurationError)
 
 
 def type_names() -> list[str]:
-    """All names that ``find_type`` knows."""
-    from importlib.metadata import entry_points  # 19 % of an idle run
+    """Return all names that ``find_type`` accepts."""
+    from importlib.metadata import entry_points  # importing it takes 19 % of an idle run
 
     return sorted({*_OWN, *(point.name for point in entry_points(group=TYPES))})
 
 
 @cache
 def find_providers(type_name: str) -> dict[str, ResourceType]:
-    """The providers of other distributions for a type, by name; raises ``ResourceError``."""
-    from importlib.metadata import entry_points  # 19 % of an idle run
+    """Return the providers of other distributions for a type, by name. Raises ``ResourceError``."""
+    from importlib.metadata import entry_points  # importing it takes 19 % of an idle run
 
     of = find_type(type_name) or Resource
     points = [(point.name.partition("."), point) for point in entry_points(group=PROVIDERS)]
@@ -106,12 +105,12 @@ def find_providers(type_name: str) -> dict[str, ResourceType]:
 def choose_provider(
     resource_type: ResourceType, forced: str | None, facts: Mapping[str, Any]
 ) -> ResourceType:
-    """The class that does the work on this machine: the type itself, or a provider of another distribution.
+    """Return the class for this machine: the type itself, or a provider of another distribution.
 
-    The type's own providers go first. Raises ``ResourceError`` for a forced one that there is not, or not here.
+    The type's own providers take precedence. Raises ``ResourceError`` if a forced provider is unknown or unusable here.
     """
     if forced is None and resource_type.available(facts):
-        return resource_type  # the usual case: nobody else is asked, because finding them is slow
+        return resource_type  # the usual case: skips the slow search for other providers
     if forced in resource_type.providers:
         return resource_type
     others = find_providers(resource_type.type_name)
@@ -132,10 +131,10 @@ def _imported(place: str) -> ResourceType:
 
 
 def _load(point: "EntryPoint", wanted: type, failure: type[PullerError]) -> ResourceType:
-    """The type that an entry point means; whatever is wrong with the code of others is said as theirs."""
+    """Return the class of an entry point. Any error in its code raises ``failure`` with the entry point's name."""
     try:
         found = point.load()
-    # Importing runs the code of others, which may raise anything.
+    # Importing runs foreign code, which may raise anything.
     except Exception as error:
         raise failure(f"{point.group} {point.name} ({point.value}) cannot be loaded: {error}") from error
     if not (isinstance(found, type) and issubclass(found, wanted)):

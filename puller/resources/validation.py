@@ -1,10 +1,10 @@
-"""A program's word about a file before the file takes its place: ``validate: visudo -cf {}``.
+"""Validation of a file by a command before the file is replaced: ``validate: visudo -cf {}``.
 
-* The command is asked about a private copy in the same directory, which has its owner, mode and suffix already.
-  When it does not end with 0, in time, the file stays as it was.
-* A file that can only be judged where it belongs (a virtual host, by the configuration that includes it) is judged in
-  place: in a mount namespace of the command's own, in which the copy covers the file, and nobody else sees it.
-* It is asked only about what is about to be written, never in noop, and must not change the copy.
+* The command checks a private copy in the same directory, which already has the owner, mode and suffix of the file. If
+  the command fails or times out, the file stays unchanged.
+* Some files are only valid in their place, such as a virtual host that another file includes. Such a file is checked
+  there, in the command's own mount namespace, where the copy covers it. The copy is invisible to other processes.
+* The command runs only before a change, never in noop, and must not change the copy.
 """
 
 import os
@@ -24,9 +24,9 @@ TIME_LIMIT = 60.0
 _PLACE = "{}"
 _LOCALE = {"LC_ALL": "C.UTF-8"}
 
-# Arguments: the copy, the path that it is for, the command. A regular file is covered by the copy. For one that is not
-# there yet (or a link, which a mount would follow) the directory is covered by itself with a layer that has the copy
-# under its name; the descriptor is what is below the covers.
+# Arguments: the copy, its target path, the command. The copy is mounted over a regular file. If the file is missing (or
+# a link, which a mount would follow), the directory is covered by an overlay of itself that contains the copy under the
+# target's name. The file descriptor gives access to the covered directory.
 _IN_PLACE = """
 set -e
 copy=$1 path=$2
@@ -49,7 +49,7 @@ exec "$@"
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """How a file is validated: the properties ``validate``, ``validate_in_place`` and ``provider`` of a resource."""
+    """The validation of a file: the properties ``validate``, ``validate_in_place`` and ``provider``."""
 
     command: str
     in_place: bool = False
@@ -57,7 +57,7 @@ class Validation(msgspec.Struct, frozen=True):
     """Whether ``provider`` is ``shell``."""
 
     def problems(self) -> Iterator[PropertyError]:
-        """All that is wrong with it, looked for when the manifest is read."""
+        """Yield all errors that can be detected when the manifest is read."""
         wanted, count = ("at most one {}", "one {}")[not self.in_place], self.command.count(_PLACE)
         if count > 1 or (not count and not self.in_place):
             because = ["validate_in_place"]
@@ -77,15 +77,15 @@ class Validation(msgspec.Struct, frozen=True):
             yield PropertyError("validate", "names no program", because=["provider"])
 
     def verifier(self, path: str, context: Context, *, secret: bool) -> Callable[[str], None]:
-        """For ``System.replace_file``: asks about the copy of ``path`` at the path that it is given.
+        """Return the callback for ``System.replace_file`` that checks the copy at its argument.
 
-        What it prints is not shown when a ``secret`` may be in it. It raises ``ResourceError``.
+        With ``secret``, the output of the command is not shown. The callback raises ``ResourceError``.
         """
 
         return lambda copy: self._ask(copy, path, context, secret=secret)
 
     def require_possible(self, context: Context) -> None:
-        """Raise ``ResourceError`` for what is known to fail, so that noop predicts it."""
+        """Raise ``ResourceError`` for a predictable failure, so that noop reports it."""
         if self.in_place and os.geteuid() != 0:
             raise ResourceError(f"validate {self.command!r}: to mount the copy in place wants root")
         program = "" if self.shell else split_words(self.command)[0]
@@ -119,12 +119,12 @@ class Validation(msgspec.Struct, frozen=True):
             words = [word.replace(_PLACE, asked) for word in split_words(self.command)]
         if not self.in_place:
             return words
-        # The namespace ends with the command, and all that is mounted in it.
+        # The namespace and its mounts end with the command.
         return ["unshare", "--mount", "--", "/bin/sh", "-c", _IN_PLACE, "sh", copy, path, *words]
 
 
 def check_validate(command: str | None, *, in_place: bool, provider: str | None) -> Iterator[PropertyError]:
-    """The problems of ``validate`` and of what belongs to it."""
+    """Yield errors of ``validate`` and of the properties that depend on it."""
     if command is not None:
         yield from Validation(command, in_place, provider == "shell").problems()
         return
