@@ -23,7 +23,7 @@ List = tuple[str, ...] | None
 
 
 def agree_on_group(first: GroupProperties, second: GroupProperties) -> GroupProperties:
-    """The properties of both; raises ``Contradiction``."""
+    """Merge two declarations of a group. Raises ``Contradiction``."""
     complete = [one.members is not None and one.membership == "inclusive" for one in (first, second)]
     return agree(
         first,
@@ -36,7 +36,7 @@ def agree_on_group(first: GroupProperties, second: GroupProperties) -> GroupProp
 
 
 def agree_on_user(first: UserProperties, second: UserProperties) -> UserProperties:
-    """The properties of both; raises ``Contradiction``."""
+    """Merge two declarations of a user. Raises ``Contradiction``."""
     groups = [one.groups is not None and one.membership == "inclusive" for one in (first, second)]
     keys = [one.authorized_keys is not None and one.exclusive_keys for one in (first, second)]
     agreed = agree(
@@ -53,7 +53,7 @@ def agree_on_user(first: UserProperties, second: UserProperties) -> UserProperti
 
 
 def joined(lists: tuple[List, List], complete: Collection[bool]) -> List:
-    """Both lists as one; raises ``ValueError`` where a complete one lacks what the other wants."""
+    """Join both lists. Raises ``ValueError`` if a complete list lacks an entry of the other list."""
     given = [{*one} for one in lists if one is not None]
     wholes = [{*(one or ())} for one, is_whole in zip(lists, complete, strict=True) if is_whole]
     both = set().union(*given)
@@ -63,7 +63,7 @@ def joined(lists: tuple[List, List], complete: Collection[bool]) -> List:
 
 
 def _same_group(one: str | int | None, other: str | int | None) -> str | int | None:
-    """By a rule of its own, as an id may be written as a number or as text."""
+    """Merge two primary groups. Needed because an id may be a number or text."""
     if one is None or other is None:
         return one if other is None else other
     if str(one) != str(other):
@@ -72,7 +72,7 @@ def _same_group(one: str | int | None, other: str | int | None) -> str | int | N
 
 
 def _one_line_a_key(lines: List) -> List:
-    """Raise ``ValueError`` for a key with two lines that differ in what may be done with it."""
+    """Raise ``ValueError`` if two lines give one key different options."""
     keys = [find_key(line) for line in lines or ()]
     if len({key.identity for key in keys if key is not None}) < len(keys):
         raise ValueError("one key with different options")
@@ -84,7 +84,7 @@ def _one_line_a_key(lines: List) -> List:
 
 
 def before_user(properties: UserProperties, groups: Sequence[GroupProperties]) -> Iterator[Reference]:
-    """The groups that come before a user."""
+    """Yield the groups that come before a user."""
     if properties.ensure == "absent":
         return
     yield from (Reference.to("group", name) for name in sorted(_named_by(properties)))
@@ -95,7 +95,7 @@ def before_user(properties: UserProperties, groups: Sequence[GroupProperties]) -
 def before_group(
     properties: GroupProperties, users: Sequence[UserProperties], groups: Sequence[GroupProperties]
 ) -> Iterator[Reference]:
-    """The users and groups that come before a group."""
+    """Yield the users and groups that come before a group."""
     if properties.ensure == "absent":
         yield from (Reference.to("user", user.name) for user in users if user.ensure == "absent")
     elif not _is_in_chain(properties):
@@ -110,11 +110,11 @@ def before_group(
 def _is_in_chain(group: GroupProperties) -> bool:
     return group.ensure == "present" and not getattr(
         group, "members", None
-    )  # of one that cannot be resolved, none
+    )  # a group whose members cannot be resolved counts as one without
 
 
 def _previous(group: GroupProperties, groups: Sequence[GroupProperties]) -> GroupProperties | None:
-    """The one before it in the chain."""
+    """Return the preceding group of the chain."""
     found = None
     for other in groups:
         if other is group:
@@ -125,8 +125,8 @@ def _previous(group: GroupProperties, groups: Sequence[GroupProperties]) -> Grou
 
 
 def _named_by(user: Properties) -> set[str]:
-    """The groups that a user is made with: the primary one, which may be that of the same name, and the others."""
-    if not isinstance(user, UserProperties):  # one of which only the name can be resolved
+    """Return the groups that a new user requires, including the primary group, by default of the same name."""
+    if not isinstance(user, UserProperties):  # only its name can be resolved
         return set()
     return {user.name if user.group is None else str(user.group), *(user.groups or ())}
 
@@ -137,7 +137,7 @@ Contradictions = Iterator[tuple[GroupProperties, UserProperties, str]]
 
 
 def contradictions(users: Iterable[UserProperties], groups: Iterable[GroupProperties]) -> Contradictions:
-    """Groups and users of which each run would undo the other, each with a sentence for the user."""
+    """Yield groups and users that would undo each other in every run, with a sentence about the user."""
     by_name = {group.name: group for group in groups if isinstance(group, GroupProperties)}
     listed = [group for group in by_name.values() if group.members is not None]
     for user in filter(lambda one: isinstance(one, UserProperties), users):
@@ -156,7 +156,7 @@ def _of_absent(user: UserProperties, listed: Sequence[GroupProperties]) -> Contr
 
 
 def _of_groups(user: UserProperties, by_name: dict[str, GroupProperties]) -> Contradictions:
-    """Groups that a user names."""
+    """Yield conflicts with groups that the user names."""
     for name in sorted(_named_by(user) & by_name.keys()):
         group = by_name[name]
         is_named = name in (user.groups or ()) or str(user.group) == name
@@ -174,7 +174,7 @@ def _leaves_out(group: GroupProperties, user: UserProperties) -> bool:
 
 
 def _of_members(user: UserProperties, listed: Sequence[GroupProperties]) -> Contradictions:
-    """Groups that list a user who is to be in no others than in those that they name."""
+    """Yield conflicts of groups that list a user whose inclusive groups omit them."""
     for group in listed:
         lists = group.ensure == "present" and user.name in (group.members or ())
         if lists and group.name not in (user.groups or ()) and not _is_primary(group, user):

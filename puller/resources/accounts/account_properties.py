@@ -20,43 +20,43 @@ _NEW = re.compile(r"[a-z_][a-z0-9_-]{0,30}\$?")
 _OTHER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?")
 _WANTED = "letters, digits, _ . and -, a letter or _ first, at most 31 and perhaps a $"
 LARGEST_ID = 2**32 - 2
-"""The one above it is what the system takes for *no change*."""
+"""The highest valid id. The system reserves the next one for *no change*."""
 
 
 def check_name(name: str) -> Iterator[PropertyError]:
-    """The problem of the name of an account that is managed; packages have made such with capital letters, too."""
+    """Yield an error if the name of a managed account is invalid. Packages use capital letters, so they are valid."""
     if not _OTHER.fullmatch(name):
         yield PropertyError("name", f"is {name!r}", expected=_WANTED)
 
 
 def require_new_name(name: str) -> None:
-    """Raise ``ResourceError`` for a name that no new account is given, as useradd(8) recommends."""
+    """Raise ``ResourceError`` if a new account must not have this name, as useradd(8) recommends."""
     if not _NEW.fullmatch(name):
         wanted = "lower-case letters, digits, _ and - for a new one"
         raise ResourceError(f"name is {name!r}", expected=wanted)
 
 
 def check_ensure(ensure: str) -> Iterator[PropertyError]:
-    """The problem of what is wanted of an account."""
+    """Yield an error if ``ensure`` is invalid for an account."""
     if ensure not in ("present", "absent"):
         yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
 
 
 def check_others(name: str, others: Iterable[str]) -> Iterator[PropertyError]:
-    """The problems of a property that lists other accounts."""
+    """Yield errors of a property that lists other accounts."""
     for other in others:
         if not _OTHER.fullmatch(other):
             yield PropertyError(name, f"has {other!r}", expected="a name")
 
 
 def check_id(name: str, number: int | None) -> Iterator[PropertyError]:
-    """The problem of an id."""
+    """Yield an error if an id is out of range."""
     if number is not None and not 0 <= number <= LARGEST_ID:
         yield PropertyError(name, f"is {number}", expected=f"0 to {LARGEST_ID}")
 
 
 def check_membership(name: str, others: tuple[str, ...] | None, membership: str) -> Iterator[PropertyError]:
-    """The problem of whether others than those listed in a property are left."""
+    """Yield an error if ``membership`` is invalid, or inclusive without the property ``name``."""
     if membership not in ("minimum", "inclusive"):
         yield PropertyError("membership", f"is {membership!r}", expected="minimum or inclusive")
     elif membership == "inclusive" and others is None:
@@ -64,12 +64,12 @@ def check_membership(name: str, others: tuple[str, ...] | None, membership: str)
 
 
 def is_id(other: str | int) -> bool:
-    """Whether an account is named by its id."""
+    """Return whether an account is given by its id."""
     return isinstance(other, int) or (other.isascii() and other.isdecimal())
 
 
 def is_field(text: str) -> bool:
-    """Whether a text can be a field of a database: no colon, and nothing that is not printed."""
+    """Return whether a text can be a database field: printable and without a colon."""
     return ":" not in text and all(character.isprintable() for character in text)
 
 
@@ -79,21 +79,21 @@ _PATTERNS = (
     re.compile(r"\$6\$(?:rounds=[0-9]+\$)?[^$]{0,16}\$[./0-9A-Za-z]{86}"),
     re.compile(r"\$2[abxy]\$[0-9]{2}\$[./0-9A-Za-z]{53}"),
     re.compile(r"\$g?y\$[./0-9A-Za-z]+\$[./0-9A-Za-z]{0,86}\$[./0-9A-Za-z]{43}"),
-    # Others that a libcrypt knows, or will: an id, something, and a hash.
+    # Formats of other or future libcrypt versions: an id, parameters, and a hash.
     re.compile(r"\$(?![1256]\$|2[abxy]\$|g?y\$)[0-9a-z-]{1,16}\$.*[./0-9A-Za-z]{16,}"),
 )
 _PRINTED = re.compile(r"[!-9<-~]+")  # neither blanks nor : and ;
 NONE = ("*", "!")
-"""What is in the place of a hash where no password is right."""
+"""Values of the hash field that match no password."""
 
 
 def problem_of(password: str) -> str:
-    """Why a text is nothing to be written into shadow(5), after the name of its property; empty when it is."""
+    """Return why a text is not valid in shadow(5), to follow the property's name. Empty if it is valid."""
     if password in NONE:
         return ""
     if password.startswith("!"):
         return "begins with !, wanted the hash alone, and locked: true"
-    # What crypt(3) never makes of a password is none of its hashes.
+    # crypt(3) never produces these characters in a hash.
     is_plain = _PRINTED.fullmatch(password) and not {*"!*\\"} & {*password}
     if is_plain and any(pattern.fullmatch(password) for pattern in _PATTERNS):
         return ""
@@ -101,24 +101,27 @@ def problem_of(password: str) -> str:
 
 
 def hash_of(field: str) -> str:
-    """The hash in a field; empty when there is nothing but a lock."""
+    """Return the hash in a field without the lock. Empty if the field contains only a lock."""
     return field.lstrip("!")
 
 
 def is_met(password: str, field: str) -> bool:
-    """Whether a field has the wanted password, locked or not; an empty one lets everybody in, and meets nothing."""
+    """Return whether a field has the desired password, locked or not.
+
+    An empty field, which allows every login, never does.
+    """
     return field != "" and hash_of(field) == hash_of(password)
 
 
 def is_locked(field: str) -> bool:
-    """Whether the password in a field lets nobody in for as long as it is locked."""
+    """Return whether the password in a field is locked."""
     return field.startswith("!")
 
 
 def field_of(password: str, found: str, *, locked: bool | None) -> str:
-    """The field for a wanted password; an account that is locked stays so where ``locked`` says nothing.
+    """Return the field for the desired password. If ``locked`` is ``None``, a locked account stays locked.
 
-    One that never had a password is no such account: nothing is there yet that could be locked.
+    An account that never had a password does not count as locked.
     """
     stays_locked = is_locked(found) and bool(hash_of(found))
     lock = "!" if (stays_locked if locked is None else locked) else ""
@@ -172,7 +175,7 @@ class UserProperties(Properties, frozen=True):
 
 
 def check_user(properties: UserProperties) -> Iterator[PropertyError]:
-    """All that is wrong with the properties of a user."""
+    """Yield all errors in the properties of a user."""
     yield from check_name(properties.name)
     yield from check_ensure(properties.ensure)
     yield from _check_root(properties)
@@ -195,7 +198,7 @@ def check_user(properties: UserProperties) -> Iterator[PropertyError]:
 
 
 def days_of(expires: str) -> int | None:
-    """The field of shadow(5): days since 1970-01-01, -1 for none; ``None`` for what is no such day."""
+    """Return the field of shadow(5): days since 1970-01-01, -1 for never. ``None`` if the date is invalid."""
     if expires == NEVER:
         return -1
 
@@ -207,7 +210,7 @@ def days_of(expires: str) -> int | None:
 
 
 def day_of(days: int) -> str:
-    """The text that gives such a field."""
+    """Return the text of such a field."""
     if days < 0:
         return NEVER
 
@@ -286,7 +289,7 @@ class GroupProperties(Properties, frozen=True):
 
 
 def check_group(properties: GroupProperties) -> Iterator[PropertyError]:
-    """All that is wrong with the properties of a group."""
+    """Yield all errors in the properties of a group."""
     yield from check_name(properties.name)
     yield from check_ensure(properties.ensure)
     yield from check_id("gid", properties.gid)

@@ -37,12 +37,12 @@ _PARTS = {
     "sk-ssh-ed25519@openssh.com": (32, None),
     "sk-ecdsa-sha2-nistp256@openssh.com": (b"nistp256", 65, None),
 }
-"""What follows the type in each key: a text, a number of bytes, or ``None`` for any."""
-_SMALLEST_RSA = 128  # bytes of the modulus: what is shorter, no sshd of today takes
+"""The parts after the type in each key: a text, a number of bytes, or ``None`` for any."""
+_SMALLEST_RSA = 128  # bytes of the modulus: current sshd versions reject shorter keys
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key with all of its line."""
+    """A key with all fields of its line."""
 
     type: str
     body: str
@@ -51,7 +51,7 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The part that tells it from other keys."""
+        """The type and the body, which identify a key."""
         return self.type, self.body
 
     def __str__(self) -> str:
@@ -71,8 +71,9 @@ def claim_of_keys(path: str, owner: str, authorized: Sequence[str], *, exclusive
 
 
 def parse_key(line: str) -> Key:
-    """A line that is wanted; raises ``ValueError`` for everything that is no valid public key. The message quotes
-    nothing of it, as it may be a private one.
+    """Parse a line of a manifest. Raises ``ValueError`` if it is not a valid public key.
+
+    The message never quotes the line, because it may be a private key.
     """
     if "PRIVATE KEY" in line:
         raise ValueError("is a private key, wanted a public one")
@@ -88,7 +89,7 @@ def parse_key(line: str) -> Key:
 
 
 def find_key(line: str) -> Key | None:
-    """The key in a line of a file; ``None`` where there is none that could be one."""
+    """Return the key in a line of a file, or ``None`` if the line does not contain one."""
     line = line.strip(_BLANKS)
     options, rest = "", line
     if _BETWEEN.split(line, maxsplit=1)[0] not in _PARTS:
@@ -100,7 +101,7 @@ def find_key(line: str) -> Key | None:
 
 
 def _after_options(line: str) -> tuple[str, str]:
-    """The options of a line, which may have blanks in quotes, and what follows them."""
+    """Split a line into its options, which may have quoted blanks, and the rest."""
     quoted = False
     position = 0
     while position < len(line) and (quoted or line[position] not in _BLANKS):
@@ -113,7 +114,7 @@ def _after_options(line: str) -> tuple[str, str]:
 
 
 def _split_options(options: str) -> Iterator[str]:
-    """The options one by one; commas in quotes are part of one."""
+    """Yield each option. Commas in quotes do not separate options."""
     start, quoted = 0, False
     for position, character in enumerate(options):
         if character == '"' and options[position - 1 : position] != "\\":
@@ -147,7 +148,7 @@ def _is(part: bytes, wanted: bytes | int | None) -> bool:
 
 
 def _strings(blob: bytes) -> Iterator[bytes]:
-    """The strings of a blob, each after its length in four bytes; one that is cut short ends in an empty one."""
+    """Yield the strings of a blob, each prefixed with its length in four bytes. A truncated one is empty."""
     while blob:
         length, blob = int.from_bytes(blob[:4], "big"), blob[4:]
         yield blob[:length] if len(blob) >= length else b""
@@ -155,36 +156,36 @@ def _strings(blob: bytes) -> Iterator[bytes]:
 
 
 LARGEST = 1024 * 1024
-"""Bytes of the file; a larger one is refused."""
+"""Maximum size of the file in bytes."""
 _DIRECTORY, _FILE = ".ssh", "authorized_keys"
 _DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The keys of a user; without ``exclusive`` others stay."""
+    """The desired keys of a user. Without ``exclusive``, undeclared keys stay."""
 
     keys: tuple[Key, ...]
     exclusive: bool
     name: str
-    """Of the user."""
+    """The name of the user."""
     uid: int
     gid: int
     home: str
 
     @property
     def directory(self) -> str:
-        """For messages."""
+        """The path of the directory, for messages."""
         return f"{self.home}/{_DIRECTORY}"
 
     @property
     def path(self) -> str:
-        """For messages."""
+        """The path of the file, for messages."""
         return f"{self.directory}/{_FILE}"
 
 
 class KeysState(msgspec.Struct, frozen=True):
-    """The difference from the wanted keys: numbers of keys, and attributes in words."""
+    """The differences from the desired keys: numbers of keys, and descriptions of attributes."""
 
     missing: int = 0
     changed: int = 0
@@ -194,7 +195,7 @@ class KeysState(msgspec.Struct, frozen=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the keys are in sync."""
         return self == KeysState()
 
     def __str__(self) -> str:
@@ -203,7 +204,7 @@ class KeysState(msgspec.Struct, frozen=True):
         return ", ".join([*counted, *self.attributes])
 
     def done(self) -> str:
-        """The change in words: ``added 1 key, removed 2``."""
+        """Return the change as text: ``added 1 key, removed 2``."""
         counted = {"added": self.missing, "changed": self.changed, "removed": self.surplus}
         words = [f"{what} {number}" for what, number in counted.items() if number]
         if not words:
@@ -214,12 +215,12 @@ class KeysState(msgspec.Struct, frozen=True):
 
 
 def all_missing(wanted: Sequence[Key]) -> KeysState:
-    """The state where there is no file yet."""
+    """Return the state for a missing file."""
     return KeysState(missing=len(wanted))
 
 
 def look(wanted: Wanted) -> KeysState:
-    """The difference of what is there. Raises ``ResourceError`` for what is in the way, and ``OSError``."""
+    """Return the differences of the current file. Raises ``OSError``, and ``ResourceError`` for an invalid file."""
     with _directory(wanted) as directory:
         if directory is None:
             return all_missing(wanted.keys)
@@ -236,11 +237,11 @@ def look(wanted: Wanted) -> KeysState:
 
 
 def write(wanted: Wanted, act: Callable[[Callable[[], object]], None]) -> None:
-    """Make it so; ``act`` calls what writes as the user. Raises ``OSError`` and ``ResourceError``.
+    """Write the desired keys. ``act`` calls the writing function as the user. Raises ``OSError`` and ``ResourceError``.
 
-    1. Open the home as root, so that nothing above it has to be open to the user.
-    2. As the user: make the directory, close it to others.
-    3. Read what is there now, merge, and put the new file in its place.
+    1. Open the home as root, so that the directories above need no permissions for the user.
+    2. As the user: create the directory and remove the permissions of others.
+    3. Read the current file, merge, and replace it.
     """
     # 1. Home
 
@@ -268,10 +269,11 @@ def _write_as_user(home: int, wanted: Wanted) -> None:
 
 
 def merged(content: bytes, wanted: Wanted) -> tuple[bytes, KeysState]:
-    """The content with the wanted keys, and how that differs; nothing but keys and what is exclusive is touched.
+    """Return the content with the desired keys, and its differences.
 
-    A second line of a wanted key goes: sshd takes whichever line lets the user in. Raises ``ResourceError`` for text
-    in another encoding, unless all other lines go.
+    Comments stay, and undeclared keys stay unless ``exclusive``. A second line of a desired key is removed, because
+    sshd accepts any line that allows the login. Raises ``ResourceError`` for text in another encoding, unless all other
+    lines are removed.
     """
     if is_wide(content) and not wanted.exclusive:
         raise ResourceError(f"{wanted.path} {IS_WIDE}")
@@ -299,7 +301,7 @@ def _key_in(text: str) -> Key | None:
 
 
 def _says_nothing(text: str) -> bool:
-    """A comment or an empty line, as sshd reads it."""
+    """Return whether sshd ignores a line: a comment or an empty line."""
     text = text.lstrip(" \t")
     return not text or text.startswith("#")
 
@@ -316,7 +318,7 @@ def _stays(text: str, key: Key | None, wanted: Wanted) -> bool:
 
 @contextmanager
 def _directory(wanted: Wanted, home: int | None = None) -> Iterator[int | None]:
-    """``.ssh``, open; ``None`` where there is none. ``home`` is open already for who may not reach it by its path."""
+    """Yield a descriptor of ``.ssh``, or ``None`` if it is missing. Pass ``home`` if its path may be inaccessible."""
     with ExitStack() as stack:
         if home is None:
             home = stack.enter_context(open_safely(wanted.home))
@@ -331,12 +333,12 @@ def _directory(wanted: Wanted, home: int | None = None) -> Iterator[int | None]:
 
 
 def _is_all_ours(found: os.stat_result, wanted: Wanted) -> bool:
-    """Whether a file that root has made need not be read by the user to be replaced."""
+    """Return whether a file of root can be replaced without reading it."""
     return found.st_uid != wanted.uid and wanted.exclusive
 
 
 def _read(directory: int, wanted: Wanted) -> bytes:
-    """The content of the file, which was there a moment ago."""
+    """Return the content of the file, which must exist."""
     found = os.stat(_FILE, dir_fd=directory, follow_symlinks=False)
     _require(wanted, wanted.path, found, stat.S_ISREG, "file")
     with open(os.open(_FILE, _OPEN, dir_fd=directory), "rb", buffering=0) as stream:
@@ -360,7 +362,7 @@ def _stat(name: str, directory: int, path: str) -> os.stat_result | None:
 def _require(
     wanted: Wanted, path: str, found: os.stat_result, is_right: Callable[[int], bool], what: str
 ) -> None:
-    """Refuse what is no directory or file of the user's: they may have put it there to have it read, or written."""
+    """Raise unless the path is a directory or file of the user, who could otherwise redirect reads and writes."""
     if stat.S_ISLNK(found.st_mode):
         raise ResourceError(f"{path} is a link, which is not followed", expected=f"a {what} of {wanted.name}")
     if not is_right(found.st_mode):
@@ -375,7 +377,7 @@ def _require(
 
 
 def _is_of_root(found: os.stat_result, wanted: Wanted) -> bool:
-    """A file that root has put there, and that the user can replace by their own: read, or not needed."""
+    """Return whether a file of root can be replaced by the user: it is readable, or its content is not needed."""
     return found.st_uid == 0 and (wanted.exclusive or bool(found.st_mode & stat.S_IROTH))
 
 

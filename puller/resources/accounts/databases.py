@@ -1,8 +1,8 @@
-"""The local databases of accounts, read once for all users and groups, and what a dry run adds to them.
+"""The local account databases, read once for all users and groups, with the expected changes of a dry run.
 
-* Only local files are read: what a directory service knows beside them is asked for by ``System.user_id``.
-* A line that is not understood is none: one that somebody has damaged must not keep all others from being managed.
-* Nothing is ever written here: the system's own tools do that (``puller.resources.accounts.tools``).
+* Only local files are read. ``System.user_id`` also queries directory services.
+* Invalid lines are skipped, so that a damaged line does not block all other accounts.
+* This module never writes. The system's own tools do (``puller.resources.accounts.tools``).
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from puller.resources.read_once import ReadOnce
 from puller.system.protocol import AccountKind
 
 DIRECTORY = "/etc"
-"""Where the databases, their lock and ``login.defs`` are."""
+"""The directory of the databases, their lock and ``login.defs``."""
 
 
 def database_paths() -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Ageing(msgspec.Struct, frozen=True):
-    """A line of shadow(5); days are numbers, -1 for an empty field."""
+    """A line of shadow(5). Days are numbers, and -1 stands for an empty field."""
 
     password: Secret
     min_days: int = -1
@@ -57,7 +57,7 @@ class Ageing(msgspec.Struct, frozen=True):
 
 
 class Names:
-    """All users and groups; of two lines with one name, or one id, the first counts, as for the system."""
+    """All users and groups. If lines share a name or an id, the first counts, as it does for the system."""
 
     def __init__(self, passwd: bytes, group: bytes) -> None:
         self.users = {user.name: user for user in reversed([*_users(passwd)])}
@@ -65,17 +65,17 @@ class Names:
 
     @cached_property
     def users_by_id(self) -> dict[int, UserEntry]:
-        """By uid."""
+        """Users by uid."""
         return {user.uid: user for user in self.users.values()}
 
     @cached_property
     def groups_by_id(self) -> dict[int, Group]:
-        """By gid."""
+        """Groups by gid."""
         return {group.gid: group for group in self.groups.values()}
 
     @cached_property
     def memberships(self) -> dict[str, set[str]]:
-        """By user, the groups that list them."""
+        """The groups that list each user as a member."""
         found: dict[str, set[str]] = {}
         for group in self.groups.values():
             for member in group.members:
@@ -84,19 +84,19 @@ class Names:
 
 
 class Databases:
-    """The databases for all resources of a run, kept in ``Context.shared``. Methods raise ``OSError``."""
+    """The databases for all resources of a run, stored in ``Context.shared``. Methods raise ``OSError``."""
 
     def __init__(self) -> None:
         passwd, group, shadow = (f"{DIRECTORY}/{name}" for name in ("passwd", "group", "shadow"))
         self._names = ReadOnce(
             [passwd, group], lambda found: Names(found.get(passwd, b""), found.get(group, b""))
         )
-        # By itself: only root can read it, and who looks at a group need not.
+        # Separate, because only root can read it, and groups do not need it.
         self._shadow = ReadOnce([shadow], lambda found: _lines(found.get(shadow, b"")))
 
     @classmethod
     def of(cls, context: Context) -> Self:
-        """The one of this run."""
+        """Return the instance of this run."""
         if cls not in context.shared:
             context.shared[cls] = cls()
         found: Self = context.shared[cls]
@@ -104,15 +104,15 @@ class Databases:
 
     @classmethod
     def forget(cls, context: Context) -> None:
-        """A tool has changed them: whoever asks next reads them again."""
+        """Discard the cached databases after a tool has changed them."""
         context.shared.pop(cls, None)
 
     def names(self, context: Context) -> Names:
-        """Users and groups."""
+        """Return the users and groups."""
         return self._names.current(context)
 
     def ageing(self, user: UserEntry, context: Context) -> Ageing:
-        """The hash and the days of a user; of one who is in passwd only, the hash that is there."""
+        """Return the hash and the days of a user. If the user is only in passwd, return the hash from there."""
         fields = self._shadow.current(context).get(user.name)
         if fields is None:
             return Ageing(Secret("") if user.password.reveal() == "x" else user.password)
@@ -123,28 +123,28 @@ class Databases:
 
 
 class Known:
-    """Who is there for a resource: the local databases, and in noop what this run would have made of them."""
+    """The accounts that exist for a resource: the local databases, and in noop the expected changes of this run."""
 
     def __init__(self, context: Context) -> None:
         self.names = Databases.of(context).names(context)
         self._expected = context.system.expected_accounts
 
     def is_gone(self, kind: AccountKind, name: str) -> bool:
-        """Whether this run would have removed it."""
+        """Return whether this run would have removed the account."""
         expected = self._expected(kind)
         return name in expected and expected[name] is None
 
     def is_new(self, kind: AccountKind, name: str) -> bool:
-        """Whether this run would have made it, or given it another id."""
+        """Return whether this run would have created the account, or given it another id."""
         return self._expected(kind).get(name) is not None
 
     def user_with(self, uid: int) -> str:
-        """The name of a user by id; empty when nobody has it."""
+        """Return the name of the user with an id. Empty if the id is free."""
         user = self.names.users_by_id.get(uid)
         return self._holder("user", uid, user.name if user else "")
 
     def group_with(self, gid: int) -> str:
-        """The name of a group by id; empty when none has it."""
+        """Return the name of the group with an id. Empty if the id is free."""
         group = self.names.groups_by_id.get(gid)
         return self._holder("group", gid, group.name if group else "")
 
@@ -154,30 +154,30 @@ class Known:
         return new or ("" if found in expected else found)
 
     def users_of(self, gid: int) -> Iterator[str]:
-        """All whose primary group has this id."""
+        """Yield all users whose primary group has this id."""
         for user in self.names.users.values():
             if user.gid == gid and not self.is_gone("user", user.name):
                 yield user.name
 
     def groups_of(self, user: str) -> set[str]:
-        """The groups that list a user as a member."""
+        """Return the groups that list a user as a member."""
         return self.names.memberships.get(user, set())
 
 
 def find_user(name: str) -> UserEntry | None:
-    """A user as passwd(5) has it now, outside of a run; ``None`` where there is none. Raises ``OSError``."""
+    """Return a user from the current passwd(5), outside of a run. ``None`` if it is missing. Raises ``OSError``."""
     with open(f"{DIRECTORY}/passwd", "rb") as file:
         return Names(file.read(), b"").users.get(name)
 
 
 def find_group(name: str) -> Group | None:
-    """A group as group(5) has it now, outside of a run; ``None`` if it is missing. Raises ``OSError``."""
+    """Return a group from the current group(5), outside of a run. ``None`` if it is missing. Raises ``OSError``."""
     with open(f"{DIRECTORY}/group", "rb") as file:
         return Names(b"", file.read()).groups.get(name)
 
 
 def login_defs() -> dict[str, str]:
-    """The settings of login.defs(5) for new accounts; none where there is no such file."""
+    """Return the settings of login.defs(5) for new accounts. Empty if the file is missing."""
     try:
         with open(f"{DIRECTORY}/login.defs", encoding="utf-8", errors="surrogateescape") as lines:
             words = [line.split(None, 1) for line in lines if not line.lstrip().startswith("#")]
@@ -187,7 +187,7 @@ def login_defs() -> dict[str, str]:
 
 
 def _lines(content: bytes) -> dict[str, list[str]]:
-    """The fields of each line by the first one; lines of NIS (``+``, ``-``) and comments are nobody's."""
+    """Return the fields of each line by the first field. Skips comments and lines of NIS (``+``, ``-``)."""
     found: dict[str, list[str]] = {}
     for line in content.decode("utf-8", "surrogateescape").split("\n"):
         fields = line.split(":")
@@ -200,14 +200,14 @@ def _users(content: bytes) -> Iterator[UserEntry]:
     for fields in _lines(content).values():
         if len(fields) == 7 and _is_id(fields[2]) and _is_id(fields[3]):
             name, password, uid, gid, comment, home, shell = fields
-            home = home and (home.rstrip("/") or "/")  # one directory, however somebody wrote it
+            home = home and (home.rstrip("/") or "/")  # one spelling for each directory
             yield UserEntry(name, Secret(password), int(uid), int(gid), comment, home, shell)
 
 
 def _groups(content: bytes) -> Iterator[Group]:
     for fields in _lines(content).values():
         if len(fields) == 4 and _is_id(fields[2]):
-            # One user, however often they are listed.
+            # A user may be listed several times.
             members = tuple(dict.fromkeys(filter(None, fields[3].split(","))))
             yield Group(fields[0], int(fields[2]), members)
 

@@ -1,8 +1,9 @@
-"""The ``group`` resource: a local group, its id and the members that it lists (``docs/resources/group.md``).
+"""The ``group`` resource: a local group, its id and its listed members (``docs/resources/group.md``).
 
-* The databases are read once for all, and written by ``groupadd``, ``groupmod``, ``gpasswd`` and ``groupdel`` only.
-* Who has a group as the primary one is no listed member, and is neither counted nor removed.
-* An id that another group has, and a group that is somebody's primary one, are refused before a tool finds out.
+* The databases are read once for all groups, and only ``groupadd``, ``groupmod``, ``gpasswd`` and ``groupdel`` write
+  them.
+* A user with this primary group is not a listed member, and is neither counted nor removed.
+* Rejects an id of another group, and the removal of a primary group, before a tool fails.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from puller.values.references import Reference
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """A group as the databases have it; ``gid`` is ``None`` when there is none."""
+    """A group in the databases. ``gid`` is ``None`` if the group is missing."""
 
     gid: int | None = None
     members: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ class Group(Resource[GroupProperties, GroupState]):
     _notes: tuple[str, ...] = ()
 
     def look(self) -> GroupState:
-        """The group as it is now; raises ``ResourceError`` for one that is not local."""
+        """Return the current group. Raises ``ResourceError`` if it is not local."""
         name, known = self.properties.name, self._known
         if known.is_gone("group", name):
             return GroupState()
@@ -65,22 +66,22 @@ class Group(Resource[GroupProperties, GroupState]):
         return differences
 
     def change(self, differences: Sequence[Difference], actual: GroupState) -> None:
-        """Change the group (``docs/resources/group.md``). Each step is one tool, and the next run resumes after it.
+        """Change the group (``docs/resources/group.md``). Each step runs one tool, and the next run resumes after it.
 
-        1. Refuse what cannot be.
-        2. Remove it; or
-        3. make it, and see what it is like.
+        1. Reject impossible changes.
+        2. Remove the group, or
+        3. create it and read its state.
         4. Change its id.
         5. Write the complete list of members.
         """
-        # 1. Refuse
+        # 1. Reject
         self._refuse(actual, differences)
         name, properties = self.properties.name, self.properties
         # 2. Remove
         if properties.ensure == "absent":
             tools.run(self.context, "groupdel", "--", name)
             return
-        # 3. Make
+        # 3. Create
         if actual.gid is None:
             tools.run(self.context, "groupadd", *self._new(), "--", name)
             actual = self.look()
@@ -138,12 +139,12 @@ class Group(Resource[GroupProperties, GroupState]):
 
     @classmethod
     def subjects(cls, properties: GroupProperties) -> Iterable[str]:
-        """The databases of users and groups."""
+        """Return the databases of users and groups."""
         del properties
         return database_paths()
 
     def changed_paths(self, actual: GroupState) -> None:
-        """The databases are everybody's: what was in them before a trial says nothing of this group alone."""
+        """Return ``None``: the databases are shared, so their previous content does not restore this group alone."""
         del actual
 
     def describe(self, actual: GroupState) -> dict[str, Any]:
@@ -163,7 +164,7 @@ class Group(Resource[GroupProperties, GroupState]):
         return Known(self.context)
 
     def _wanted_members(self, actual: GroupState) -> tuple[str, ...]:
-        """All members that it lists afterwards."""
+        """Return the complete list of members after the change."""
         properties = self.properties
         if properties.members is None:
             return actual.members
@@ -171,15 +172,15 @@ class Group(Resource[GroupProperties, GroupState]):
         return tuple(dict.fromkeys((*kept, *properties.members)))
 
     def _without_strangers(self, members: Sequence[str]) -> list[str]:
-        """Without those that are no users any more, as gpasswd refuses a list with one of them.
+        """Return the members without undeclared names of missing users, which make gpasswd reject the list.
 
-        They stay in a group when somebody edits passwd.
+        Manual edits of passwd leave such names in a group.
         """
         find = self.context.system.user_id
         return [name for name in members if name in (self.properties.members or ()) or find(name) is not None]
 
     def _refuse(self, actual: GroupState, differences: Sequence[Difference]) -> None:
-        """Raise for what a tool would fail at, so that noop predicts it."""
+        """Raise for a predictable failure of a tool, so that noop reports it."""
         changed = {difference.property for difference in differences}
         if self.properties.ensure == "absent":
             self._refuse_primary(actual)
@@ -206,7 +207,7 @@ class Group(Resource[GroupProperties, GroupState]):
             if not context.uncertain("/etc/passwd"):
                 raise ResourceError(f"members has {name!r}, and there is no such user")
 
-    # At load
+    # Loading of the manifest
 
     @classmethod
     def check(cls, properties: GroupProperties) -> Iterator[PropertyError]:

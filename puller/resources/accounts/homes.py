@@ -1,7 +1,7 @@
-"""Homes of users: what has to be so before one is made, moved or removed.
+"""Homes of users: requirements for their creation, move and removal.
 
-All of it is said before anything is changed, in a dry run too: ``userdel -r`` and ``usermod -m`` find out when the
-account is gone or another one already.
+All requirements are checked before any change, and in a dry run. ``userdel -r`` and ``usermod -m`` would fail only
+after they have removed or changed the account.
 """
 
 import os
@@ -19,14 +19,14 @@ from puller.system.trusted_files import distrust_of_way
 
 
 def find_home(home: str, context: Context) -> os.stat_result | None:
-    """The ``lstat`` of a home; ``None`` when there is none."""
+    """Return the ``lstat`` of a home, or ``None`` if it is missing."""
     return context.system.lstat(home)
 
 
 def require_new(home: str, uid: int | None, context: Context) -> None:
-    """Raise ``ResourceError`` where a new user cannot have a home.
+    """Raise ``ResourceError`` if a new user cannot have a home.
 
-    An empty directory of root is given to the user; what belongs to the uid already stays as it is.
+    The user gets an empty directory of root. A directory that already has the uid stays unchanged.
     """
     require_parent(home, context)
     _require_own_way(home, uid, context)
@@ -47,8 +47,9 @@ def require_new(home: str, uid: int | None, context: Context) -> None:
 
 
 def clear_for_new(home: str, uid: int | None, context: Context) -> None:
-    """Take away the empty directory that the user is given, so that useradd makes it: it appears as it should be, and
-    a run that is cut short finds a home that is missing, not one that the user cannot write to.
+    """Remove an empty directory of root at the path, so that useradd creates the home with its final attributes.
+
+    An interrupted run then leaves a missing home, not a home that the user cannot write to.
     """
     found = find_home(home, context)
     if found is not None and found.st_uid == 0 and uid != 0:
@@ -58,7 +59,7 @@ def clear_for_new(home: str, uid: int | None, context: Context) -> None:
 def is_own_already(user: UserEntry, new: str, known: Known, context: Context) -> bool:
     """Return whether another directory is the user's alone, so that it can become the home without a move.
 
-    It is a home from earlier, for example. The present home must be missing or empty, as two homes are not merged.
+    An example is an earlier home. The present home must be missing or empty, because two homes are not merged.
     """
     present = find_home(user.home, context)
     if present is not None and (not stat.S_ISDIR(present.st_mode) or context.system.children(user.home)):
@@ -67,7 +68,7 @@ def is_own_already(user: UserEntry, new: str, known: Known, context: Context) ->
 
 
 def require_movable(user: UserEntry, new: str, known: Known, context: Context) -> None:
-    """Raise ``ResourceError`` where the home of a user cannot be moved, or is not theirs alone."""
+    """Raise ``ResourceError`` if the home of a user cannot be moved, or is not theirs alone."""
     require_parent(new, context)
     _require_own_way(new, user.uid, context)
     if is_own_already(user, new, known, context):
@@ -79,7 +80,7 @@ def require_movable(user: UserEntry, new: str, known: Known, context: Context) -
 
 
 def require_removable(user: UserEntry, known: Known, context: Context) -> None:
-    """Raise ``ResourceError`` where the home is not the user's alone, or removing it would empty anything else."""
+    """Raise ``ResourceError`` if the home is not the user's alone, or other resources own paths below it."""
     if find_home(user.home, context) is not None:
         _require_own(user, "removed", known, context)
 
@@ -87,9 +88,9 @@ def require_removable(user: UserEntry, known: Known, context: Context) -> None:
 
 
 def _require_own_way(home: str, uid: int | None, context: Context) -> None:
-    """Raise ``ResourceError`` if another user can lead the path of a home elsewhere.
+    """Raise ``ResourceError`` if another user can redirect the path of a home.
 
-    useradd and usermod make, fill and give away the directory by its path.
+    useradd and usermod create, fill and chown the directory by its path.
     """
     reason = distrust_of_way(home) or distrust_of_new_way(home, context, 0 if uid is None else uid)
     if reason:
@@ -116,13 +117,13 @@ def _why_not_own(user: UserEntry, home: str, known: Known, context: Context) -> 
     if above is None or above.st_uid != 0 or not stat.S_ISDIR(above.st_mode) or distrust_of_way(home):
         return "is not in a directory of root"
     others = (one for one in known.names.users.values() if one.name != user.name)
-    # Below it counts as well: the other one's home would go along.
+    # A home of another user below this one counts as well, because it would be moved or removed too.
     shared = next((one for one in others if f"{one.home}/".startswith(f"{home}/")), None)
     return f"is that of {shared.name}, too" if shared else ""
 
 
 def make(user: UserEntry, context: Context) -> None:
-    """Make a home that is missing, with the mode that useradd gives."""
+    """Create a missing home with the mode that useradd uses."""
     context.system.make_directory(user.home, Attributes(user.uid, user.gid, _mode()))
 
 

@@ -20,20 +20,20 @@ from puller.system import signals
 from puller.system.commands import Command
 
 WAIT = 15.0
-"""Seconds that the lock of the databases is waited for, as long as ``lckpwdf`` does."""
-_TIMEOUT = 3600.0  # seconds; userdel removes a whole home, usermod moves one or gives it to another uid
+"""Seconds to wait for the lock of the databases, the same as ``lckpwdf``."""
+_TIMEOUT = 3600.0  # seconds; userdel removes a whole home, usermod moves it or changes its uid
 _PAUSE = 0.1
-_TAIL = 5  # lines of what a failed tool printed
+_TAIL = 5  # lines of a failed tool's output
 _LOCK = struct.Struct("hhqqi")  # struct flock of Linux on 64 bits: type, whence, start, length, pid
-_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}  # a date is midnight of UTC, wherever the machine stands
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}  # a date is midnight UTC in every time zone
 
 
 def run(context: Context, *arguments: str, secret: str = "") -> None:
-    """Run a tool; ``secret`` is its standard input. Raises ``ResourceError`` with the end of what it printed.
+    """Run a tool with ``secret`` on its standard input. Raises ``ResourceError`` with the end of its output.
 
     1. Wait for the lock.
-    2. Run it.
-    3. Whatever came of it, what was read before is not known any more.
+    2. Run the tool.
+    3. Discard cached databases, even after a failure.
     """
     # 1. Lock
     wait_for_lock()
@@ -47,7 +47,7 @@ def run(context: Context, *arguments: str, secret: str = "") -> None:
         raise ResourceError(f"{tool} cannot be started: {reason(error)}", hint=package) from error
     except OSError as error:
         raise ResourceError(f"{tool} cannot be started: {reason(error)}") from error
-    # 3. Forget
+    # 3. Discard, even after a failure
     finally:
         databases.Databases.forget(context)
     if completed.exit_code != 0:
@@ -56,9 +56,9 @@ def run(context: Context, *arguments: str, secret: str = "") -> None:
 
 
 def wait_for_lock() -> None:
-    """Wait until nobody holds the lock of lckpwdf(3); raises ``ResourceError`` after ``WAIT`` seconds.
+    """Wait until the lock of lckpwdf(3) is free. Raises ``ResourceError`` after ``WAIT`` seconds.
 
-    It is not kept: the tool takes it itself, and would wait for us.
+    Does not keep the lock, because the tool takes it itself.
     """
     path, deadline = f"{databases.DIRECTORY}/.pwd.lock", time.monotonic() + WAIT
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as lock:
@@ -72,7 +72,7 @@ def wait_for_lock() -> None:
 
 
 def _holder(descriptor: int) -> str | None:
-    """Who holds the lock; ``None`` when nobody does."""
+    """Return the process that holds the lock, or ``None`` if it is free."""
     asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
     if kind == fcntl.F_UNLCK:
@@ -82,14 +82,14 @@ def _holder(descriptor: int) -> str | None:
     return f"process {pid}" if pid > 0 else "a process elsewhere"
 
 
-# Processes of a user. While one runs, ``userdel`` refuses the user, and ``usermod`` refuses a new uid or home. Like the
+# Processes of a user. While one runs, ``userdel`` rejects the user, and ``usermod`` rejects a new uid or home. Like the
 # tools, this code compares the ids of each process, and skips processes with another root directory (containers).
 
 PROC = "/proc"
 
 
 def require_idle(name: str, uid: int) -> None:
-    """Raise ``ResourceError`` with a process of the user; nothing is killed."""
+    """Raise ``ResourceError`` if the user has a process. Kills nothing."""
     found = find_process(uid)
     if found is not None:
         pid, command = found
@@ -97,7 +97,7 @@ def require_idle(name: str, uid: int) -> None:
 
 
 def find_process(uid: int) -> tuple[int, str] | None:
-    """The id and the name of a process of a user; ``None`` when there is none, or no /proc to see it in."""
+    """Return the id and the name of a process of a user. ``None`` if none exists, or without /proc."""
     try:
         ours = _root("self")
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def find_process(uid: int) -> tuple[int, str] | None:
                 fields = dict(line.rstrip("\n").split(":\t", 1) for line in lines if ":\t" in line)
             if str(uid) in fields["Uid"].split()[:3] and _root(pid) == ours:
                 return int(pid), fields["Name"]
-        except (OSError, KeyError):  # it is gone
+        except (OSError, KeyError):  # the process has ended
             continue
     return None
 

@@ -3,9 +3,9 @@
 * The account databases are read once for all users. Only ``useradd``, ``usermod``, ``userdel``, ``chpasswd`` and
   ``chage`` write them.
 * Password hashes are passed on standard input and never printed.
-* Changes that a tool would reject, or that would affect files of other users, are refused before the first command.
-  A dry run reports the same refusals. Some tools fail halfway, and some do not report the problem.
-* A user that only a directory service knows (missing in passwd(5)) is refused.
+* Changes that a tool would reject, or that would affect files of other users, are refused before the first command. A
+  dry run reports the same refusals. Some tools fail halfway, and some do not report the problem.
+* A user of a directory service (missing in passwd(5)) is refused.
 """
 
 import os
@@ -59,7 +59,7 @@ from puller.values.references import Reference
 def refuse(
     properties: UserProperties, actual: UserState, differences: Sequence[Difference], context: Context
 ) -> None:
-    """Raise ``ResourceError`` for the first thing that cannot be."""
+    """Raise ``ResourceError`` for the first change that is impossible or unsafe."""
     known, changed = Known(context), {difference.property for difference in differences}
     if properties.ensure == "absent":
         if actual.found is not None:
@@ -134,7 +134,7 @@ def _refuse_change(
 
 
 def _refuse_unlocking(properties: UserProperties, actual: UserState, changed: Collection[str]) -> None:
-    """``usermod -U`` prints that it would leave no password, changes nothing, and ends with 0."""
+    """Raise if no password exists: ``usermod -U`` then changes nothing, but ends with 0."""
     if "locked" not in changed or properties.locked is not False or properties.password is not None:
         return
     if actual.ageing is not None and not hash_of(actual.ageing.password.reveal()):
@@ -146,7 +146,7 @@ def _refuse_unlocking(properties: UserProperties, actual: UserState, changed: Co
 
 
 def _require_group(group: str | int, known: Known, context: Context) -> None:
-    gid = gid_of(group, known, context)  # raises for a name that there is not
+    gid = gid_of(group, known, context)  # raises for an unknown name
     is_there = known.group_with(gid) or group_name(gid) != str(gid)
     if is_id(group) and not is_there and not context.uncertain("/etc/group"):
         raise ResourceError(
@@ -169,7 +169,7 @@ def _require_local_group(name: str, known: Known, context: Context) -> None:
 
 
 def _require_shell(shell: str, context: Context) -> None:
-    """usermod only warns of it, and the user cannot log in any more."""
+    """Raise for an unusable shell: usermod only warns, and the user could not log in."""
     if os.path.isfile(shell) and os.access(shell, os.X_OK):
         return
     if not context.uncertain(shell) and not context.system.will_be_written(shell):
@@ -206,7 +206,7 @@ class User(Resource[UserProperties, UserState]):
         return [*differences_of(self.properties, actual, self.context)]
 
     def change(self, differences: Sequence[Difference], actual: UserState) -> None:
-        """Make it so, by the system's own tools (``puller.resources.accounts.user_change``)."""
+        """Apply the properties with the system's own tools (``puller.resources.accounts.user_change``)."""
         self._refuse(differences, actual)
         self._note(differences, actual)
         work = UserChange(self.properties, actual, self.context)
@@ -253,7 +253,7 @@ class User(Resource[UserProperties, UserState]):
         return "absent" if actual.found is None else "present"
 
     def changed_paths(self, actual: UserState) -> None:
-        """The databases are everybody's: what was in them before a trial says nothing of this user alone."""
+        """Return ``None``: the databases are shared, so their previous content does not restore this user alone."""
         del actual
 
     @property
@@ -286,7 +286,7 @@ class User(Resource[UserProperties, UserState]):
         refuse(self.properties, actual, differences, self.context)
 
     def _note(self, differences: Sequence[Difference], actual: UserState) -> None:
-        """What a change leaves to be known."""
+        """Record notes about effects of the change that remain on the machine."""
         properties, user, notes = self.properties, actual.found, []
         if user is None:
             return
@@ -297,7 +297,7 @@ class User(Resource[UserProperties, UserState]):
             notes.append(f"the home {user.home} stays")
         self._notes = tuple(notes)
 
-    # What a dry run knows of it later
+    # Expected state for later resources of a dry run
 
     def _expect_new(self) -> None:
         properties, system = self.properties, self.context.system
@@ -328,7 +328,7 @@ class User(Resource[UserProperties, UserState]):
             system.expect(user.home, "absent")
 
     def _expect_gone(self, user: UserEntry) -> None:
-        """userdel takes away the group of the same name, too, when it is nobody else's."""
+        """Expect the removal of the user. userdel also removes the group of the same name if no other user has it."""
         system, known = self.context.system, Known(self.context)
         group = known.names.groups.get(user.name)
         system.expect_account("user", user.name, None)
@@ -338,7 +338,7 @@ class User(Resource[UserProperties, UserState]):
         if is_own and not [*known.users_of(user.gid)] and login_defs().get("USERGROUPS_ENAB") == "yes":
             system.expect_account("group", user.name, None)
 
-    # At load
+    # Loading of the manifest
 
     @classmethod
     def is_in_use(cls, properties: UserProperties) -> bool:
@@ -362,7 +362,7 @@ class User(Resource[UserProperties, UserState]):
 
     @classmethod
     def subjects(cls, properties: UserProperties) -> Iterable[str]:
-        """The databases of users and groups, the home directory, and the file of authorized keys."""
+        """Return the databases of users and groups, the home directory, and the file of authorized keys."""
         homes = [] if properties.manage_home is False else [properties.home or home_of(properties.name)]
         return (*database_paths(), *homes, *cls.places(properties))
 
@@ -391,13 +391,13 @@ class User(Resource[UserProperties, UserState]):
 
     @classmethod
     def tool_paths(cls, properties: UserProperties) -> Iterable[str]:
-        # The user's own files, which no manifest declares.
+        # The user's own files, which are undeclared.
         return () if properties.ensure == "absent" else (properties.home or home_of(properties.name),)
 
     @classmethod
     def is_whole(cls, properties: UserProperties) -> bool:
         del properties
-        return False  # others may have keys in the file
+        return False  # the file may have keys of other resources
 
     @classmethod
     def follows(cls, properties: UserProperties, declared: Declared) -> Iterable[Reference]:

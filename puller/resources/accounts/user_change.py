@@ -1,4 +1,4 @@
-"""The change of a user: one tool after the other, each of which leaves something that the next run goes on from."""
+"""The change of a user in steps of one tool each. The next run resumes after an interrupted step."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -25,29 +25,29 @@ _DAY_OPTIONS = {"password_min_days": "-m", "password_max_days": "-M", "password_
 
 
 class UserChange:
-    """The work on one user. Methods raise ``ResourceError`` and ``OSError``."""
+    """The change of one user. Methods raise ``ResourceError`` and ``OSError``."""
 
     def __init__(self, properties: UserProperties, actual: UserState, context: Context) -> None:
         self._properties, self._actual, self._context = properties, actual, context
 
     def remove(self) -> None:
-        """Take the user away, with the home where that is asked for and there is one."""
+        """Remove the user, and the home if requested and present."""
         properties, user = self._properties, self._actual.found
         has_home = user is not None and homes.find_home(user.home, self._context) is not None
         recursive = ["-r"] if properties.remove_home and has_home else []
         tools.run(self._context, "userdel", *recursive, "--", properties.name)
 
     def apply(self) -> None:
-        """Make the user as it should be.
+        """Create or change the user.
 
-        1. Make it, with everything but the password.
-        2. One usermod for all that it can change, the lock included.
-        3. The hash, through standard input, and the lock with it where both change.
-        4. The days.
-        5. A home that is missing.
-        6. The keys, as the user: after all that says who and where that is.
+        1. Create it, with everything but the password.
+        2. Change the fields of usermod in one call, including the lock.
+        3. Set the hash on standard input, together with the lock if both change.
+        4. Set the days.
+        5. Create a missing home.
+        6. Write the keys as the user, after its ids and home are final.
         """
-        # 1. Make
+        # 1. Create
         if self._actual.found is None:
             self._add()
         # 2. Fields
@@ -78,7 +78,7 @@ class UserChange:
         return str(getattr(self._properties, name))
 
     def _run(self, tool: str, *arguments: str, secret: str = "") -> None:
-        """Run a tool on the user, and look at what there is now."""
+        """Run a tool on the user, and read the state again."""
         last = () if secret else ("--", self._properties.name)
         tools.run(self._context, tool, *arguments, *last, secret=secret)
         self._actual = look_at(self._properties, self._context)
@@ -107,7 +107,7 @@ class UserChange:
         if properties.expires is not None:
             yield from ("-e", _day(properties.expires))
 
-    # Users that are there
+    # Existing users
 
     def _modifications(self) -> Iterator[str]:
         has_password = self._differs("password")
@@ -133,7 +133,7 @@ class UserChange:
     def _group_options(self) -> Iterator[str]:
         groups = dict.fromkeys(self._properties.groups or ())
         if self._properties.membership == "minimum":
-            # Not the whole list: what somebody else adds meanwhile stays.
+            # Not the complete list, to keep concurrent additions.
             groups = dict.fromkeys(name for name in groups if name not in self._actual.groups)
             yield "-a"
         yield from ("-G", ",".join(groups))
@@ -156,12 +156,15 @@ class UserChange:
 
 
 def own_group(properties: UserProperties, context: Context) -> str | None:
-    """The group of the same name, where there is one: useradd would refuse to make it, and it is what is meant."""
+    """Return the existing group of the user's name, because useradd would fail to create it.
+
+    ``None`` if it is missing.
+    """
     known, name = Known(context), properties.name
     is_there = name in known.names.groups and not known.is_gone("group", name)
     return name if is_there or known.is_new("group", name) else None
 
 
 def _day(expires: str) -> str:
-    """As usermod takes it: an empty text is never."""
+    """Return the date as an argument of usermod, which reads an empty text as never."""
     return "" if expires == NEVER else expires

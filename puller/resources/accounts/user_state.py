@@ -1,7 +1,7 @@
-"""The state of a user, and what of it is not as wanted. Nothing here changes anything.
+"""The state of a user, and its differences from the desired state. This module changes nothing.
 
-* Only what is managed is looked at: the hashes by who manages one, a home by who manages that.
-* The primary group is never one of the supplementary ones, whether it lists the user or not.
+* Reads only managed parts. The hash and the home, for example, are skipped unless they are managed.
+* The primary group never counts as a supplementary group, even if it lists the user.
 """
 
 import pwd
@@ -34,21 +34,21 @@ _AGEING = ("password", "locked", "expires", *DAYS)
 
 
 class UserState(msgspec.Struct, frozen=True):
-    """A user as the databases have it; ``found`` is ``None`` when there is none."""
+    """A user in the databases. ``found`` is ``None`` if the user is missing."""
 
     found: UserEntry | None = None
     ageing: Ageing | None = None
-    """Looked at when anything of it is managed."""
+    """``None`` unless any part of it is managed."""
     groups: frozenset[str] = frozenset()
-    """Those that list the user."""
+    """Groups that list the user."""
     has_home: bool = True
-    """Whether the home is there; looked at when it is managed."""
+    """Whether the home exists. ``True`` if the home is not managed."""
     keys: "KeysState | None" = None
-    """What differs of the keys, when they are managed."""
+    """Differences of the keys, if they are managed."""
 
 
 def look_at(properties: UserProperties, context: Context) -> UserState:
-    """The user as it is now; raises ``ResourceError`` for one who is not local, and ``OSError``."""
+    """Return the current user. Raises ``OSError``, and ``ResourceError`` if the user is not local."""
     name, known = properties.name, Known(context)
     found = None if known.is_gone("user", name) else known.names.users.get(name)
     if found is None:
@@ -72,18 +72,18 @@ NO_HOME = "/nonexistent"
 
 
 def manages_home(properties: UserProperties) -> bool:
-    """Whether the home is made and moved."""
+    """Return whether the home is created and moved."""
     if properties.home == NO_HOME:
         return False
     return not properties.system if properties.manage_home is None else properties.manage_home
 
 
 HOMES = "/home"
-"""Where the homes of new users are."""
+"""The directory of new users' homes."""
 
 
 def home_of(name: str) -> str:
-    """The home of a user who is there, or of a new one."""
+    """Return the home of an existing user, or the default for a new one."""
     try:
         return pwd.getpwnam(name).pw_dir
     except KeyError:
@@ -91,12 +91,12 @@ def home_of(name: str) -> str:
 
 
 def default_home(name: str) -> str:
-    """The home of a new user."""
+    """Return the default home of a new user."""
     return f"{HOMES}/{name}"
 
 
 def _manages_home_of(user: UserEntry, properties: UserProperties) -> bool:
-    """Whether a home that is missing is made: not that of ``nobody``, which nobody has asked for."""
+    """Return whether a missing home is created. Excludes other homes than the default, such as that of ``nobody``."""
     if not manages_home(properties):
         return False
     if properties.home is not None:
@@ -109,7 +109,7 @@ def _exists(home: str, context: Context) -> bool:
 
 
 def wanted_keys(user: UserEntry, properties: UserProperties) -> "Wanted | None":
-    """The keys of a user; ``None`` where they are not managed."""
+    """Return the desired keys of a user, or ``None`` if they are not managed."""
     if properties.authorized_keys is None:
         return None
 
@@ -127,7 +127,7 @@ def _look_at_keys(user: UserEntry, properties: UserProperties, context: Context)
     return look(wanted)
 
 
-# What differs
+# Differences
 
 
 def is_missing_home(difference: Difference) -> bool:
@@ -136,7 +136,7 @@ def is_missing_home(difference: Difference) -> bool:
 
 
 def differences_of(properties: UserProperties, actual: UserState, context: Context) -> Iterator[Difference]:
-    """All that is not as wanted; raises ``ResourceError`` for a group that there is not."""
+    """Yield all differences from the desired state. Raises ``ResourceError`` for an unknown group."""
     user = actual.found
     ensure = "absent" if user is None else "present"
     if ensure != properties.ensure:
@@ -170,7 +170,7 @@ def _of_passwd(
 
 
 def _is_primary(group: str | int, user: UserEntry, name: str, context: Context) -> bool:
-    """Whether a group is the primary one, also in a dry run that would have given it another id before."""
+    """Return whether a group is the primary one, even if a dry run would have changed its id."""
     known = Known(context)
     if name == str(group) and not known.is_gone("group", name):
         return True
@@ -201,12 +201,12 @@ def _of_shadow(properties: UserProperties, found: Ageing) -> Iterator[Difference
 
 
 def gid_of(group: str | int, known: Known, context: Context) -> int:
-    """The id of a primary group; raises ``ResourceError`` when there is none of this name."""
+    """Return the id of a primary group. Raises ``ResourceError`` for an unknown name."""
     name = str(group)
     if is_id(group) or known.is_gone("group", name) or known.is_new("group", name):
         return group_id(group, context)
     found = known.names.groups.get(name)
-    # Without a question to the system for each of a thousand users.
+    # Avoids a query to the system for each of a thousand users.
     return group_id(group, context) if found is None else found.gid
 
 
