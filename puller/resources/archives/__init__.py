@@ -1,1 +1,1 @@
-"""The archive type: fetched, verified, extracted."""
+"""The archive type: download, verification and extraction."""

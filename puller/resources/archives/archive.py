@@ -1,10 +1,11 @@
-"""The ``archive`` resource: an archive that is fetched, and put into a directory (``docs/resources/archive.md``).
+"""The ``archive`` resource: an archive that is downloaded and extracted (``docs/resources/archive.md``).
 
-* What was fetched is in its place only when it is what was asked for, and in the directory only when all of it is.
-* What a directory was filled from is on record (``archive_receipts``): contents of another archive,
-  of another checksum or of an extraction that did not end are replaced.
-* What is extracted is what was hashed: the file is opened once.
-* Nothing is fetched for what can be repaired here: an owner, a group, an extraction of a file that is right.
+* A download is moved to its place only after verification. Members are moved to the directory only after all of them
+  are extracted.
+* The receipt of a directory lists its archives (``archive_receipts``). Contents of another archive, of another checksum
+  or of an unfinished extraction are replaced.
+* The file is opened once, so that the extracted content is the verified content.
+* Local repairs need no download: an owner, a group, or the extraction of a valid file.
 """
 
 import os
@@ -58,7 +59,7 @@ from puller.resources.property_agreement import agree
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name
 
-if TYPE_CHECKING:  # opening archives is imported when one is opened
+if TYPE_CHECKING:  # imported only when an archive is opened
     from puller.resources.archives.filling import Filled
     from puller.resources.owned_paths import OwnedPaths
 
@@ -80,7 +81,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
 
     @property
     def _attended(self) -> set[str]:
-        """The archives that this run has come to, by name."""
+        """The names of the archives that this run has checked so far."""
         attended: set[str] = self.context.shared.setdefault(Archive, set())
         return attended
 
@@ -93,7 +94,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         found = system.lstat(properties.name)
         if properties.ensure == "absent":
             return ArchiveState(found)
-        self._attended.add(properties.name)  # from now on, what it brings is wanted by this run
+        self._attended.add(properties.name)  # from now on, its members belong to this run
         sha256, identity = self._checksum(found)
         creates_exists = properties.creates is not None and system.exists(properties.creates)
         state = ArchiveState(found, sha256, identity, creates_exists)
@@ -132,17 +133,17 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:
-        """Take the steps that are needed (``docs/resources/archive.md``).
+        """Take the required steps (``docs/resources/archive.md``).
 
-        1. Refuse what cannot be: what is in the way, or mounted there; unknown owners; missing directories.
-        2. Remove the archive where none is wanted. Its contents and their receipt stay.
-        3. Fetch it to a file beside its place, verify it, and rename it (``download``); before the rename the receipt
-           says that another archive has come.
-        4. Repair owner and group of a file that is right otherwise.
-        5. Extract it from a private copy into a private directory, and put all into place (``fill``); before that the
-           receipt says that it is begun.
-        6. Remember the checksum of the archive's file, so that the next run does not read it again.
-        7. Finish the receipt, when the private directory is gone.
+        1. Refuse impossible changes: another file type or a mount in the way, unknown owners, missing directories.
+        2. Remove the archive if it should be absent. Its contents and their receipt stay.
+        3. Download to a file beside the destination, verify it, and rename it (``download``). Before the rename, the
+           receipt records the new archive.
+        4. Repair owner and group of a file that is otherwise valid.
+        5. Extract a private copy into a private directory, and move everything into place (``fill``). Before that, the
+           receipt records that the extraction has begun.
+        6. Cache the checksum of the archive file, so that the next run does not read it again.
+        7. Finish the receipt after the private directory is removed.
         8. Clean up: remove the archive.
         """
         steps, properties, system = self._steps(actual), self.properties, self.context.system
@@ -154,7 +155,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             self._receipts.forget(properties.name)
             return
         with ExitStack() as stack:
-            # 3. Fetch; what was fetched stays open, as it is this file that is extracted
+            # 3. Download; the open file is the one that is extracted
             fetched = self._download(stack) if steps.download else None
             # 4. Repair
             if steps.repair and actual.found is not None:
@@ -167,7 +168,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             # 6. Remember
             if not steps.clean_up:
                 self._remember(fetched, actual, steps)
-            # 7. Finish: last, as the next run does again what is not finished
+            # 7. Finish last, because the next run repeats an unfinished extraction
             if filled is not None:
                 self._finish(filled)
         # 8. Clean up
@@ -195,7 +196,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return ". ".join(part for part, is_part in parts.items() if is_part)
 
     def reach(self) -> str:
-        """The directory: the members of an archive are known once it is here."""
+        """Return the directory, because the members of an archive are unknown before the download."""
         return self.properties.extract_parent or ""
 
     def final_ensure(self, actual: ArchiveState) -> str:
@@ -205,7 +206,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return actual.found is not None or actual.filling is not None
 
     def changed_paths(self, actual: ArchiveState) -> None:
-        """Unknown: the members are known once it is fetched, and are on its receipts then."""
+        """Return ``None``: the members are unknown until the archive is downloaded and recorded."""
 
     def describe(self, actual: ArchiveState) -> dict[str, Any]:
         found = actual.found
@@ -232,15 +233,18 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         lost = [f"{place.directory}: an earlier receipt could not be read"] if place.lost else []
         return lost + [f"{place.directory} holds {filling}" for filling in place.fillings]
 
-    # What is there
+    # Current state
 
     def _checksum(self, found: os.stat_result | None) -> tuple[str, tuple[int, ...]]:
-        """Of the archive, as far as anything depends on it; read only if it is not the file that was read before."""
+        """Return the checksum and identity of the archive if needed.
+
+        Reads the file only if it changed since the last time.
+        """
         properties = self.properties
         if found is None or not stat.S_ISREG(found.st_mode):
             return "", ()
         known = self._receipts.fingerprint(properties.name)
-        # The time of the last change of an inode cannot be set back, so this is the file that was read then.
+        # Nobody can set back the change time of an inode, so this is the file that was read then.
         if known is not None and known.file == identity_of(found):
             return known.sha256, known.file
         if properties.checksum is None and properties.extract_parent is None:
@@ -251,7 +255,10 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return measure(self.properties.name)
 
     def _brought_by(self, place: Place) -> str:
-        """Which other archive has brought ``creates``; empty when it was none that is on record."""
+        """Return the recorded archive that created ``creates``, with its directory if it is another one.
+
+        Empty if none did.
+        """
         filler = self._receipts.filler(str(self.properties.creates))
         if filler is None:
             return ""
@@ -265,15 +272,15 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         paths = (os.path.join(parent, entry) for entry in filling.entries)
         return next((path for path in paths if self.context.system.lstat(path) is None), "")
 
-    # What is to be done
+    # Decisions
 
     def _steps(self, actual: ArchiveState) -> Steps:
         return decide(self.properties, actual, self._ids)
 
     def _leaves_over(self, actual: ArchiveState, steps: Steps) -> bool:
-        """In noop: whether what older archives have put there for the same purpose may be left over.
+        """In noop: return whether members of older archives with the same purpose may be left over.
 
-        Raises ``ResourceError`` for what the extraction of an archive that is on disk would fail at.
+        Raises ``ResourceError`` if the extraction of an archive on disk would fail.
         """
         if actual.place is None or not steps.extract:
             return False
@@ -308,12 +315,12 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return user_id(self.properties.owner, self.context), group_id(self.properties.group, self.context)
 
     def _wanted_attributes(self, found: os.stat_result) -> Attributes:
-        """Owner and group of the archive's file as wanted; its mode stays what it is."""
+        """Return the desired owner and group of the archive file, with its current mode."""
         ids = self._ids()
         return Attributes(*ids, stat.S_IMODE(mode_owned_by(*ids, found)))
 
     def _refuse_what_cannot_be(self, actual: ArchiveState, steps: Steps) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise for a predictable failure of ``change``, so that noop reports it."""
         name, system = self.properties.name, self.context.system
         if (steps.remove or steps.download) and actual.kind in _NOT_REPLACED:
             what = "removed" if steps.remove else "replaced"
@@ -333,11 +340,11 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if steps.extract:
             require_makeable(self.properties.extract_parent or "/", system)
 
-    # Doing it
+    # Changes
 
     @property
     def _kind(self) -> Kind:
-        return find_kind(self.properties.name) or Kind.TAR  # never neither: checked at load
+        return find_kind(self.properties.name) or Kind.TAR  # names are checked at load
 
     def _download(self, stack: ExitStack) -> "Opened":
         properties = self.properties
@@ -357,7 +364,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return fetched
 
     def _begin(self, sha256: str) -> None:
-        """A new archive that is not extracted yet is not to be taken for what was there before."""
+        """Record a new archive before its extraction, so that its members do not count as complete."""
         if self.properties.extract_parent is not None:
             self._receipts.begin(self.properties.extract_parent, self._filling(sha256))
 
@@ -376,7 +383,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
                 return fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
         except FormatError as error:
             if steps.download and properties.checksum is None and (found := system.lstat(properties.name)):
-                # Nobody has said that these bytes are right, so the next run asks for others.
+                # Without a checksum the download is unverified, so the next run downloads it again.
                 system.remove(properties.name, found)
             raise ResourceError(
                 f"{self.properties.name}: {error}", code=ProblemCode.INVALID_ARCHIVE
@@ -389,9 +396,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             self.context.log(f"{place}: only the archive before had it; it was changed since, and stays")
 
     def _remember(self, fetched: "Opened | None", actual: ArchiveState, steps: Steps) -> None:
-        """Keep the checksum of the archive's file, as far as it is certain that it is of this file."""
+        """Cache the checksum of the archive file, provided that it certainly belongs to this file."""
         name, sha256, identity = self.properties.name, actual.sha256, actual.identity
-        # Nothing asks for it then (see ``_checksum``).
+        # The checksum is not needed then (see ``_checksum``).
         if self.properties.checksum is None and self.properties.extract_parent is None:
             return
         if fetched is not None and fetched.is_ours:
@@ -401,7 +408,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if identity:
             self._receipts.remember(Fingerprint(archive=name, sha256=sha256, file=identity))
 
-    # At load
+    # Loading of the manifest
 
     @classmethod
     def places(cls, properties: ArchiveProperties) -> Iterator[str]:
@@ -412,7 +419,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if properties.ensure == "absent":
             yield Claim(properties.name, Use.ABSENT)
         else:
-            # After a cleanup, and beside ``creates``, the archive itself may be missing.
+            # With ``cleanup`` or ``creates``, the archive itself may be missing.
             is_needed = not properties.cleanup and properties.creates is None
             yield Claim(properties.name, Use.WHOLE if is_needed else Use.KEPT)
             if properties.extract_parent is not None:
@@ -430,5 +437,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
 
     @classmethod
     def agree(cls, first: ArchiveProperties, second: ArchiveProperties) -> ArchiveProperties:
-        """Without ``creates`` and ``cleanup`` the archive itself is wanted, with them it need not be there."""
+        """Merge two declarations.
+
+        ``creates`` and ``cleanup`` must be equal, because without them the archive must exist.
+        """
         return agree(first, second, exact=("creates", "cleanup", "headers"))

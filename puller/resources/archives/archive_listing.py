@@ -22,10 +22,10 @@ ArchiveMembers = Iterator[tuple[Member, Iterator[bytes]]]
 
 
 def read_members(stream: BinaryIO, kind: Kind, limits: Limits = LIMITS) -> ArchiveMembers:
-    """Each member with its contents, to be read before the next is asked for; raises ``FormatError``, ``OSError``."""
+    """Yield each member with its content, to be read before the next member. Raises ``FormatError`` and ``OSError``."""
     size = os.fstat(stream.fileno()).st_size
     budget = Budget(limits, size)
-    # A zip says at its end what it holds, and is read by seeking; a tar is read from front to back.
+    # A zip has its directory at the end and needs seeking. A tar is read sequentially.
     if kind is Kind.ZIP:
         return iter(ZipReader(stream, size, limits, budget))
 
@@ -38,7 +38,7 @@ _KINDS = {Type.FILE: "file", Type.HARD_LINK: "file", Type.LINK: "link", Type.DIR
 
 @contextmanager
 def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> Iterator["Listed"]:
-    """The members of an archive beside what is in ``parent``.
+    """Yield the members of an archive for comparison with the files in ``parent``.
 
     Raises ``FormatError``, ``ResourceError``, ``OSError``.
     """
@@ -52,7 +52,7 @@ def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> It
 
 
 class Listed:
-    """The members of an archive, as they would be put into the open directory ``target``, if there is one."""
+    """The members of an archive, to be compared with the open directory ``target``, if it exists."""
 
     def __init__(self, where: str, target: int | None) -> None:
         self.members: Members = {}
@@ -61,7 +61,7 @@ class Listed:
         self._digests: dict[str, str] = {}
 
     def add(self, member: Member, contents: Iterator[bytes]) -> None:
-        """Read one member."""
+        """Read a member and record its type and digest."""
         path, digest = member.path.text, hashlib.sha256()
         for piece in contents:
             digest.update(piece)
@@ -69,18 +69,18 @@ class Listed:
             self.members.setdefault(str(above), Made("directory"))
         self._digests[path] = digest.hexdigest()
         size, target = member.size, member.target if member.type is Type.LINK else ""
-        # A second name has no contents of its own in the archive, and on disk all those of the first.
+        # A hard link has no content of its own in the archive, but on disk it has the content of its target.
         if member.type is Type.HARD_LINK and (first := self.members.get(member.target)):
             size, self._digests[path] = first.size, self._digests[member.target]
         self.members[path] = Made(_KINDS[member.type], size, target=target)
 
     def differs(self, path: str) -> bool:
-        """Whether another file or link than the archive's is at ``path`` now."""
+        """Return whether the file or link at ``path`` differs from the archive's."""
         wanted, digest = self.members[path], self._digests[path]
         return self._target is not None and is_another(self._target, path, wanted, lambda: digest)
 
     def refuse_in_the_way(self, removable: Removable) -> None:
-        """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
+        """Raise ``ResourceError`` for another file type in the way, unless it is an unchanged earlier member."""
         for path, wanted in self.members.items():
             there = None if self._target is None else made_at(self._target, path)
             if self._target is None or there is None or "directory" not in (there.kind, wanted.kind):

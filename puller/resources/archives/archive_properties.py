@@ -57,7 +57,7 @@ class ArchiveProperties(Properties, frozen=True):
 
 
 def check_properties(properties: ArchiveProperties) -> Iterator[PropertyError]:
-    """All that is wrong with values or with several properties at once."""
+    """Yield all errors in values and combinations of properties."""
     if properties.ensure not in ("present", "absent"):
         yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
     for name in ("name", "extract_parent", "creates"):
@@ -99,9 +99,9 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
     shown = repr(_shown(properties.url))
     try:
         parts = urlsplit(properties.url)
-        _ = parts.port  # read here because it is the property that refuses ports that are no number
+        _ = parts.port  # reading ``port`` raises for an invalid port
     except ValueError as error:
-        what = str(error).partition(" as ")[0]  # what it cannot read as a port may be a part of a password
+        what = str(error).partition(" as ")[0]  # the invalid port may be part of a password
         yield PropertyError("url", f"is {shown}: {what}")
         return
     if parts.scheme not in ("http", "https") or not parts.hostname or not properties.url.isprintable():
@@ -115,26 +115,26 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
 
 
 def _shown(url: str) -> str:
-    """Without what may be a secret: user information and query."""
+    """Return the URL without parts that may be secret: user information and query."""
     return mask_location(url).partition("?")[0]
 
 
 class ArchiveState(PathState, frozen=True):
-    """The state of an archive: at its path, at ``creates``, and on record for the directory."""
+    """The state of an archive: at its path, at ``creates``, and in the receipt of the directory."""
 
     sha256: str = ""
-    """Of the archive, where it is asked for."""
+    """The checksum of the archive, if it is needed."""
     identity: tuple[int, ...] = ()
-    """Of the file that has this checksum, as far as that can be told."""
+    """The identity of the file with this checksum, if it is certain."""
     creates_exists: bool = False
     place: Place | None = None
-    """What is known of the directory."""
+    """The receipt of the directory."""
     filling: Filling | None = None
-    """What this archive has put into it."""
+    """The recorded extraction of this archive."""
     brought_by: str = ""
-    """Which other archive has brought ``creates``."""
+    """The other archive that created ``creates``."""
     missing: str = ""
-    """Something that this archive has put there, and that is not there any more."""
+    """A missing path that this archive had created."""
 
     @property
     def is_file(self) -> bool:
@@ -143,18 +143,21 @@ class ArchiveState(PathState, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """The steps to be taken, in this order."""
+    """The required steps, in this order."""
 
     download: bool = False
     repair: bool = False
-    """Owner and group of the archive."""
+    """Change owner and group of the archive."""
     extract: bool = False
     clean_up: bool = False
     remove: bool = False
 
 
 def decide(properties: ArchiveProperties, actual: ArchiveState, ids: Callable[[], tuple[int, int]]) -> Steps:
-    """The steps from ``actual`` to what is wanted; ``ids`` gives the wanted user and group, and may raise."""
+    """Return the steps from ``actual`` to the desired state.
+
+    ``ids`` returns the desired user and group, and may raise.
+    """
     if properties.ensure == "absent":
         return Steps(remove=actual.found is not None)
     is_in_place = find_contents_difference(properties, actual) is None
@@ -172,7 +175,7 @@ def _must_download(properties: ArchiveProperties, actual: ArchiveState, *, is_in
         return not (actual.creates_exists and is_in_place)
     if properties.checksum in (None, actual.sha256):
         return False
-    # An old archive that is to be removed anyway: what it should have been is in place already.
+    # An outdated archive that cleanup removes anyway: the contents of the new one are already in place.
     return not (properties.cleanup and actual.filling is not None and is_in_place)
 
 
@@ -200,5 +203,5 @@ def _first_difference(properties: ArchiveProperties, actual: ArchiveState, paren
         return changed("contents", actual.brought_by, properties.name)
     if actual.place is not None and actual.place.lost:
         return changed("contents", "unknown, because the receipt is unreadable", properties.name)
-    # Somebody else may have extracted it. ``creates`` is the evidence.
+    # A user may have extracted it. ``creates`` is the evidence.
     return None if properties.creates is not None else added("contents", parent)

@@ -30,14 +30,14 @@ from puller.state.state_file import decode, set_aside, write_state
 from puller.system.safe_paths import REAL_DIRECTORY
 
 FORMAT = 2
-_LARGEST = 16 * 1024 * 1024  # bytes; names at the top of an archive are few
-_LARGEST_MEMBERS = 512 * 1024 * 1024  # bytes: as many members as an archive may have, with long names
-_LONGEST_NAME = 200  # bytes; file systems take 255
+_LARGEST = 16 * 1024 * 1024  # bytes; an archive has few top-level names
+_LARGEST_MEMBERS = 512 * 1024 * 1024  # bytes; enough for the maximum number of members with long names
+_LONGEST_NAME = 200  # bytes; file systems allow 255
 _Document = TypeVar("_Document")
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """A file, link or directory as it was put in place, as far as that tells that nobody has changed it since."""
+    """Attributes of a file, link or directory after extraction, to detect later changes."""
 
     kind: str
     """``file``, ``link`` or ``directory``."""
@@ -45,34 +45,34 @@ class Made(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     modified: int = 0
     """Nanoseconds since 1970."""
     target: str = ""
-    """Of a link."""
+    """The target of a link."""
 
 
 Members = dict[str, Made]
-"""By path below the directory."""
+"""Extracted members by path below the directory."""
 
 
 class Filling(msgspec.Struct, frozen=True, kw_only=True):
-    """One archive that was put into a directory."""
+    """The extraction of one archive into a directory."""
 
     archive: str
-    """Its path on this machine."""
+    """The path of the archive on this machine."""
     sha256: str
     creates: str = ""
-    """The path that was named as the sign of it, if one was."""
+    """The value of ``creates``, if set."""
     entries: tuple[str, ...] = ()
-    """Names at the top of what was put there."""
+    """Top-level names of the extracted members."""
     finished: bool = False
     replaced_by: str = ""
-    """Path of the archive that was put in its place, or over some of it."""
+    """The path of the archive that replaced it or some of its members."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """The identity of a filling among those of a directory."""
+        """The identity within the directory."""
         return self.archive, self.sha256
 
     def is_another(self, other: "Filling") -> bool:
-        """Whether it is known that these are not the contents of one and the same archive."""
+        """Return whether the archives certainly differ."""
         return self.archive != other.archive or (bool(self.sha256) and self.sha256 != other.sha256)
 
     def __str__(self) -> str:
@@ -83,28 +83,28 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_one_purpose(one: Filling, other: Filling) -> bool:
-    """Whether two archives of a directory are there for the same: then only one of them can be."""
+    """Return whether two archives of a directory have the same purpose, so that only one of them can stay."""
     return one.creates == other.creates and (bool(one.creates) or one.archive == other.archive)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory, and what it was filled from, in this order."""
+    """A directory and the archives that were extracted into it, in this order."""
 
     directory: str
-    """Where it really is: no part of this path is a link."""
+    """The canonical path of the directory."""
     fillings: tuple[Filling, ...] = ()
     lost: bool = False
-    """An earlier receipt was not understood, so there may be more in the directory than is known."""
+    """Whether an earlier receipt was invalid, so that the directory may have unrecorded members."""
     format: int = FORMAT
 
     def find(self, archive: str, sha256: str) -> Filling | None:
-        """The filling from this archive with this checksum, or else the last one from this archive."""
+        """Return the extraction with this archive and checksum, or else the last one of this archive."""
         found = [filling for filling in self.fillings if filling.archive == archive]
         return next((filling for filling in found if filling.sha256 == sha256), found[-1] if found else None)
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
-    """Which file had which checksum: see ``identity_of``."""
+    """The checksum of a file with this identity (see ``identity_of``)."""
 
     archive: str
     sha256: str
@@ -113,13 +113,13 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receipts:
-    """The receipts in one directory; methods raise ``OSError``."""
+    """The receipts in one directory. Methods raise ``OSError``."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = default_directory() if directory is None else directory
 
     def place(self, directory: str) -> Place:
-        """The receipt of the directory that ``directory`` leads to; an empty one when nothing is known of it."""
+        """Return the receipt of the canonical directory, or an empty one."""
         real = os.path.realpath(directory)
         try:
             place = _read(self._place_path(real), Place)
@@ -128,11 +128,11 @@ class Receipts:
         return place if place and place.directory == real else Place(directory=real)
 
     def save(self, place: Place) -> None:
-        """Keep it, in the place of an older one."""
+        """Save the receipt of a directory, replacing an older one."""
         self._write(self._place_path(place.directory), place, Place)
 
     def begin(self, directory: str, filling: Filling) -> None:
-        """Leave word that this is to be put there; what is there is in order as before."""
+        """Record that the extraction has begun. Earlier extractions keep their state."""
         place = self.place(directory)
         others = [other for other in place.fillings if other.key != filling.key]
         known = next((other for other in place.fillings if other.key == filling.key), filling)
@@ -140,22 +140,22 @@ class Receipts:
         self.save(msgspec.structs.replace(place, fillings=(*others, begun)))
 
     def members(self, place: Place, filling: Filling) -> Members | None:
-        """All that a filling has put into the directory; ``None`` when that is not known."""
+        """Return all members of an extraction, or ``None`` if they are unknown."""
         try:
             return _read(self._members_path(place, filling), Members, _LARGEST_MEMBERS)
         except ValueError:
             return None
 
     def save_members(self, place: Place, filling: Filling, members: Members) -> None:
-        """Keep them; to be done when the receipt speaks of this filling, and before anything is put in place."""
+        """Save the members, after the receipt lists the extraction and before the first member is moved into place."""
         self._write(self._members_path(place, filling), members, Members)
 
     def forget_members(self, place: Place, filling: Filling) -> None:
-        """Nothing is left of this filling; to be done before the receipt forgets it."""
+        """Remove the members of an extraction, before its removal from the receipt."""
         self._members_path(place, filling).unlink(missing_ok=True)
 
     def filler(self, path: str) -> tuple[Place, Filling] | None:
-        """The filling that brought ``path``, wherever it was put; the last one that did."""
+        """Return the last extraction that created ``path``, in any directory."""
         directory, name = os.path.split(path)
         real = os.path.join(os.path.realpath(directory), name)
         above = real
@@ -174,7 +174,7 @@ class Receipts:
         return members is None or path in members
 
     def places_of(self, archive: str) -> Iterator[tuple[Place, Filling]]:
-        """Every directory that was filled from an archive."""
+        """Yield every directory that an archive was extracted into."""
         for path in sorted(self._directory.glob("*.place.json")):
             try:
                 place = _read(path, Place)
@@ -185,7 +185,7 @@ class Receipts:
                     yield place, filling
 
     def fingerprint(self, archive: str) -> Fingerprint | None:
-        """The checksum of the archive at this path, as it was known last."""
+        """Return the cached checksum of the archive at this path."""
         try:
             found = _read(self._fingerprint_path(archive), Fingerprint)
         except ValueError:
@@ -193,11 +193,11 @@ class Receipts:
         return found if found and found.archive == archive else None
 
     def remember(self, fingerprint: Fingerprint) -> None:
-        """Keep it, in the place of an older one."""
+        """Cache a checksum, replacing an older one."""
         self._write(self._fingerprint_path(fingerprint.archive), fingerprint, Fingerprint)
 
     def forget(self, archive: str) -> None:
-        """There is no such archive any more; what it was put into stays on record."""
+        """Remove the cached checksum of an archive. Receipts of its extractions stay."""
         self._fingerprint_path(archive).unlink(missing_ok=True)
 
     def _write(self, path: Path, document: Any, kind: Any) -> None:
@@ -217,17 +217,17 @@ class Receipts:
 
 
 def default_directory() -> Path:
-    """Where receipts are, for the user that runs Puller."""
+    """Return the directory of receipts for the user that runs Puller."""
     return Directories.of_user().state / "archives"
 
 
 def identity_of(found: os.stat_result) -> tuple[int, ...]:
-    """Numbers that change with every change of a file: the last of them cannot be set by anybody."""
+    """Return numbers that change with every change of a file. No user can set the last one, the change time."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _read(path: Path, kind: type[_Document], limit: int = _LARGEST) -> _Document | None:
-    """The document at ``path``; ``None`` when there is none. Raises ``ValueError`` for what is none of ours."""
+    """Return the document at ``path``, or ``None`` if it is missing. Raises ``ValueError`` for an invalid one."""
     try:
         document = decode(read_limited(path, limit), kind)
     except (FileNotFoundError, NotADirectoryError):
@@ -258,14 +258,14 @@ def _digest(*texts: str) -> str:
 # Removal of leftover files of an older archive.
 
 Removable = Mapping[str, Sequence[Made]]
-"""By path below the directory, everything that was put there by the archives before; of each, how they made it."""
+"""All paths of earlier archives below the directory, each with its possible attributes."""
 
 IS_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _IS_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
 
 
 def stat_at(directory: int, name: str) -> os.stat_result | None:
-    """Of what is in an open directory, links not followed; ``None`` when nothing is there."""
+    """Return the ``lstat`` of a name in an open directory, or ``None`` if it is missing."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -274,7 +274,7 @@ def stat_at(directory: int, name: str) -> os.stat_result | None:
 
 @contextmanager
 def opened(directory: int, path: str) -> Iterator[int]:
-    """A directory below an open one, never through a link."""
+    """Open a directory below an open one, without following links."""
     with ExitStack() as stack:
         for name in filter(None, path.split("/")):
             directory = os.open(name, REAL_DIRECTORY, dir_fd=directory)
@@ -283,7 +283,7 @@ def opened(directory: int, path: str) -> Iterator[int]:
 
 
 def made_of(directory: int, name: str) -> Made:
-    """How the file, link or directory ``name`` in an open directory is made."""
+    """Return the attributes of the file, link or directory ``name`` in an open directory."""
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if stat.S_ISDIR(found.st_mode):
         return Made("directory")
@@ -294,7 +294,7 @@ def made_of(directory: int, name: str) -> Made:
 
 
 def made_at(directory: int, path: str) -> Made | None:
-    """How what is at a path below is made, which no link leads to; ``None`` when nothing is there."""
+    """Return the attributes at a path below a directory, or ``None`` if it is missing or below a link."""
     above, name = os.path.split(path)
     try:
         with opened(directory, above) as parent:
@@ -306,14 +306,14 @@ def made_at(directory: int, path: str) -> Made | None:
 
 
 def digest_at(directory: int, path: str) -> str:
-    """The SHA-256 of a regular file below an open directory."""
+    """Return the SHA-256 of a regular file below an open directory."""
     above, name = os.path.split(path)
     with opened(directory, above) as parent, open_regular(Path(name), directory=parent) as stream:
         return Counted(pieces_of(stream)).exhaust().sha256
 
 
 def everything_below(directory: int, above: str = "") -> Iterator[tuple[str, Made]]:
-    """Everything below an open directory, by path; a directory before what it holds."""
+    """Yield everything below an open directory by path, each directory before its contents."""
     for name in sorted(os.listdir(directory)):
         made = made_of(directory, name)
         yield above + name, made
@@ -323,7 +323,7 @@ def everything_below(directory: int, above: str = "") -> Iterator[tuple[str, Mad
 
 
 def is_all_removable(target: int, path: str, removable: Removable) -> bool:
-    """Whether what is at ``path``, and all below it, is as the archives before have made it."""
+    """Return whether ``path`` and everything below it are unchanged members of earlier archives."""
     directory, name = os.path.split(path)
     with opened(target, directory) as parent:
         if made_of(parent, name) not in removable.get(path, ()):
@@ -337,10 +337,10 @@ def is_all_removable(target: int, path: str, removable: Removable) -> bool:
 
 
 def remove(target: int, paths: Iterable[str], removable: Removable) -> list[str]:
-    """Remove what is still as it was made; gives the files and links that are not, and stay. Raises ``OSError``."""
+    """Remove unchanged paths. Returns changed files and links, which stay. Raises ``OSError``."""
     device = os.fstat(target).st_dev
     changed = []
-    for path in sorted(paths, reverse=True):  # what a directory holds before the directory itself
+    for path in sorted(paths, reverse=True):  # the contents of a directory before the directory
         directory, name = os.path.split(path)
         try:
             with opened(target, directory) as parent:
@@ -355,7 +355,7 @@ def remove(target: int, paths: Iterable[str], removable: Removable) -> list[str]
 def _remove(parent: int, name: str, variants: Sequence[Made]) -> bool:
     made = made_of(parent, name)
     if made not in variants:
-        return made.kind == "directory"  # somebody else's, about which nothing is to be said
+        return made.kind == "directory"  # a directory that others created stays without a report
     if made.kind != "directory":
         os.unlink(name, dir_fd=parent)
         return True

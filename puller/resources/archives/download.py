@@ -36,7 +36,7 @@ from puller.system.safe_paths import open_safely
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to fetch, and how; ``timeout`` is seconds for all of it, ``limit`` bytes."""
+    """A download: ``timeout`` is the limit of the whole in seconds, ``limit`` is in bytes."""
 
     url: str
     kind: Kind
@@ -50,7 +50,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[Location, TransportSettings]:
-        """Where it is, without the query of its URL, and what belongs to its origin; raises `SettingsError`."""
+        """The location without the URL's query, and the settings of its origin. Raises `SettingsError`."""
         location = Location.parse(self.url.partition("#")[0].partition("?")[0])
         own = any(name.lower() == "authorization" for name in self.headers)
         settings = TransportSettings(
@@ -63,15 +63,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fetch_archive(request: Request, partial: BinaryIO) -> bool:
-    """Add to ``partial`` what it does not hold of the archive yet, or write it anew.
+    """Append the missing rest of the archive to ``partial``, or write it anew.
 
-    Returns whether the server has stated where the archive ends.
-
-    Raises `TransportError`, ``StoppedDownload``, and the ``OSError`` of ``partial``.
+    Returns whether the server has stated the length of the archive. Raises `TransportError`, ``StoppedDownload``, and
+    the ``OSError`` of ``partial``.
     """
     deadline = Deadline(request.timeout, signals.check_download)
     if (network := current()) is None:
-        from puller.resources.archives.resuming import ResumingMirror  # requests takes 80 % of an idle run
+        from puller.resources.archives.resuming import ResumingMirror  # takes 80 % of an idle run to import
 
         mirror = ResumingMirror(
             request.url, request.kind, request.place, is_known=request.checksum is not None
@@ -91,7 +90,7 @@ def fetch_archive(request: Request, partial: BinaryIO) -> bool:
 
 
 MODE = 0o600
-"""Of the archive's file."""
+"""The mode of the archive file."""
 
 _PARTIAL = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -104,25 +103,25 @@ def download(
     gid: int,
     before_placing: Callable[[str], None] = lambda sha256: None,
 ) -> Opened:
-    """Put what ``request`` names at ``path``, readable by its owner alone; gives it open, for the caller to close.
+    """Download ``request`` to ``path``, readable only by its owner. Returns it open, and the caller closes it.
 
-    1. Open the directory, no stranger's link followed on the way, and in it the file that is downloaded into: that of
-       an earlier run that broke off, if it is ours.
-    2. Fetch what is not there yet.
-    3. Verify: the checksum, or without one only that it starts as an archive of its kind does.
-    4. Give it owner and mode, and write it to disk.
-    5. Call ``before_placing`` with its checksum.
-    6. Rename it into its place.
+    1. Open the directory without following links of other users. In it, open the temporary file, or an own one of an
+       interrupted run.
+    2. Download the missing bytes.
+    3. Verify the checksum. Without a checksum, verify only the first bytes of the format.
+    4. Set owner and mode, and write the file to disk.
+    5. Call ``before_placing`` with the checksum.
+    6. Rename the file to its destination.
 
-    Raises ``ResourceError``, also when it is not what was asked for, and then has put nothing in place;
-    ``StoppedDownload`` when a signal came; ``OSError``.
+    Raises ``ResourceError``, ``StoppedDownload`` after a signal, and ``OSError``. An invalid download changes nothing
+    at ``path``.
     """
     directory, name = os.path.split(path)
     with (
         progress.transfer(name) as moving,
         # 1. Open
         open_safely(directory) as parent,
-        # Outside of the file, as what is buffered may fail to be written when it is closed.
+        # Outside of the file, because flushing its buffer may fail on close.
         needing_space(directory, parent, name, lambda: moving.size),
         _partial_download(parent, name, request.checksum) as (partial, partial_name, is_new),
     ):
@@ -134,11 +133,11 @@ def download(
             raise ResourceError(what, code=error.code) from None
         except StoppedDownload as stop:
             raise StoppedDownload(f"{stop}{_progress(request, partial)}") from None
-        # 4. Owner before mode: chown clears bits of the mode
+        # 4. Owner before mode, because chown clears bits of the mode
         os.fchown(partial.fileno(), uid, gid)
         os.fchmod(partial.fileno(), MODE)
         os.fsync(partial.fileno())
-        # 5. What others have to know before it is there
+        # 5. Update the receipt before the archive is in place
         before_placing(digest)
         # 6. Place
         os.rename(partial_name, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -148,7 +147,7 @@ def download(
 
 
 def _progress(request: Request, partial: BinaryIO) -> str:
-    """How far a download came, when the next run goes on with it."""
+    """Return how far a download came, if the next run resumes it."""
     held = partial.seek(0, os.SEEK_END)
     return (
         f"; {size_text(held)} are here, and the next run goes on from there"
@@ -160,19 +159,19 @@ def _progress(request: Request, partial: BinaryIO) -> str:
 def _fetch(request: Request, partial: BinaryIO) -> str:
     wanted = request.checksum
     resumes = os.fstat(partial.fileno()).st_size > 0
-    # A run that was killed between the last byte and the rename has left all of it: nobody is asked for more.
+    # A run that was killed between the last byte and the rename has left a complete file, so no request is needed.
     if resumes and (digest := _sha256(partial)) == wanted:
         return digest
     digest, is_whole = _fetch_once(request, partial)
     if resumes and digest != wanted:
-        # What an earlier run had left was of another file after all.
+        # The partial file belonged to another version.
         partial.truncate(0)
         digest, is_whole = _fetch_once(request, partial)
     if wanted is not None and digest != wanted and not is_whole:
         what = "may have ended early, as the server states no length"
         raise TransportError(request.url, f"{what}: sha256 is {digest}, expected {wanted}")
     if wanted is not None and digest != wanted:
-        partial.truncate(0)  # or the next run would go on with what is known to be wrong
+        partial.truncate(0)  # otherwise the next run would resume a wrong file
         what = f"has sha256 {digest}, wanted {wanted}"
         raise TransportError(request.url, what, code=ProblemCode.CHECKSUM_MISMATCH)
     return digest
@@ -190,9 +189,9 @@ def _sha256(partial: BinaryIO) -> str:
 
 @contextmanager
 def _partial_download(parent: int, name: str, checksum: str | None) -> Iterator[tuple[BinaryIO, str, bool]]:
-    """The file that is downloaded into, its name, and whether it was made just now.
+    """Yield the temporary file, its name, and whether it is new.
 
-    With a known checksum it is kept for the next run when this one fails.
+    With a checksum, it is kept for the next run if this one fails.
     """
     stem = f".{name[:180]}."
     partial_name = f"{stem}{checksum[:16]}.part" if checksum else f"{stem}{os.urandom(8).hex()}.part"
@@ -205,7 +204,7 @@ def _partial_download(parent: int, name: str, checksum: str | None) -> Iterator[
         try:
             yield partial, partial_name, is_new
         except BaseException:
-            with suppress(OSError):  # a full disk, of which the error that is on its way tells
+            with suppress(OSError):  # a full disk, which the original error already reports
                 partial.flush()
             if checksum is None or os.fstat(partial.fileno()).st_size == 0:
                 os.unlink(partial_name, dir_fd=parent)
@@ -213,7 +212,7 @@ def _partial_download(parent: int, name: str, checksum: str | None) -> Iterator[
 
 
 def _open_partial(parent: int, name: str) -> tuple[int, bool]:
-    """A descriptor, and whether the file is new."""
+    """Return a descriptor, and whether the file is new."""
     with suppress(FileNotFoundError):
         if (descriptor := _open_own(parent, name)) is not None:
             return descriptor, False
@@ -222,7 +221,7 @@ def _open_partial(parent: int, name: str) -> tuple[int, bool]:
 
 
 def _open_own(parent: int, name: str) -> int | None:
-    """Ours, and seen by nobody else: in a directory such as /tmp, anybody may have put it there, or may do so now."""
+    """Return a descriptor if the file is our own and private. In /tmp, for example, any user can create it."""
     try:
         descriptor = os.open(name, _PARTIAL, dir_fd=parent)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""From an archive into a directory that may hold other things already.
+"""Extraction of an archive into a directory that may have other contents.
 
-* Nothing is created, changed or touched outside the directory, whatever the archive holds and whoever changes links
-  meanwhile: each step is relative to the descriptor of a real directory.
-* All is unpacked into a private directory first, from where ``puller.resources.archives.placing`` puts it in its place.
-* What is put in place belongs to the given owner and group, whatever the archive says.
+* Nothing outside the directory is created, changed or touched, regardless of the archive and of links that other users
+  change meanwhile. Each step is relative to the descriptor of a real directory.
+* All members are extracted into a private directory first. ``puller.resources.archives.placing`` moves them into place.
+* Extracted members get the given owner and group, not those of the archive.
 """
 
 import errno
@@ -34,18 +34,18 @@ _STAGING = re.compile(r"\.puller-[0-9a-f]{12}(-[0-9a-f]{12})?\.new")
 def unpacked(
     archive: Opened, kind: Kind, parent: str, *, uid: int, gid: int, limits: Limits = LIMITS
 ) -> Iterator[Unpacked]:
-    """The members of ``archive``, ready to be put into the directory ``parent``, where nothing is changed before.
+    """Extract the members of ``archive`` for the directory ``parent``, without changes to its other contents.
 
-    1. Open ``parent``, no stranger's link followed on the way.
-    2. Make a private directory in it, on whose file system all is renamed later.
-    3. Copy the archive where somebody else may write to it, and compare the copy's checksum (``opened.kept``).
-    4. Unpack the members into the private directory, each below a descriptor; symbolic links last.
-    5. Hand it over (``filling.fill`` puts it in place), and remove the private directory.
+    1. Open ``parent`` without following links of other users.
+    2. Create a private directory in it, so that all later renames stay on one file system.
+    3. Copy the archive if another user may write to it, and verify the checksum of the copy (``opened.kept``).
+    4. Extract the members into the private directory, each below a descriptor, and symbolic links last.
+    5. Yield them (``filling.fill`` moves them into place), and remove the private directory.
 
-    Raises ``FormatError`` when the archive is not what it should be, ``ResourceError`` when it has been changed by
-    somebody else or there is no space for it; ``OSError``.
+    Raises ``FormatError`` for an invalid archive, ``ResourceError`` if another process changed it or the space is
+    insufficient, and ``OSError``.
     """
-    # 1. and 2. Open, and make a private directory
+    # 1. and 2. Open, and create a private directory
     with naming(parent), open_safely(parent) as target, _private_directory(target) as staging:
         # 3. A private copy
         with kept(archive, staging, parent) as stream:
@@ -53,7 +53,7 @@ def unpacked(
             what = f"what {archive.path} holds"
             with needing_space(parent, target, what, lambda: _size_of(stream, kind, limits)):
                 _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
-        # 5. Hand it over
+        # 5. Yield
         yield Unpacked(staging, target, parent)
 
 
@@ -67,7 +67,7 @@ def _unpack(stream: BinaryIO, kind: Kind, limits: Limits, tree: "_Tree") -> None
 
 
 def _size_of(stream: BinaryIO, kind: Kind, limits: Limits) -> int:
-    """Bytes of all files together."""
+    """Return the total size of all files in bytes."""
     stream.seek(0)
     size = 0
     for member, contents in read_members(stream, kind, limits):
@@ -79,7 +79,7 @@ def _size_of(stream: BinaryIO, kind: Kind, limits: Limits) -> int:
 
 @contextmanager
 def _private_directory(target: int) -> Iterator[int]:
-    """A new directory in ``target``, on whose file system everything is then renamed; gone afterwards."""
+    """Yield a new directory in ``target``, and remove it afterwards."""
     _remove_left_over(target)
     name = f".puller-{os.urandom(6).hex()}.new"
     os.mkdir(name, 0o700, dir_fd=target)
@@ -94,7 +94,7 @@ def _private_directory(target: int) -> Iterator[int]:
 
 
 def _remove_left_over(target: int) -> None:
-    """Remove what a run that was killed has left, of whatever archive; not what another process is at work on."""
+    """Remove private directories of killed runs, except those that another process has locked."""
     for name in os.listdir(target):
         if _STAGING.fullmatch(name):
             with suppress(OSError):
@@ -109,8 +109,8 @@ def _remove_left_over(target: int) -> None:
 class _Tree:
     """A directory that is being filled.
 
-    Symbolic links are made when all else is there, so that no member is ever put through one. ``_open`` are the
-    directories on the way to the last member, as most members have the same way as the one before.
+    Symbolic links are created last, so that no member is written through one. ``_open`` holds the descriptors of the
+    last member's directories, because consecutive members usually share them.
     """
 
     def __init__(self, root: int, uid: int, gid: int, most_directories: int) -> None:
@@ -124,7 +124,7 @@ class _Tree:
         self._links: list[Member] = []
 
     def add(self, member: Member, contents: Iterator[bytes]) -> None:
-        """Raises ``FormatError``, also when the name is taken."""
+        """Extract a member. Raises ``FormatError``, also for a duplicate name."""
         if member.type is Type.LINK:
             self._links.append(member)
             return
@@ -139,7 +139,7 @@ class _Tree:
             raise _taken(member) from None
 
     def add_links(self) -> None:
-        """Make the symbolic links; raises ``FormatError``."""
+        """Create the symbolic links. Raises ``FormatError``."""
         for link in self._links:
             *directories, name = link.path.parts
             directory = self._enter(link, directories)
@@ -166,7 +166,7 @@ class _Tree:
                 os.utime(descriptor, (modified, modified))
 
     def _link_hard(self, member: Member) -> None:
-        """A second name for a file that came before."""
+        """Create a hard link to an earlier file."""
         *directories, name = member.path.parts
         *its_directories, its_name = member.target.split("/")
         try:
@@ -183,7 +183,7 @@ class _Tree:
             raise FormatError(shown(member.path.text), what) from None
 
     def _enter(self, member: Member, directories: list[str], *, make: bool = True) -> int:
-        """The descriptor of a directory, good until the next call; made where it is not there yet."""
+        """Return the descriptor of a directory, valid until the next call. Creates missing directories."""
         shared = 0
         for (name, _), wanted in zip(self._open, directories, strict=False):
             if name != wanted:
@@ -215,7 +215,7 @@ class _Tree:
         return descriptor
 
     def _count_directory(self) -> None:
-        """One short name of a member can ask for as many directories as a path may be deep."""
+        """Count a new directory, because one short member name can require as many directories as a path can have."""
         self._directories += 1
         if self._directories > self._most_directories:
             raise FormatError("", f"holds more than {self._most_directories} directories")

@@ -1,10 +1,10 @@
-"""Filling a directory from an archive, with what is known of the archives before.
+"""Moving an archive into a directory, with the records of earlier archives.
 
-* An archive *supersedes* those that were put there for the same ``creates``; without it, those of its own path. What
-  they had and it has not is removed at the end, as far as nobody has changed it and nothing else that is wanted has it.
-* An archive that replaces a file of another one is put in place as well, and the other is no longer in order. Two that
-  are declared side by side would do so for ever, so the second is refused.
-* The receipt speaks of everything that a directory may hold, at each moment at which a run may be killed.
+* An archive *supersedes* archives with the same ``creates``, or without it, archives of its own path. Their members
+  that it lacks are removed at the end, unless they have changed or belong to another archive or resource.
+* An archive may replace a file of another one, which is then out of sync. Two archives that are declared for the same
+  directory would replace each other in every run, so the second is refused.
+* The receipt lists all possible contents of the directory, even if a run is killed at any moment.
 """
 
 import os
@@ -29,30 +29,30 @@ from puller.resources.owned_paths import OwnedPaths
 
 
 class Contents(Protocol):
-    """The members of an archive, beside what is in the directory that it is for."""
+    """The members of an archive, for comparison with a directory."""
 
     members: Members
 
     def differs(self, path: str) -> bool:
-        """Whether another file or link than the archive's is at ``path`` now."""
+        """Return whether the file or link at ``path`` differs from the archive's."""
 
     def refuse_in_the_way(self, removable: Removable) -> None:
-        """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
+        """Raise ``ResourceError`` for another file type in the way, unless it is an unchanged earlier member."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The circumstances of a filling: where, in which words, and beside what an archive is put in place."""
+    """The directory of an extraction, and other owners of paths in it."""
 
     parent: str
-    """The directory, as it is declared."""
+    """The directory as declared."""
     beside: Collection[str]
-    """The other archives that this run takes care of."""
+    """Other archives that this run manages."""
     owned: Callable[[], OwnedPaths] = OwnedPaths
     """Returns the paths below the directory that belong to other resources."""
 
 
 class Plan:
-    """The fate of the archives before. Raises ``ResourceError`` when the new one cannot be put in place."""
+    """Earlier archives, and how the extraction affects each one. Raises ``ResourceError`` if it is impossible."""
 
     def __init__(self, receipts: Receipts, filling: Filling, new: Contents, around: Surroundings) -> None:
         self.place = receipts.place(around.parent)
@@ -60,7 +60,7 @@ class Plan:
         self.others = [other for other in self.place.fillings if other.key != filling.key]
         self._filling, self._new, self._around = filling, new, around
         self._creates = self._below(filling.creates)
-        """Where ``creates`` is below the directory."""
+        """The path of ``creates`` below the directory."""
         rivals = [
             other
             for other in self.others
@@ -78,7 +78,7 @@ class Plan:
         new.refuse_in_the_way(self.removable)
 
     def _brings_creates(self, members: Members | None) -> bool:
-        """Whether ``creates`` is among what an archive brings, or goes through a link that it brings."""
+        """Return whether the members of an archive include ``creates``, or a link that its path goes through."""
         if members is None:
             return True
         if not self._creates:
@@ -88,7 +88,7 @@ class Plan:
         return self._creates in members or any(made is not None and made.kind == "link" for made in above)
 
     def _find_removable(self, kept: Iterable[Filling]) -> Removable:
-        """All that was put in place by what is superseded alone, and that no other resource takes care of."""
+        """Return all members that only superseded archives have, and that no other resource owns."""
         wanted = {path for other in kept for path in self.members[other.key] or ()}
         owned = self._around.owned() if self.superseded else OwnedPaths()
         found: Mapping[str, list[Made]] = defaultdict(list)
@@ -99,7 +99,7 @@ class Plan:
         return found
 
     def _overlays(self, other: Filling) -> bool:
-        """Whether a file or link of another archive would become another one."""
+        """Return whether the new archive would change a file or link of another archive."""
         theirs = self.members[other.key]
         if theirs is None:
             return other.archive not in self._around.beside
@@ -113,7 +113,7 @@ class Plan:
         return clash is not None
 
     def after(self, filling: Filling) -> list[Filling]:
-        """The archives before, as they are when the new one has replaced their files."""
+        """Return the earlier archives after the new one has replaced their files."""
         replaced = [*self.superseded, *self.overlaid]
         return [
             msgspec.structs.replace(other, replaced_by=filling.archive) if other in replaced else other
@@ -121,7 +121,7 @@ class Plan:
         ]
 
     def _below(self, path: str) -> str:
-        """``path`` below the directory, by either of its names; empty when it is elsewhere."""
+        """Return ``path`` relative to the directory, by either of its paths. Empty if it is elsewhere."""
         for directory in (self._around.parent, self.place.directory):
             if path.startswith(above := f"{directory.rstrip('/')}/"):
                 return path.removeprefix(above)
@@ -129,26 +129,26 @@ class Plan:
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """An archive that was put in place, when only the receipt is not finished yet."""
+    """An archive that was moved into place, with an unfinished receipt."""
 
     filling: Filling
     plan: Plan
     changed: list[str]
-    """What is left over, and stays because it was changed since."""
+    """Leftover paths that stay because they have changed."""
 
 
 def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundings) -> Filled:
-    """Put an archive in place, and remove what is left over.
+    """Move an archive into place and remove leftovers.
 
-    1. Plan: what is replaced, what is left over, what is in the way.
-    2. Say *begun* on the receipt, and of the archives before that they are *replaced*: from here on the directory is
-       neither what it was nor what it is to be, and a run that is killed is found out by the next one.
-    3. Put everything in its place.
-    4. Remove what is left of the archives before.
-    5. Require what the archive is said to bring.
+    1. Plan: replaced members, leftovers, and conflicts.
+    2. Mark the archive as *begun* in the receipt, and earlier archives as *replaced*. If the run is killed after this
+       step, the next run detects the incomplete directory.
+    3. Move all members into place.
+    4. Remove leftovers of earlier archives.
+    5. Verify that ``creates`` exists.
 
-    ``finish`` comes after. Raises ``ResourceError`` when it cannot be put in place, and then has changed nothing;
-    ``OSError``.
+    Call ``finish`` afterwards. Raises ``OSError``, and ``ResourceError`` for a conflict (before any change) or a
+    missing ``creates``.
     """
     # 1. Plan
     plan = Plan(receipts, filling, new, around)
@@ -166,31 +166,35 @@ def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundin
 
 
 def finish(receipts: Receipts, filled: Filled) -> None:
-    """Say so on the receipt; to be done when the private directory is gone, which otherwise nobody would remove."""
+    """Mark the extraction as finished. Call it after the removal of the private directory.
+
+    In the other order, a killed run would leave the private directory, because the next run only repeats unfinished
+    extractions.
+    """
     plan, filling = filled.plan, msgspec.structs.replace(filled.filling, finished=True)
     gone = [other for other in plan.others if other in plan.superseded or _is_gone(other, plan.place)]
     kept = [other for other in plan.after(filling) if other.key not in {one.key for one in gone}]
-    for other in gone:  # before the receipt is: otherwise nobody would know of them after a kill
+    for other in gone:  # before the receipt, because no later run could find them after a kill
         receipts.forget_members(plan.place, other)
     _save(receipts, plan.place, [*kept, filling])
 
 
 def without_creates(filling: Filling) -> ResourceError:
-    """The error for an archive without what it is said to bring."""
+    """Return the error for an archive without its ``creates``."""
     return ResourceError(f"creates is {filling.creates}, and the archive does not bring it")
 
 
 def _save_begun(receipts: Receipts, plan: Plan, filling: Filling, new: Unpacked) -> None:
-    """From here on, what is in place is neither what was there before nor what is to be there."""
+    """Mark the extraction as begun in the receipt, and save its members."""
     ours = {path for members in plan.members.values() for path in members or ()}
-    foreign = new.joined() - ours  # directories that were there, and stay when nothing is left in them
+    foreign = new.joined() - ours  # existing directories, which stay even when they become empty
     made_by_us = {path: made for path, made in new.members.items() if path not in foreign}
     _save(receipts, plan.place, [*plan.after(filling), filling])
     receipts.save_members(plan.place, filling, made_by_us)
 
 
 def _is_gone(other: Filling, place: Place) -> bool:
-    """Whether nothing is left of what an archive had put there; one that was only begun is waited for."""
+    """Return whether all paths of an archive are missing. An extraction that has only begun does not count."""
     paths = [os.path.join(place.directory, entry) for entry in other.entries]
     return bool(paths) and not any(map(os.path.lexists, paths))
 

@@ -1,4 +1,4 @@
-"""Removal of an archive that is no longer declared, and of the files extracted from it, by its receipts.
+"""Removal of an undeclared archive and its extracted files, based on its receipts.
 
 * Changed files stay, and so does a directory with other content.
 * Files of another archive in the same directory stay, and so do files that are declared as resources.
@@ -30,20 +30,20 @@ _MOST_NAMED = 5
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """Members of an archive in one directory that are there still as they were put there."""
+    """Unchanged members of an archive in one directory."""
 
     place: Place
     filling: Filling
     removable: Removable
     changed: Members = {}
-    """Files and links that somebody has changed since, as they were made. They stay."""
+    """Recorded attributes of files and links that have changed since. They stay."""
 
     def __str__(self) -> str:
         return f"{len(self.removable)} paths in {self.place.directory}"
 
 
 class LeftArchiveState(ArchiveState, frozen=True):
-    """The archive, and what is left of its contents."""
+    """The archive and its leftover contents."""
 
     contents: tuple[Contents, ...] = ()
 
@@ -58,7 +58,7 @@ class LeftArchive(Archive):
     def _contents(self) -> Iterator[Contents]:
         for place, filling in self._receipts.places_of(self.properties.name):
             if self.context.uncertain(place.directory):
-                continue  # in a dry run: the archive that takes its place takes its members away
+                continue  # in a dry run: an archive with the same place removes its members
             with suppress(FileNotFoundError, NotADirectoryError), open_safely(place.directory) as directory:
                 yield self._contents_in(directory, place, filling)
 
@@ -78,7 +78,7 @@ class LeftArchive(Archive):
         return Contents(place, filling, removable, changed)
 
     def _members_of_others(self, place: Place) -> set[str]:
-        """Return the paths below a directory that another archive has brought."""
+        """Return the paths below a directory that belong to another archive."""
         others = (other for other in place.fillings if other.archive != self.properties.name)
         return {path for other in others for path in self._receipts.members(place, other) or ()}
 
@@ -103,7 +103,7 @@ class LeftArchive(Archive):
             super().change(differences, actual)
 
     def _forget(self, contents: Contents) -> None:
-        """Take the filling off the receipt, the members first: they are found by it."""
+        """Remove the archive from the receipt. Its members go first, because the receipt leads to them."""
         receipts, place = self._receipts, self._receipts.place(contents.place.directory)
         receipts.forget_members(place, contents.filling)
         fillings = tuple(other for other in place.fillings if other.key != contents.filling.key)
@@ -124,7 +124,7 @@ class LeftArchive(Archive):
 
     @staticmethod
     def _changed(actual: ArchiveState) -> list[str]:
-        """Return the absolute paths of members that somebody has changed."""
+        """Return the absolute paths of changed members."""
         return [
             os.path.join(contents.place.directory, path)
             for contents in _contents_of(actual)
@@ -143,7 +143,7 @@ class LeftArchive(Archive):
     def occupies(cls, properties: ArchiveProperties, state_directory: Path) -> Iterator[str]:
         yield properties.name
         receipts = Receipts(state_directory / "archives")
-        with suppress(OSError):  # which its look reports
+        with suppress(OSError):  # look() reports the error
             yield from (place.directory for place, _ in receipts.places_of(properties.name))
 
     @classmethod

@@ -18,11 +18,11 @@ from bundles.filesystem.trees import kind_of
 from bundles.format.member_paths import MemberPath, shown
 
 LONGEST_TARGET = 4095
-"""Bytes in the target of a symbolic link; what Linux takes."""
+"""Maximum length of a symbolic link's target in bytes, as in Linux."""
 
 
 class Type(Enum):
-    """The kind of thing that a member becomes on disk."""
+    """The file type of a member on disk."""
 
     FILE = "a file"
     DIRECTORY = "a directory"
@@ -36,17 +36,17 @@ class Member(msgspec.Struct, frozen=True):
     path: MemberPath
     type: Type
     mode: int = 0o644
-    """Permission bits, as they are set."""
+    """Permission bits after extraction."""
     size: int = 0
-    """Of the contents, in bytes; only files have any."""
+    """The size of the content in bytes, only for files."""
     modified: int | None = None
     """Seconds since 1970."""
     target: str = ""
-    """Of a symbolic link as it is written; of a hard link, the path of another member."""
+    """The target of a symbolic link as written, or the path of the member that a hard link refers to."""
 
 
 def parse_path(name: bytes, *, directory: bool = False) -> MemberPath | None:
-    """The path that a name in an archive means; ``None`` for the directory that everything is put into.
+    """Parse a member's name. Returns ``None`` for the extraction directory itself.
 
     Raises ``FormatError``.
     """
@@ -61,11 +61,11 @@ def parse_path(name: bytes, *, directory: bool = False) -> MemberPath | None:
 
 
 def link_target(path: MemberPath, target: bytes) -> str:
-    """The target of the symbolic link at ``path``; raises ``FormatError`` when it could lead outside.
+    """Return the target of the symbolic link at ``path``. Raises ``FormatError`` if it could lead outside.
 
-    It may go up only at its start, and not above the root. Up to there it passes real directories, as members are
-    never put through a link; from there on it goes down, by names or by other links, each of which stays inside for
-    the same reason. A ``..`` after a name could leave through a link before it (CVE-2025-4517).
+    ``..`` is only allowed at the start, and not above the root. These components pass real directories, because members
+    are never extracted through a link. The other components lead down, by names or by other links that stay inside
+    under the same rule. A ``..`` after a name could leave through an earlier link (CVE-2025-4517).
     """
     where, what = shown(path.text), f"is a symbolic link to {shown(target)}"
     try:
@@ -77,7 +77,7 @@ def link_target(path: MemberPath, target: bytes) -> str:
     if text.startswith("/"):
         raise FormatError(where, f"{what}, which is absolute")
     parts = [part for part in text.split("/") if part not in ("", ".")]
-    # The leading ".." are counted against the directories that the link itself is in, each of which is a real one.
+    # Leading ".." components count against the directories of the link, which are all real directories.
     up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
     if up > len(path.parts) - 1:
         raise FormatError(where, f"{what}, which is outside")
@@ -87,17 +87,20 @@ def link_target(path: MemberPath, target: bytes) -> str:
 
 
 def file_mode(mode: int) -> int:
-    """The permissions of a file, for those that an archive gives; none at all are not meant."""
+    """Return the permissions of a file for its mode in the archive. A mode without permissions gives the default."""
     return (mode & 0o755) | 0o600 if mode & 0o777 else 0o644
 
 
 def directory_mode(mode: int) -> int:
-    """The permissions of a directory, for those that an archive gives; none at all are not meant."""
+    """Return the permissions of a directory for its mode in the archive.
+
+    A mode without permissions gives the default.
+    """
     return (mode & 0o755) | 0o700 if mode & 0o777 else 0o755
 
 
 def refuse_kind(path: MemberPath, mode: int) -> NoReturn:
-    """Raise ``FormatError`` for something at ``path`` that is not for archives, by its ``st_mode``."""
+    """Raise ``FormatError`` for an unsupported file type, given by its ``st_mode``."""
     raise FormatError(shown(path.text), f"is {kind_of(mode)}", expected="a file, a directory or a link")
 
 
@@ -113,11 +116,11 @@ class Kind(StrEnum):
 
 
 ENDINGS = {".tar.gz": Kind.TAR_GZ, ".tgz": Kind.TAR_GZ, ".tar": Kind.TAR, ".zip": Kind.ZIP}
-"""All endings, in the words of messages."""
+"""All endings, as messages show them."""
 
 
 def find_kind(name: str) -> Kind | None:
-    """The kind of a file of this name; ``None`` when it is not one of ours. Upper case is as good."""
+    """Return the kind of archive by its file name, in any case. ``None`` if the ending is unsupported."""
     lower = name.lower()
     found = (kind for ending, kind in ENDINGS.items() if lower.endswith(ending) and lower != ending)
     return next(found, None)
@@ -133,26 +136,26 @@ class Limits(msgspec.Struct, frozen=True):
     """Upper bounds; sizes are bytes."""
 
     archive: int = 8 * GIB
-    """The file that is downloaded."""
+    """The downloaded file."""
     size: int = 32 * GIB
-    """All that comes out of it."""
+    """The total uncompressed size."""
     entries: int = 500_000
     """Files, directories and links."""
     directory: int = 256 * MIB
     """The table of contents of a zip, which is held in memory."""
     ratio: int = 200
-    """Out of it to its own size. Text compresses five to ten times; what deflate can do at most is 1030."""
+    """The maximum ratio of uncompressed to compressed size. Text reaches 5 to 10, and deflate at most 1030."""
     ratio_from: int = 64 * MIB
-    """So much may come out at any ratio: one large empty file is no bomb."""
+    """The uncompressed size below which any ratio is allowed, because one large empty file is harmless."""
 
 
 LIMITS = Limits()
 
 
 class Budget:
-    """The rest of the limits, for one archive of ``archive_size`` bytes. Methods raise ``FormatError``.
+    """The remaining limits for one archive of ``archive_size`` bytes. Methods raise ``FormatError``.
 
-    The budgets of expressions and templates differ: they limit time and text, and know no ratio of sizes.
+    Unlike the budgets of expressions and templates, which limit time and text, it limits the compression ratio.
     """
 
     def __init__(self, limits: Limits, archive_size: int) -> None:

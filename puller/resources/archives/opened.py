@@ -28,11 +28,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def needing_space(where: str, directory: int, what: str, need: Callable[[], int | None]) -> Iterator[None]:
-    """Raises ``ResourceError`` in place of *no space left*; ``need`` is asked for the bytes then, if they are known.
+    """Raise ``ResourceError`` instead of *no space left*. ``need`` returns the required bytes, if known.
 
-    ``directory`` is open, and on the file system in question.
+    ``directory`` is an open directory on the file system in question.
     """
-    found = os.statvfs(directory)  # before: afterwards nothing is free
+    found = os.statvfs(directory)  # measured before, because a failed write leaves no free space
     try:
         yield
     except OSError as error:
@@ -45,24 +45,27 @@ def needing_space(where: str, directory: int, what: str, need: Callable[[], int 
         raise ResourceError(f"{where}: {full}: wanted {space} for {what}, {free} were free") from error
 
 
-_TICK = 20_000_000  # nanoseconds; the kernel's clock for files goes in steps of up to 10 ms
+_TICK = 20_000_000  # nanoseconds; the kernel's file timestamps advance in steps of up to 10 ms
 _COPY = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """An open archive, and what it has to be."""
+    """An open archive and its expected checksum."""
 
     path: str
-    """For messages: it may be another file by now."""
+    """The path for messages. It may refer to another file by now."""
     stream: BinaryIO
     sha256: str
     is_ours: bool = False
-    """Whether these bytes were hashed, and nobody else has ever been able to change them."""
+    """Whether these bytes were hashed and no other user could ever change them."""
 
 
 @contextmanager
 def open_archive(path: str) -> Iterator[BinaryIO]:
-    """The regular file at ``path``; raises ``OSError``, and ``ResourceError`` for links as ``open_safely`` does."""
+    """Open the regular file at ``path``.
+
+    Raises ``OSError``, and ``ResourceError`` for links as ``open_safely`` does.
+    """
     directory, name = os.path.split(path)
     with naming(path), open_safely(directory) as parent:
         stream = open_regular(Path(name), directory=parent)
@@ -71,9 +74,9 @@ def open_archive(path: str) -> Iterator[BinaryIO]:
 
 
 def measure(path: str) -> tuple[str, tuple[int, ...]]:
-    """SHA-256 of the file at ``path``, and its identity; that is empty when the file may have changed meanwhile.
+    """Return the SHA-256 and the identity of the file at ``path``. The identity is empty if the file may have changed.
 
-    A file that was changed a moment ago could be changed once more without any other time of change.
+    A file that changed a moment ago could change again without a new timestamp.
     """
     with open_archive(path) as stream:
         before = os.fstat(stream.fileno())
@@ -84,7 +87,7 @@ def measure(path: str) -> tuple[str, tuple[int, ...]]:
 
 
 def measure_when_settled(path: str) -> tuple[str, tuple[int, ...]]:
-    """``measure`` for a file that was changed just now: waits until one more change would show."""
+    """Run ``measure`` on a file that has just changed, after waiting until another change would be visible."""
     with open_archive(path) as stream:
         left = _TICK - (time.time_ns() - os.fstat(stream.fileno()).st_ctime_ns)
     if 0 <= left <= _TICK:
@@ -94,10 +97,10 @@ def measure_when_settled(path: str) -> tuple[str, tuple[int, ...]]:
 
 @contextmanager
 def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
-    """The bytes of ``archive`` as nobody else can change them; a copy, if need be, is in the open ``directory``.
+    """Yield the bytes of ``archive`` that no other user can change, from a copy in ``directory`` if necessary.
 
-    Raises ``ChangedMeanwhile`` when they have another checksum than is wanted, ``ResourceError`` when there is no space
-    for a copy; ``where`` is for messages.
+    Raises ``ChangedMeanwhile`` for another checksum, and ``ResourceError`` if the space for a copy is insufficient.
+    ``where`` is for messages.
     """
     archive.stream.seek(0)
     if archive.is_ours:
@@ -115,7 +118,7 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
 
 
 def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """The bytes of a file of ``size`` bytes; one that somebody makes longer all the time has an end, too."""
+    """Yield the bytes of a file of ``size`` bytes. Ends after that size, even if another process keeps appending."""
     have = 0
     for piece in pieces_of(stream):
         yield piece
@@ -133,8 +136,8 @@ def _copy(stream: BinaryIO, copy: BinaryIO, size: int) -> str:
 
 
 def _nameless(directory: int) -> BinaryIO:
-    """A new file that is gone with its descriptor."""
+    """Create a file without a name, which disappears with its descriptor."""
     name = f"{os.urandom(6).hex()}.copy"
     descriptor = os.open(name, _COPY, 0o600, dir_fd=directory)
-    os.unlink(name, dir_fd=directory)  # without a name nobody can open it, and no kill leaves it behind
+    os.unlink(name, dir_fd=directory)  # so that no other process can open it and no kill leaves it
     return open(descriptor, "w+b")

@@ -1,8 +1,8 @@
-"""Members that were unpacked, put in place in a directory that may hold other things already.
+"""Moving unpacked members into a directory that may have other contents.
 
-* What cannot be put in its place is known before anything is.
-* Files replace files, directories join directories, and never is one replaced by the other, unless it is what an older
-  archive has left. A link in the directory is never followed.
+* Conflicts are detected before the first member is moved.
+* Files replace files, and directories are merged. A file and a directory replace each other only if the old one is a
+  leftover of an earlier archive. Links in the directory are never followed.
 """
 
 import os
@@ -30,9 +30,9 @@ _KINDS = {"file": "a regular file", "link": "a symbolic link", "directory": "a d
 
 
 class Unpacked:
-    """The members of an archive in a private directory, on the file system that they are for.
+    """The members of an archive in a private directory, on the file system of their destination.
 
-    ``staging`` and ``target`` are open; ``where`` is the target's path for messages.
+    ``staging`` and ``target`` are open. ``where`` is the path of the target, for messages.
     """
 
     def __init__(self, staging: int, target: int, where: str) -> None:
@@ -42,25 +42,25 @@ class Unpacked:
         self._device = os.fstat(target).st_dev
         self._in_the_way: list[str] = []
         self.entries = tuple(sorted(os.listdir(staging)))
-        """Names at the top."""
+        """Top-level names."""
         self.members: Members = dict(everything_below(staging))
 
     def joined(self) -> set[str]:
-        """The directories that are there already, and stay what they are."""
+        """Return the existing directories, which stay unchanged."""
         directories = [path for path, made in self.members.items() if made.kind == "directory"]
         return {path for path in directories if made_at(self._target, path) == Made("directory")}
 
     def differs(self, path: str) -> bool:
-        """Whether another file or link than the archive's is at ``path`` now."""
+        """Return whether the file or link at ``path`` differs from the archive's."""
         return is_another(self._target, path, self.members[path], lambda: digest_at(self._staging, path))
 
     def refuse_in_the_way(self, removable: Removable) -> None:
-        """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
+        """Raise ``ResourceError`` for another file type in the way, unless it is an unchanged earlier member."""
         self._in_the_way = list(self._find_in_the_way(self._staging, self._target, "", removable))
 
     def put(self, removable: Removable) -> None:
-        """Put everything into its place."""
-        # All at once, in place of an fsync for each of up to half a million files.
+        """Move all members into place."""
+        # One sync for all files instead of an fsync for each of up to half a million files.
         sync_filesystem(self._staging)
         for path in self._in_the_way:
             below = [other for other in removable if other == path or other.startswith(f"{path}/")]
@@ -71,9 +71,9 @@ class Unpacked:
             _move(self._staging, self._target)
 
     def remove(self, paths: Iterable[str], removable: Removable) -> list[str]:
-        """Remove what is left of the archives before; gives what was changed since, and stays."""
+        """Remove leftovers of earlier archives. Returns changed paths, which stay."""
         changed = remove(self._target, paths, removable)
-        sync_filesystem(self._target)  # before the receipt says that it is gone
+        sync_filesystem(self._target)  # before the receipt omits them
         return changed
 
     def _find_in_the_way(self, new: int, old: int, above: str, removable: Removable) -> Iterator[str]:
@@ -81,7 +81,7 @@ class Unpacked:
             mine, there, path = stat_at(new, name), stat_at(old, name), above + name
             if mine is None or there is None:
                 continue
-            # A rename cannot cross to what is mounted here, and would fail when half of the members are in place.
+            # A rename cannot cross a mount point, and would fail after some members are already in place.
             if there.st_dev != self._device:
                 what = f"is on another file system than {self._where}, and is not replaced"
                 raise ResourceError(
@@ -97,7 +97,7 @@ class Unpacked:
 
 
 def is_another(target: int, path: str, wanted: Made, digest: Callable[[], str]) -> bool:
-    """Whether something else than ``wanted`` is at ``path``; ``digest`` is asked for the wanted content, if need be."""
+    """Return whether ``path`` exists and differs from ``wanted``. Calls ``digest`` only for files of equal size."""
     there = made_at(target, path)
     if there is None:
         return False
@@ -107,7 +107,7 @@ def is_another(target: int, path: str, wanted: Made, digest: Callable[[], str]) 
 
 
 def in_the_way(where: str, path: str, there: int, wanted: str) -> ResourceError:
-    """The error for a directory in the place of a file, or the other way round; ``there`` is an ``st_mode``."""
+    """Return the error for a directory in place of a file, or the reverse. ``there`` is an ``st_mode``."""
     what = f"is {kind_of(there)}, the archive has {_KINDS[wanted]} there"
     return ResourceError(f"{os.path.join(where, path)} {what}", code=ProblemCode.CHANGE_REFUSED)
 
@@ -116,7 +116,7 @@ def _move(source: int, target: int) -> None:
     for name in os.listdir(source):
         new = os.stat(name, dir_fd=source, follow_symlinks=False)
         if stat.S_ISDIR(new.st_mode) and stat_at(target, name) is not None:
-            # A directory that is there already stays, with its owner and mode, and all else that it holds.
+            # An existing directory keeps its owner, mode and other contents.
             with opened(source, name) as inner, opened(target, name) as outer:
                 _move(inner, outer)
         else:

@@ -26,7 +26,7 @@ from puller.resources.archives.members import (
     parse_path,
 )
 
-# The uncompressed bytes of an archive, in portions of an exact size.
+# Uncompressed bytes of an archive, read in exact sizes.
 
 _COMPRESSED = 64 * 1024
 _PIECE = 256 * 1024
@@ -34,7 +34,7 @@ _GZIP = b"\x1f\x8b"
 
 
 class ArchiveSource:
-    """Reads ``pieces`` in portions; ``place`` is what is being read, for messages. Raises ``FormatError``."""
+    """A reader of ``pieces`` in exact sizes. ``place`` is the current position for messages. Raises ``FormatError``."""
 
     def __init__(self, pieces: Iterator[bytes], budget: Budget) -> None:
         self.place = ""
@@ -44,7 +44,7 @@ class ArchiveSource:
         self._at = 0
 
     def read(self, count: int) -> bytes:
-        """Exactly ``count`` bytes, which should not be many."""
+        """Return exactly ``count`` bytes. Intended for small counts, because they are held in memory."""
         while len(self._ready) - self._at < count:
             if not (piece := self._next()):
                 raise FormatError(self.place, "the archive is cut off here")
@@ -53,7 +53,7 @@ class ArchiveSource:
         return self._ready[self._at - count : self._at]
 
     def pieces(self, count: int) -> Iterator[bytes]:
-        """Exactly ``count`` bytes."""
+        """Yield exactly ``count`` bytes."""
         while count:
             if self._at == len(self._ready):
                 self._ready, self._at = self._next(), 0
@@ -62,7 +62,7 @@ class ArchiveSource:
             count -= portion
 
     def rest(self) -> Iterator[bytes]:
-        """All that is left."""
+        """Yield the remaining bytes."""
         yield self._ready[self._at :]
         while piece := self._next():
             yield piece
@@ -74,12 +74,12 @@ class ArchiveSource:
 
 
 def plain(stream: BinaryIO) -> Iterator[bytes]:
-    """The bytes of a file as they are."""
+    """Yield the unchanged bytes of a file."""
     return pieces_of(stream)
 
 
 def inflated(stream: BinaryIO) -> Iterator[bytes]:
-    """The contents of a gzip file: of all its members, as gzip reads them. Raises ``FormatError``."""
+    """Yield the uncompressed bytes of all members of a gzip file, as gzip does. Raises ``FormatError``."""
     data = stream.read(_COMPRESSED)
     while True:
         if not data.startswith(_GZIP):
@@ -105,7 +105,7 @@ BLOCK = 512
 
 _ZEROS = bytes(BLOCK)
 _LARGEST_EXTRA = 1024 * 1024  # bytes in a PAX header, or in a GNU name
-_LARGEST_OCTAL = 8**11  # a size that does not fit into the header is in a PAX record
+_LARGEST_OCTAL = 8**11  # larger sizes do not fit into the header and need a PAX record
 
 _KINDS = {
     b"3": "a character device",
@@ -131,9 +131,9 @@ _NUMBER = re.compile(rb"-?(\d{1,18})(?:\.\d*)?")
 
 
 class TarReader:
-    """The members of the tar archive that ``source`` gives; ``FormatError`` for what is not one.
+    """The members of a tar archive in ``source``. Raises ``FormatError`` for an invalid archive.
 
-    Each comes with its contents, of which those that are not read are passed over.
+    Each member comes with its content. Unread content is skipped.
     """
 
     def __init__(self, source: ArchiveSource, budget: Budget) -> None:
@@ -188,18 +188,18 @@ class TarReader:
 
 
 class _ExtendedHeaders(msgspec.Struct):
-    """The words of PAX and GNU headers about the member that follows them."""
+    """Values of PAX and GNU headers for the next member."""
 
     values: dict[str, bytes] = {}
 
     def add(self, key: str, value: bytes) -> None:
-        """Keep what one record or header says; raises ``FormatError`` when another one has said it."""
+        """Store the value of a record or header. Raises ``FormatError`` for a duplicate."""
         if key in self.values:
             raise FormatError(shown(value), f"is the second {key} for one member")
         self.values[key] = value
 
     def add_pax(self, data: bytes, *, everywhere: bool) -> None:
-        """Read the records of a PAX header; those of no concern (owners, comments, labels) are passed over.
+        """Read the records of a PAX header. Irrelevant records (owners, comments, labels) are skipped.
 
         Raises ``FormatError``.
         """
@@ -220,7 +220,7 @@ class _ExtendedHeaders(msgspec.Struct):
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """The fields of a header that are looked at; ``block`` is all of it."""
+    """The relevant fields of a header. ``block`` is the whole header."""
 
     name: bytes
     kind: bytes
@@ -229,22 +229,22 @@ class _Header(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, block: bytes) -> "_Header":
-        """The header in a block of 512 bytes; raises ``FormatError`` when its checksum is not right."""
+        """Parse a block of 512 bytes. Raises ``FormatError`` for an invalid checksum."""
         if block[257:262] != b"ustar" and block[257:265] != bytes(8):
             raise FormatError("", "is not a tar archive: a header should be where there is none")
         header = cls(_text(block[:100]), block[156:157], _text(block[157:257]), block)
-        # The field of the checksum itself counts as blanks.
+        # The checksum field itself counts as blanks.
         computed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
         if (checksum := header.number("checksum")) != computed:
             where = shown(header.name) if checksum or header.name else ""
             raise FormatError(where, f"the checksum of its header is {checksum}, computed {computed}")
         if block[257:265] == b"ustar\x0000" and (prefix := _text(block[345:500])):
-            # In GNU's dialect something else stands there.
+            # GNU uses these bytes for other fields.
             return msgspec.structs.replace(header, name=prefix + b"/" + header.name)
         return header
 
     def number(self, field: str) -> int:
-        """One of the numbers: octal digits, or to the base 256 for what does not fit; raises ``FormatError``."""
+        """Return a numeric field: octal digits, or base 256 for large values. Raises ``FormatError``."""
         start, end = {"mode": (100, 108), "size": (124, 136), "time": (136, 148), "checksum": (148, 156)}[
             field
         ]
@@ -258,7 +258,7 @@ class _Header(msgspec.Struct, frozen=True):
 
     @property
     def is_old(self) -> bool:
-        """Of the time before ustar, when a directory was a file whose name ends in a slash."""
+        """Whether the format precedes ustar, where a directory is a file with a trailing slash in its name."""
         return self.block[257:265] == bytes(8)
 
 

@@ -1,10 +1,11 @@
-"""Zip archives, read strictly.
+"""A strict reader of zip archives.
 
-* The table of contents at the end is the truth, and what stands before each file has to agree with it.
-* Every byte belongs to one file at most, so that no file is packed twice into the same bytes.
-* Sizes and checksums are compared with what comes out; nothing beyond a declared size is handed on.
+* The central directory at the end is authoritative. The header before each file must agree with it.
+* Every byte belongs to at most one file, so that files cannot overlap.
+* Sizes and checksums are compared with the uncompressed content. Bytes beyond a declared size are never returned.
 
-``zipfile`` is not used: it cuts names at NUL, believes one of two headers, and older versions read overlapping files.
+``zipfile`` is unsuitable: it truncates names at NUL, trusts one of two headers, and older versions read overlapping
+files.
 """
 
 import stat
@@ -39,7 +40,7 @@ _CENTRAL = struct.Struct("<4s4B4H3L5H2L")
 _LOCAL = struct.Struct("<4s2B4H3L2H")
 
 _LONGEST_COMMENT = 0xFFFF
-_NOT_HERE = 0xFFFFFFFF  # in the place of a number that stands in a zip64 record
+_NOT_HERE = 0xFFFFFFFF  # marks a number that is stored in a zip64 record
 _PIECE = 256 * 1024
 
 _STORED, _DEFLATED = 0, 8
@@ -53,7 +54,7 @@ _REFUSED_FLAGS = {
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One file of the table of contents, as it stands there."""
+    """An entry of the central directory."""
 
     name: bytes
     flags: int
@@ -64,12 +65,12 @@ class _Entry(msgspec.Struct, frozen=True):
     packed: int
     size: int
     mode: int
-    """An ``st_mode``; 0 when it was packed where there is none."""
+    """The ``st_mode``, or 0 if the creating system has no file modes."""
     offset: int
 
 
 class ZipReader:
-    """The members of a zip archive of ``size`` bytes; ``FormatError`` for what is not one."""
+    """The members of a zip archive of ``size`` bytes. Raises ``FormatError`` for an invalid archive."""
 
     def __init__(self, stream: BinaryIO, size: int, limits: Limits, budget: Budget) -> None:
         self._stream = stream
@@ -80,7 +81,7 @@ class ZipReader:
     def __iter__(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
         entries, end = self._read_directory()
         free_from = 0
-        # In the order of their bytes, so that one look at the file before shows every overlap.
+        # In the order of their offsets, so that a comparison with the previous file detects every overlap.
         for entry in sorted(entries, key=lambda entry: entry.offset):
             if entry.offset < free_from:
                 raise FormatError(shown(entry.name), "overlaps with another file")
@@ -101,10 +102,10 @@ class ZipReader:
             raise FormatError("", f"is cut off: {what} is not there")
         return data
 
-    # The table of contents
+    # The central directory
 
     def _read_directory(self) -> tuple[list[_Entry], int]:
-        """All entries, and where their table begins."""
+        """Return all entries, and the offset of their directory."""
         count, size, offset = self._find_directory()
         if size > self._limits.directory or count * _CENTRAL.size > size:
             raise FormatError("", f"has a table of contents of {size} bytes for {counted(count, 'file')}")
@@ -122,7 +123,7 @@ class ZipReader:
         return entries, offset
 
     def _find_directory(self) -> tuple[int, int, int]:
-        """How many files there are, and how large their table is and where."""
+        """Return the number of files, and the size and offset of the central directory."""
         place, fields = self._find_end()
         _, disk, first_disk, here, count, size, offset, _ = fields
         if place >= _LOCATOR_64.size:
@@ -154,7 +155,7 @@ class ZipReader:
                 if at + _END.size + fields[-1] == len(tail):
                     found.append((start + at, fields))
             at = tail.rfind(b"PK\5\6", 0, at)
-        # With two of them, one of which is in the comment of the other, two readers would see two archives.
+        # If the comment of one end record contains another, two readers would see different archives.
         if len(found) != 1:
             raise FormatError("", "has two ends" if found else "is not a zip archive: it has no end record")
         return found[0]
@@ -172,7 +173,7 @@ class ZipReader:
     # The files
 
     def _read_local_header(self, entry: _Entry) -> int:
-        """Compare what stands before a file with the table; gives where its data begins."""
+        """Compare the header before a file with its entry. Returns the offset of the data."""
         where = shown(entry.name)
         data = self._read(entry.offset, _LOCAL.size, f"the header of {where}")
         signature, _, _, flags, method, _, _, crc, packed, size, name, extra = _LOCAL.unpack(data)
@@ -222,7 +223,7 @@ class ZipReader:
                 while data and not inflate.eof:
                     yield inflate.decompress(data, _PIECE)
                     data = inflate.unconsumed_tail
-            # The last bytes may be in zlib's hands already, and held back by the size of a piece.
+            # zlib may still hold the last bytes, because a piece has a maximum size.
             while not inflate.eof and (piece := inflate.decompress(b"", _PIECE)):
                 yield piece
         except zlib.error as error:
@@ -233,7 +234,7 @@ class ZipReader:
     def _packed(self, entry: _Entry, start: int) -> Iterator[bytes]:
         end = start + entry.packed
         while start < end:
-            # Each time from where it stopped: reading a link's target moves the stream in between.
+            # Read at an explicit offset, because reading a link's target moves the stream in between.
             data = self._read(start, min(_PIECE, end - start), f"the end of {shown(entry.name)}")
             start += len(data)
             yield data
@@ -267,7 +268,7 @@ def _refuse_flags(where: str, flags: int) -> None:
 
 
 def _wide(where: str, extra: bytes, numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """The numbers, with those that did not fit taken from the zip64 field, in which only these stand."""
+    """Return the numbers, with placeholders replaced from the zip64 field, which has only these numbers."""
     if _NOT_HERE not in numbers:
         return numbers
     field = _find_field(where, extra, 1)
@@ -319,7 +320,7 @@ def _target(path: MemberPath, entry: _Entry, contents: Iterator[bytes]) -> bytes
 
 
 def _time(entry: _Entry) -> int | None:
-    """As the clock on the wall said where it was packed: zip has no time zones."""
+    """Return the local time where the archive was created, read as local time here: zip has no time zones."""
     date, clock = entry.date, entry.time
     parts = (1980 + (date >> 9), date >> 5 & 15, date & 31, clock >> 11, clock >> 5 & 63, (clock & 31) * 2)
     try:
