@@ -1,1 +1,1 @@
-"""Working trees of git: what they are made from, what is there, and how git is called."""
+"""Working trees of git: desired revisions, current state, and calls of git."""

@@ -1,8 +1,8 @@
 """The ``checkout`` resource: working trees of git (``docs/resources/checkout.md``).
 
-* A tree is at one commit, detached from every branch: what the remote does to its branches is followed, not merged.
-* What somebody has changed by hand is given up with ``force: true`` alone; files that are not of the commit stay.
-* For a fixed revision that is checked out, one process looks for changed files, and nothing is asked of the network.
+* A tree is at one commit with a detached HEAD. It follows the branches of the remote without merging.
+* Manual changes are discarded only with ``force: true``. Untracked files stay.
+* For a fixed revision that is checked out, one process checks for changed files, and the network is not used.
 """
 
 import os
@@ -40,9 +40,9 @@ from puller.system.mounts import refuse_mounted
 from puller.system.protocol import UNKNOWN_ID, Attributes
 
 _ENSURE = ("present", "latest", "absent")
-# git-check-ref-format(1); a commit is one of these, too.
+# git-check-ref-format(1), which also covers commits.
 _NO_REVISION = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.+]|[/.]$|\.lock(/|$)|/\.|^@$|^HEAD$")
-_SHOWN = 5  # changed files that a sentence names
+_SHOWN = 5  # changed files named in a sentence
 _GIT = "/usr/bin/git"
 
 
@@ -64,24 +64,24 @@ class CheckoutProperties(Properties, frozen=True):
 
 
 class CheckoutState(PathState, frozen=True):
-    """The state of the directory, and of the repository in it."""
+    """The state of the directory and its repository."""
 
     is_repository: bool = False
     is_empty: bool = False
     is_left: bool = False
-    """Whether a killed run has left a part of it beside its place."""
+    """Whether a killed run has left part of the tree in the staging directory."""
     url: str = ""
     head: str = ""
-    """The commit that is checked out."""
+    """The current commit."""
     goal: Goal = Goal()
     changed: tuple[str, ...] = ()
-    """Files of the commit that are not as it has them."""
+    """Files that differ from the commit."""
     is_cut_short: bool = False
-    """Whether that is what a killed checkout has left, and nobody's work."""
+    """Whether the changed files are only the remainder of a killed checkout, not a user's work."""
 
     @property
     def kind(self) -> str:
-        """``present`` (a repository), ``absent`` (an empty directory, too), or what else is there."""
+        """``present`` (a repository), ``absent`` (also an empty directory), or the name of another file type."""
         if self.is_repository:
             return "present"
         return "absent" if self.is_empty else {"present": "file"}.get(super().kind, super().kind)
@@ -110,8 +110,8 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         if not repository.is_there():
             return CheckoutState(found, is_empty=not system.children(path))
         state = CheckoutState(found, is_repository=True, url=repository.url(), head=repository.head())
-        # In a repository of an unexpected owner no git is started: it would run what that owner has configured.
-        # A tree that is to go is searched for work when it goes.
+        # In a repository of an unexpected owner, git would execute that owner's configuration. The removal of a tree
+        # checks for work later.
         if self.properties.ensure == "absent" or self._of_owner(state) or self._git_comes():
             return msgspec.structs.replace(state, goal=Goal(state.head, is_here=True))
         git = self._git(path, found.st_uid, found.st_gid)
@@ -129,14 +129,14 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         return [*self._of_owner(actual), *self._of_repository(actual)]
 
     def change(self, differences: Sequence[Difference], actual: CheckoutState) -> None:
-        """Make it so (``docs/resources/checkout.md``).
+        """Apply the desired state (``docs/resources/checkout.md``).
 
-        1. Refuse what cannot be done, or may lose what was done by hand.
-        2. Take it away, clone it, or bring it to another commit.
+        1. Refuse impossible changes, and changes that may lose manual work.
+        2. Remove the tree, clone it, or check out another commit.
         """
         # 1. Refuse
         self._refuse_what_cannot_be(actual, differences)
-        # 2. Do it
+        # 2. Change
         path, system, found = self.properties.name, self.context.system, actual.found
         if self.properties.ensure == "absent":
             if found is None:
@@ -194,15 +194,15 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
 
     @classmethod
     def lasting(cls, properties: CheckoutProperties) -> CheckoutProperties:
-        """Which commit is the latest is known by the remote, and may change during a run."""
+        """Return properties without ``latest``, because the remote's latest commit may change during a run."""
         if properties.ensure != "latest":
             return properties
         return msgspec.structs.replace(properties, ensure="present", revision=None)
 
     def changed_paths(self, actual: CheckoutState) -> None:
-        """More than paths tell: what is in a tree comes back by applying what declares it."""
+        """Return ``None``: a tree is restored by applying its previous declaration, not by paths."""
 
-    # What is wanted
+    # Desired state
 
     @property
     def _remote(self) -> Remote:
@@ -213,7 +213,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         return steps.Wanted(self.properties.revision, self.properties.depth)
 
     def _attributes_of_new(self, found: os.stat_result | None) -> Attributes:
-        """Owner and group as they are declared, else those of the empty directory that was there."""
+        """Return the declared owner and group, by default those of the existing empty directory."""
         properties, context = self.properties, self.context
         uid, gid = (found.st_uid, found.st_gid) if found else (os.geteuid(), os.getegid())
         if properties.owner is not None:
@@ -235,7 +235,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             self._notes.append(f"whether it is the latest is not known: {error}")
             return Goal(repository.head(), is_here=True)
 
-    # What is there
+    # Current state
 
     def _git(self, directory: str, uid: int, gid: int) -> Git:
         is_ours = (uid, gid) == (os.geteuid(), os.getegid())
@@ -251,9 +251,9 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         )
 
     def _why_withheld(self, uid: int) -> str:
-        """Return why the credentials of the URL are not given to git in a tree of a user; empty if they may be.
+        """Return why git must not get the credentials of the URL in a tree of a user. Empty if it may.
 
-        Whoever owns the tree can read them. Without a declared owner that is only the user that Puller runs as.
+        The owner of the tree can read them. Without a declared owner, only the user that runs Puller is allowed to.
         """
         if uid == os.geteuid() or self.properties.owner is not None or not self.properties.url:
             return ""
@@ -265,11 +265,11 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         )
 
     def _git_comes(self) -> bool:
-        """In noop: whether git is not there, and an earlier resource may bring it."""
+        """In noop: return whether git is missing, and an earlier resource may install it."""
         return self.context.noop and not is_installed() and self.context.uncertain(_GIT)
 
     def _changed(self, repository: Repository, git: Git) -> tuple[list[str], bool]:
-        """The files that were changed, and whether a killed checkout had begun to change all of them."""
+        """Return the changed files, and whether all of the changes come from a killed checkout."""
         changed, begun, head = git.changed_files(), repository.record.begun, repository.head()
         if not (changed and begun and head and git.resolve(begun)):
             return changed, False
@@ -298,7 +298,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             yield changed("content", what, "as it was checked out")
 
     def _move(self, actual: CheckoutState) -> str:
-        """What noop says of a change from one commit to another."""
+        """Return the noop message of a change from one commit to another."""
         old, new = actual.head[:12] or "nothing", actual.goal.commit[:12]
         if self.properties.ensure == "latest" and new:
             return f"updated from {old} to {new}"
@@ -306,10 +306,10 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         at += f" ({old}..{new})" if new else ""
         return at if actual.goal.is_here else f"{at} from {self._remote.url}"
 
-    # What may be done
+    # Refusals
 
     def _refuse_what_cannot_be(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise for a predictable failure of ``change``, so that noop reports it."""
         path, kind = self.properties.name, actual.kind
         if kind not in ("present", "absent"):
             what = "a directory without a repository" if kind == "directory" else f"a {kind}"
@@ -356,7 +356,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             )
 
     def _refuse_to_reveal(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
-        """Raise if the change needs the remote, and its credentials may not be given to the owner of the tree."""
+        """Raise if the change needs the remote, and its credentials must not be given to the owner of the tree."""
         found = actual.found
         is_new = actual.kind == "absent"
         if not is_new and (actual.goal.is_here or "revision" not in {one.property for one in differences}):
@@ -366,7 +366,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             raise ResourceError(why, code=ProblemCode.CHANGE_REFUSED)
 
     def _refuse_to_lose(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
-        """Raise ``ResourceError`` if the change would lose work, unless ``force`` gives it up."""
+        """Raise ``ResourceError`` if the change would lose work, unless ``force`` is set."""
         path, found = self.properties.name, actual.found
         if self.properties.force or found is None or self._git_comes():
             return
@@ -397,7 +397,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
                 f"{path} {what}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives it up"
             )
 
-    # At load
+    # Loading of the manifest
 
     @classmethod
     def check(cls, properties: CheckoutProperties) -> Iterator[PropertyError]:

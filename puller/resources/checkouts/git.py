@@ -30,24 +30,24 @@ from puller.system.trusted_files import distrust_of_way
 
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 PROTOCOLS = ":".join(_SCHEMES)
-"""As ``GIT_ALLOW_PROTOCOL`` lists them."""
+"""The value of ``GIT_ALLOW_PROTOCOL``."""
 _WANTED = "wanted https://, http://, ssh://, git:// or file://, user@host:path, or an absolute path"
 _HOST = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _USER = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
-# The short form of ssh(1): the host up to the first colon, then the path.
+# The short form of ssh(1): the host before the first colon, then the path.
 _LIKE_SCP = re.compile(rf"({_USER}@)?({_HOST}|\[[0-9A-Fa-f:.]+\]):[^:\-].*")
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """The place that a working tree comes from; ``url`` has no credentials in it."""
+    """The origin of a working tree. ``url`` has no credentials."""
 
     url: str
     authorization: Secret | None = None
-    """The value of the header for HTTP, when there are credentials."""
+    """The HTTP header with the credentials, if any."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The remote that a URL names; raises ``ValueError`` with a sentence that shows no credentials."""
+        """Parse a URL. Raises ``ValueError`` with a sentence that shows no credentials."""
         if not text.isprintable() or " " in text:
             raise ValueError("has blanks or control characters in it")
         if "://" in text:
@@ -62,14 +62,15 @@ class Remote(msgspec.Struct, frozen=True):
         try:
             parts = urlsplit(text)
             host, password = parts.hostname or "", parts.password
-            parts.port  # noqa: B018  raises for what is no number
+            parts.port  # noqa: B018  raises for an invalid port
         except ValueError as error:
             raise ValueError(f"is {shown}, which is not a URL: {error}") from None
         if parts.scheme not in _SCHEMES or (parts.scheme == "file") is bool(parts.netloc):
             raise ValueError(f"is {shown}, {_WANTED}")
         if parts.scheme != "file" and not re.fullmatch(rf"{_HOST}|[0-9A-Fa-f:.]+", host):
             raise ValueError(f"is {shown}, which names no host")
-        # Git decodes a URL before it builds the command line of ssh: ``%2D`` is a hyphen and begins an option there.
+        # git decodes a URL before it builds the command line of ssh. ``%2D`` is a hyphen and would begin an option
+        # there.
         if not unquote(text).isprintable():
             raise ValueError(f"is {shown}, which has encoded control characters in it")
         if parts.query or parts.fragment:
@@ -94,7 +95,7 @@ class Remote(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that tell git the credentials, for this server alone."""
+        """Environment variables that pass the credentials to git, for this server only."""
         if self.authorization is None:
             return {}
         parts = urlsplit(self.url)
@@ -102,22 +103,22 @@ class Remote(msgspec.Struct, frozen=True):
             "GIT_CONFIG_COUNT": "2",
             "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{parts.netloc}/.extraHeader",
             "GIT_CONFIG_VALUE_0": self.authorization.reveal(),
-            # After a redirect git asks the other server with the same headers.
+            # After a redirect, git would send the same headers to another server.
             "GIT_CONFIG_KEY_1": "http.followRedirects",
             "GIT_CONFIG_VALUE_1": "false",
         }
 
 
 _LOCAL = 600.0  # seconds
-_NETWORK = 3600.0  # seconds; one that stands still is given up after a minute
-_OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; an answer must be whole
-_TAIL = 10  # lines of what a failed git printed
+_NETWORK = 3600.0  # seconds; a stalled transfer is aborted after a minute
+_OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; the output must be complete
+_TAIL = 10  # lines of a failed command's output
 
 _SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "protocol.ext.allow": "never",
-    "safe.directory": "",  # whatever somebody has allowed: in a tree of somebody else nothing is run
+    "safe.directory": "",  # overrides every exception: git never runs in the tree of another user
     "submodule.recurse": "false",
     "fetch.recurseSubmodules": "false",
     "filter.lfs.clean": "",
@@ -125,7 +126,7 @@ _SETTINGS = {
     "filter.lfs.process": "",
     "filter.lfs.required": "false",
     "advice.detachedHead": "false",
-    "gc.autoDetach": "false",  # what is left behind would be ended with the command
+    "gc.autoDetach": "false",  # background processes would be killed with the command
     "http.lowSpeedLimit": "1000",
     "http.lowSpeedTime": "60",
 }
@@ -137,68 +138,68 @@ _ENVIRONMENT = {
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
     "GIT_ALLOW_PROTOCOL": PROTOCOLS,
     "GIT_LFS_SKIP_SMUDGE": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",  # a replaced commit is compared and counted as itself
+    "GIT_NO_REPLACE_OBJECTS": "1",  # replaced commits are compared and counted as the originals
 }
 
 
 class IndexEntry(NamedTuple):
-    """One file of the index."""
+    """A file in the index."""
 
     mode: str
     """Six octal digits; ``160000`` is a submodule."""
     object: str
     path: str
     is_marked: bool
-    """Whether git is told to ignore changes of it (assume-unchanged, skip-worktree)."""
+    """Whether git ignores its changes (assume-unchanged, skip-worktree)."""
 
 
 Runner = Callable[[Command], Completed]
 
 
 class StillRunning(ResourceError):
-    """A git that was killed, so that its locks and half of its work may be left."""
+    """A killed git process, which may have left locks and partial work."""
 
 
 def is_installed() -> bool:
-    """Whether there is a git to call."""
+    """Return whether git is installed."""
     return any(os.access(f"{directory}/git", os.X_OK) for directory in SEARCH_PATH.split(":"))
 
 
 class Git(msgspec.Struct, frozen=True):
-    """Git in one directory, as its owner. Methods raise ``ResourceError``."""
+    """git in one directory, run as its owner. Methods raise ``ResourceError``."""
 
     system: System
     directory: str
     identity: Identity | None
-    """``None``: the user that Puller runs as."""
+    """The user of git. ``None``: the user that runs Puller."""
     remote: Remote | None = None
     is_sensitive: bool = False
-    """Whether nothing that it prints may be shown."""
+    """Whether the output must not be shown."""
     is_bare: bool = False
     """Whether the directory is a git directory without a working tree."""
     why_offline: str = ""
-    """Why no command may speak to the remote; usually empty."""
+    """Why commands must not contact the remote. Usually empty."""
 
     def at(self, directory: str, *, is_bare: bool = False) -> "Git":
-        """Return a git for a submodule. It knows no remote."""
+        """Return a git for a submodule, without a remote."""
         return msgspec.structs.replace(self, directory=directory, remote=None, is_bare=is_bare)
 
     def why_refused(self) -> str:
-        """Return why another user could exchange the repository while git runs; empty if nobody can.
+        """Return why another user could exchange the repository while git runs. Empty if only its owner can.
 
-        Git turns its working directory into an absolute path and opens files by it, whatever directory it was started
-        in. Another repository at this path names programs, which would run as the user of git. Raises ``OSError``.
+        Git makes its working directory an absolute path and opens files by it, regardless of the directory that it was
+        started in. Another repository at this path would name programs that run as the user of git. Raises ``OSError``.
         """
         reason = distrust_of_way(f"{self.directory}/{'HEAD' if self.is_bare else '.git'}", self.identity)
         user = user_name(self.identity.uid if self.identity else os.geteuid())
         return reason and f"git is not run as {user} where others could exchange the tree: {reason}"
 
     def changed_files(self) -> list[str]:
-        """The files of the commit that are not as it has them."""
+        """Return the files of the commit that have changed."""
         return [path for _, path in self._status("--untracked-files=no", "--ignore-submodules=all")]
 
     def status(self) -> list[tuple[str, str]]:
-        """Return all files that are not as the commit has them, and all that are not of it, each with its status code.
+        """Return all changed, untracked and ignored files, each with its status code.
 
         A submodule counts as changed if another commit is checked out in it. Its own files are not compared.
         """
@@ -219,13 +220,13 @@ class Git(msgspec.Struct, frozen=True):
         return entries
 
     def resolve(self, name: str) -> str:
-        """The commit that a name means here; empty when it means none, or an id several."""
+        """Return the commit of a name. Empty if the name is unknown or an ambiguous id."""
         arguments = ("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         completed = self._run(self.system.query, arguments)
         return completed.stdout.strip() if completed.exit_code == 0 else ""
 
     def differing(self, one: str, other: str) -> set[str]:
-        """The files that differ between two commits."""
+        """Return the files that differ between two commits."""
         return {
             *filter(
                 None,
@@ -236,11 +237,14 @@ class Git(msgspec.Struct, frozen=True):
         }
 
     def find_unpublished_head(self, known: Collection[str]) -> str:
-        """Return the newest commit of HEAD that no branch or tag of the remote has, nor ``known``; empty if none."""
+        """Return the newest commit of HEAD that is neither in ``known`` nor in a branch or tag of the remote.
+
+        Empty if none.
+        """
         return self._rev_list("HEAD", "--not", "--remotes", "--tags", *known)
 
     def find_own_commit(self, known: Collection[str], others: Iterable[str], *, has_head: bool) -> str:
-        """Return a commit of any ref, HEAD or ``others`` that only this repository has; empty if none.
+        """Return a commit of any ref, HEAD or ``others`` that only this repository has. Empty if none exists.
 
         Refs of remotes and ``known`` commits are not its own. Tags may be.
         """
@@ -253,42 +257,42 @@ class Git(msgspec.Struct, frozen=True):
         return self._ask("rev-list", *options, *arguments, "--", listed=listed).strip()
 
     def list_remote(self, *patterns: str) -> dict[str, str]:
-        """The ids of refs of the remote, by their names in full."""
+        """Return the ids of refs of the remote, by full name."""
         text = self._ask("ls-remote", "--", self.url, *patterns, network=True)
         pairs = (line.split("\t", 1) for line in text.splitlines() if "\t" in line)
         return {name: one for one, name in pairs}
 
     def clone(self, depth: int | None) -> None:
-        """Clone the remote into this directory, which is empty, without files."""
+        """Clone the remote into this empty directory, without files."""
         shallow = ("--depth", str(depth)) if depth else ()
-        # Objects are copied also from a repository of this machine, whose owner could change them afterwards.
+        # Objects of a local repository are copied as well, because its owner could change them later.
         options = ("--quiet", "--no-checkout", "--no-local", "--origin=origin", "--template=", *shallow)
         self._do("clone", *options, "--", self.url, ".", network=True)
 
     def set_url(self, *, is_new: bool) -> None:
-        """Make the repository one of the remote; ``is_new``: it was of none."""
+        """Set the URL of the remote. ``is_new``: the repository has no remote yet."""
         self._do("remote", "add" if is_new else "set-url", "origin", self.url)
 
     def fetch(self, *references: str, depth: int | None = None, complete: bool = False) -> None:
-        """Fetch these; of all history when it is to be ``complete``."""
+        """Fetch references. ``complete``: with all history."""
         history = ("--unshallow",) if complete else ("--depth", str(depth)) if depth else ()
         self._do("fetch", "--quiet", "--force", *history, "--", "origin", *references, network=True)
 
     def discard(self) -> None:
-        """Make every file of the commit what it was when it was checked out."""
+        """Restore every file of the commit."""
         self._do("reset", "--hard", "--quiet", "HEAD", "--")
 
     def checkout(self, revision: str, *, again: bool = False) -> None:
-        """Check out a commit; ``again``: one whose files may be there already, in part.
+        """Check out a commit. ``again``: an earlier checkout of it may be incomplete.
 
-        A file that is not of the commit before, and would be overwritten, is a failure with its name.
+        If the checkout would overwrite an untracked file, it fails with the file's name.
         """
         how = ("--force",) if again else ("--no-overwrite-ignore",)
         self._do("checkout", "--quiet", "--detach", *how, revision, "--")
 
     @property
     def url(self) -> str:
-        """The remote without credentials."""
+        """The URL of the remote without credentials. Raises ``ResourceError`` if it is missing."""
         if self.remote is None:
             raise ResourceError("url is missing")
         return self.remote.url
@@ -330,11 +334,11 @@ class Git(msgspec.Struct, frozen=True):
             ) from error
 
     def _environment(self, *, network: bool) -> Mapping[str, str]:
-        """Return the environment. Only commands that speak to the remote get its credentials.
+        """Return the environment. Only commands that contact the remote get its credentials.
 
         Other commands run filters and further programs that the owner of the repository has configured.
         """
-        # A look takes no lock, and no repository above is taken for this one.
+        # Reading takes no lock, and git does not search for a repository in directories above.
         own = {"GIT_OPTIONAL_LOCKS": "0", "GIT_CEILING_DIRECTORIES": os.path.dirname(self.directory)}
         return {**_ENVIRONMENT, **own, **(self.remote.environment if self.remote and network else {})}
 

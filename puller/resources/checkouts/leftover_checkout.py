@@ -1,4 +1,4 @@
-"""Removal of a working tree that is no longer declared, unless it contains local work."""
+"""Removal of an undeclared working tree, unless it contains local work."""
 
 import stat
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from puller.resources.checkouts.work import find_work
 
 
 class LeftCheckout(Checkout):
-    """A working tree that was cloned, to be ``absent``."""
+    """A leftover working tree. The desired state is ``absent``."""
 
     _why_kept = ""
 
     def differences(self, actual: CheckoutState, *, refresh: bool = False) -> Sequence[Difference]:
-        # A tree with work belongs to its user now. It stays, and that is in order.
+        # A tree with work now belongs to its user. It stays and counts as in sync.
         self._why_kept = self._find_why_kept(actual)
         return () if self._why_kept else super().differences(actual, refresh=refresh)
 
@@ -48,4 +48,4 @@ class LeftCheckout(Checkout):
 
     @classmethod
     def fills(cls, properties: CheckoutProperties) -> Sequence[str]:
-        return ()  # all of it goes: not while anything below it is declared
+        return ()  # the whole tree is removed, so not while paths below it are declared

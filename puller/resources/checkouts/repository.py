@@ -1,8 +1,8 @@
-"""Repositories, read from their files: without a process, and without trusting them.
+"""Access to the files of git repositories without git, and without trusting them.
 
-* They belong to whoever the working tree belongs to. Nothing is believed but names of commits; a link that leads
-  elsewhere is not followed, and a FIFO is not opened.
-* Of one that is root's, all that says what git runs must be root's alone, because git runs as root there.
+* A repository belongs to the owner of its working tree. Only commit ids are accepted from its files. Links that lead
+  elsewhere are not followed, and FIFOs are not opened.
+* In a repository of root, only root may write the files that name programs for git, because git runs as root there.
 """
 
 import os
@@ -22,7 +22,7 @@ _LARGEST = 64 * 1024 * 1024  # bytes
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SECTION = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _REFTABLE = re.compile(r"\s*refstorage\s*=\s*reftable", re.IGNORECASE)
-# Quoted, plain, comment; a quote without an end is one, too, or each would be searched for its end anew.
+# Quoted, plain or comment. An unterminated quote is a match, too, to avoid quadratic searches for its end.
 _PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"?|([^"#;]+)|([#;].*)')
 _TRUE = ("true", "yes", "on", "1", "")
 # Reflog entries of commands that only move HEAD to an existing commit. All entries of Puller are among them.
@@ -31,40 +31,40 @@ _LOCKS = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format", tag=1):
-    """The last work of Puller in a repository, kept there: it is lost with it, and says nothing of another one."""
+    """The last work of Puller in a repository. It is stored there, so that it always describes this repository."""
 
     revision: str = ""
-    """What was checked out last, as it was declared."""
+    """The last revision that was checked out, as declared."""
     object: str = ""
-    """What the remote had by that name: a commit, or a tag."""
+    """The remote's object with that name: a commit or a tag."""
     commit: str = ""
-    """What it came to."""
+    """The commit of the object."""
     begun: str = ""
-    """What a git that may have been killed was about to check out; empty when it has ended."""
+    """The commit of a checkout that may have been killed. Empty after its end."""
     tags: tuple[str, ...] = ()
-    """Objects that tags of the remote named when Puller fetched them. Tags made by hand are not among them."""
+    """Objects that tags of the remote named when Puller fetched them. Excludes manual tags."""
 
     @property
     def known(self) -> frozenset[str]:
-        """The commits that were not made by hand here."""
+        """Commits that were not created here."""
         return frozenset({self.commit, self.object, self.begun}) - {""}
 
 
 class Named(NamedTuple):
-    """The meaning of a name in a repository."""
+    """The objects of a name in a repository."""
 
     reference: str
-    """In full; empty when there is no such ref."""
+    """The full name. Empty if no such ref exists."""
     object: str
-    """A commit, or a tag; empty when the name means nothing."""
+    """A commit or a tag. Empty if the name is unknown."""
     commit: str
-    """Empty when only git can tell."""
+    """Empty if only git can determine it."""
 
 
 class Repository:
-    """The repository of the working tree at ``path``, which ``found`` is the ``lstat`` of.
+    """The repository of the working tree at ``path``, with its ``lstat`` in ``found``.
 
-    Methods raise ``OSError``, and ``ResourceError`` for one that is not as git makes it.
+    Methods raise ``OSError``, and ``ResourceError`` for a repository in another layout than git's.
     """
 
     def __init__(self, path: str, found: os.stat_result, system: System, git_directory: str = "") -> None:
@@ -75,11 +75,11 @@ class Repository:
 
     @property
     def git_directory(self) -> str:
-        """The directory in which git keeps the repository."""
+        """The git directory of the repository."""
         return self._git
 
     def is_there(self) -> bool:
-        """Whether there is one. Raises ``ResourceError`` for one that somebody else may have a hand in."""
+        """Return whether a repository exists. Raises ``ResourceError`` if another user may have changed it."""
         git = self._system.lstat(self._git)
         if git is None:
             return False
@@ -90,7 +90,7 @@ class Repository:
         return True
 
     def _require_plain(self, git: os.stat_result | None) -> None:
-        """Raise ``ResourceError`` if others may write what git reads, or if its working tree is elsewhere."""
+        """Raise ``ResourceError`` if other users may write the configuration of git."""
         for path, found in ((self._git, git), (f"{self._git}/config", self._lstat("config"))):
             self._require_own(path, found)
         worktree = self._lstat("config.worktree")
@@ -98,7 +98,7 @@ class Repository:
             self._require_own(f"{self._git}/config.worktree", worktree)
 
     def _require_here(self) -> None:
-        """Raise ``ResourceError`` if git takes another directory for the working tree."""
+        """Raise ``ResourceError`` if git uses another directory as the working tree."""
         for name in ("config", "config.worktree"):
             settings = dict(_settings(self._text(name)))
             if settings.get("core.worktree"):
@@ -107,13 +107,13 @@ class Repository:
                 raise ResourceError(f"{self._git}/{name} says that there is no working tree (core.bare)")
 
     def head(self) -> str:
-        """The commit that is checked out; empty when there is none yet."""
+        """Return the current commit. Empty if the repository has none yet."""
         text = self._text("HEAD").strip()
         name = text.removeprefix("ref: ")
         return _id(text) if name == text else self._ref(name)
 
     def named(self, revision: str) -> Named:
-        """The meaning of a revision here: a tag, a branch of the remote, or what was checked out by that name."""
+        """Return the objects of a revision: a tag, a branch of the remote, or the recorded checkout with that name."""
         record = self.record
         if found := self._ref(tag := f"refs/tags/{revision}"):
             packed, peeled = self._packed.get(tag, ("", ""))
@@ -124,21 +124,21 @@ class Repository:
         return Named("", record.commit, "") if record.revision == revision else Named("", "", "")
 
     def is_twofold(self, revision: str) -> bool:
-        """Whether a revision is the name of a tag and of a branch of the remote."""
+        """Return whether a revision is the name of both a tag and a branch of the remote."""
         return all(self._ref(f"{kind}/{revision}") for kind in ("refs/tags", "refs/remotes/origin"))
 
     def url(self) -> str:
-        """Where it was cloned from, as its configuration has it; empty when that does not say."""
+        """Return the URL of the remote in the configuration. Empty if it is not set."""
         return next(
             (value for key, value in _settings(self._config) if key == "remote.origin.url" and value), ""
         )
 
     def fetched(self) -> str:
-        """The id that the last fetch has brought: of a commit, or of a tag."""
+        """Return the id of the last fetched commit or tag."""
         return _id(self._text("FETCH_HEAD")[:64].split("\t")[0])
 
     def fetched_tags(self) -> tuple[str, ...]:
-        """Return the objects of all tags that the last fetch has brought, also of those that git follows by itself."""
+        """Return the objects of all tags in the last fetch, including those that git fetches automatically."""
         lines = (line.split("\t") for line in self._text("FETCH_HEAD").splitlines())
         return tuple(_id(fields[0]) for fields in lines if fields[-1].startswith("tag '") and _id(fields[0]))
 
@@ -149,7 +149,7 @@ class Repository:
         return tuple(sorted({*packed, *loose} - {""}))
 
     def reference(self, name: str) -> str:
-        """Return the object that a ref names; empty if the ref is missing."""
+        """Return the object of a ref. Empty if the ref is missing."""
         return self._ref(name)
 
     def has(self, name: str) -> bool:
@@ -165,9 +165,9 @@ class Repository:
         return [path or name for name, path in paths]
 
     def reflog_commits(self) -> list[str]:
-        """Return the commits that were made in HEAD or on a branch, as the reflogs name them.
+        """Return the commits that were made in HEAD or on a branch, from the reflogs.
 
-        Entries that only moved HEAD are left out: their commits may be former commits of the remote.
+        Entries that only moved HEAD are skipped, because their commits may be former commits of the remote.
         """
         commits: dict[str, None] = {}
         for log in ("logs/HEAD", *self._files_below("logs/refs/heads")):
@@ -183,9 +183,9 @@ class Repository:
         return [*commits]
 
     def submodule(self, path: str) -> "Repository | None":
-        """Return the repository of a submodule at a path below the tree; ``None`` if it is not as git makes it.
+        """Return the repository of a submodule at a path below the tree. ``None`` for another layout than git's.
 
-        Raises ``ResourceError`` if others may write it.
+        Raises ``ResourceError`` if other users may write it.
         """
         dot_git, modules = f"{path}/.git", f"{self._git}/modules/"
         found = self._system.lstat(dot_git)
@@ -202,7 +202,7 @@ class Repository:
         return self._checked(Repository(path, self._found, self._system, directory))
 
     def module(self, directory: str) -> "Repository":
-        """Return the repository of a submodule by its git directory; raises as ``submodule``."""
+        """Return the repository of a submodule by its git directory. Raises the exceptions of ``submodule``."""
         return self._checked(Repository(directory, self._found, self._system, directory))
 
     def _checked(self, submodule: "Repository") -> "Repository":
@@ -210,7 +210,7 @@ class Repository:
         return submodule
 
     def module_directories(self) -> list[str]:
-        """Return the git directories of all submodules, also of those that have no working tree now."""
+        """Return the git directories of all submodules, including those without a working tree."""
         return [*self._modules_below("modules")]
 
     def _modules_below(self, name: str) -> Iterator[str]:
@@ -238,44 +238,44 @@ class Repository:
 
     @property
     def is_shallow(self) -> bool:
-        """Whether only a part of its history is there."""
+        """Whether the history is incomplete."""
         return self._lstat("shallow") is not None
 
     @cached_property
     def record(self) -> Record:
-        """The record that Puller keeps here; one that is not understood is none."""
+        """The record of Puller in this repository. Empty if it is invalid."""
         try:
             record = msgspec.json.decode(self._text("puller"), type=Record)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return Record()
-        # It is in the tree of its owner: what is no id would be an option to git.
+        # The owner of the tree can edit it. Text other than an id could be an option of git.
         ids = {name: _id(getattr(record, name)) for name in ("object", "commit", "begun")}
         return msgspec.structs.replace(record, **ids, tags=tuple(filter(_id, record.tags)))
 
     def save(self, record: Record) -> None:
-        """Keep what Puller has done, or is about to do."""
+        """Save the record of a finished or started change."""
         path, found = f"{self._git}/puller", self._lstat("puller")
         attributes = Attributes(self._found.st_uid, self._found.st_gid, 0o644)
         self._system.replace_file(path, [msgspec.json.encode(record)], attributes, found)
         self.__dict__.pop("record", None)
 
     def branch(self) -> str:
-        """The branch of this machine that is checked out, in full; empty when none is."""
+        """Return the full name of the current local branch. Empty if HEAD is detached."""
         name = self._text("HEAD").strip().removeprefix("ref: ")
         return name if name.startswith("refs/heads/") and ".." not in name else ""
 
     def remove(self, name: str) -> None:
-        """Remove one of its files, if it is there."""
+        """Remove a file of the git directory, if it exists."""
         if name and (found := self._lstat(name)) is not None:
             self._system.remove(f"{self._git}/{name}", found)
 
     def remove_locks(self) -> None:
-        """Remove the locks of a git that was killed."""
+        """Remove the locks of a killed git process."""
         for name in _LOCKS:
             self.remove(name)
 
     def _require_own(self, path: str, found: os.stat_result | None) -> None:
-        """Raise ``ResourceError`` for a part of a repository that somebody else than its owner may change."""
+        """Raise ``ResourceError`` for a part of a repository that another user than its owner may change."""
         if found is None:
             raise ResourceError(f"{path} is missing")
         if found.st_uid != self._found.st_uid:
@@ -298,7 +298,7 @@ class Repository:
 
     @cached_property
     def _packed(self) -> dict[str, tuple[str, str]]:
-        """The refs that are packed: what each is, and of a tag the commit."""
+        """Packed refs by name: the object, and for a tag also its commit."""
         found: dict[str, tuple[str, str]] = {}
         name = ""
         for line in self._text("packed-refs").splitlines():
@@ -319,7 +319,7 @@ class Repository:
         return self._system.lstat(f"{self._git}/{name}")
 
     def _text(self, name: str) -> str:
-        """The content of one of its files; nothing when it is not there, or is none."""
+        """Return the content of a file of the git directory. Empty if it is missing or not a regular file."""
         found = self._lstat(name)
         if found is None or not stat.S_ISREG(found.st_mode):
             return ""
@@ -331,12 +331,12 @@ class Repository:
 
 
 def _id(text: str) -> str:
-    """The id of an object; empty for any other text."""
+    """Return the id of an object. Empty for any other text."""
     return text if _ID.fullmatch(text) else ""
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Return the settings of git's configuration as pairs of ``section.subsection.key`` and value."""
+    """Yield the settings of git's configuration as pairs of ``section.subsection.key`` and value."""
     section = ""
     for line in text.splitlines():
         if match := _SECTION.match(line):
@@ -347,7 +347,7 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _unquoted(value: str) -> str:
-    """A value of git's configuration without its quotes and what is behind it."""
+    """Return a value of git's configuration without quotes and trailing comment."""
     parts = _PARTS.findall(value.strip())
     text = "".join(quoted or plain for quoted, plain, comment in parts if not comment).strip()
     return re.sub(r"\\(.)", r"\1", text)

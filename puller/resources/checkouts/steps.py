@@ -1,10 +1,10 @@
-"""Changes of a working tree: clone, update and removal, and the commit that a revision means.
+"""Changes of a working tree: clone, update and removal, and the commit of a revision.
 
 * A clone is made beside its destination, written to disk, and renamed when it is complete. An interrupted clone leaves
   a directory with a reserved name, which the next change removes.
-* The record of a started change lists the locks and files that an interrupted git may have left in a repository.
-* A tag takes precedence over a branch of the same name. A branch means the branch of the remote, so local commits on
-  it have no effect.
+* The record of a started change shows that an interrupted git may have left locks and files in a repository.
+* A tag takes precedence over a branch of the same name. A branch means the branch of the remote, so local commits on it
+  have no effect.
 * git is called only if its files do not show that the requested commit is checked out.
 """
 
@@ -30,20 +30,20 @@ _SHORT = re.compile(r"[0-9a-f]{7,64}")
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """The commit to be checked out."""
+    """The commit to check out."""
 
     commit: str = ""
-    """Empty when only the remote knows it."""
+    """Empty if only the remote can resolve it."""
     is_here: bool = False
-    """Whether the repository has it."""
+    """Whether the local repository has the commit."""
     reference: str = ""
-    """What to fetch for it; empty when all history is needed."""
+    """The reference to fetch. Empty if all history is needed."""
     note: str = ""
-    """What should be known about the name."""
+    """A note about the name, for the report."""
 
 
 def goal_here(revision: str, repository: Repository, git: Git) -> Goal:
-    """The goal that a revision means in a repository; without one, whatever is checked out."""
+    """Return the commit of a revision in a repository. Without a revision, return the current commit."""
     head = repository.head()
     if not revision:
         return Goal(head, is_here=bool(head), reference="HEAD")
@@ -66,7 +66,7 @@ def _commit_here(revision: str, head: str, git: Git) -> Goal:
 
 
 def latest(revision: str, repository: Repository, git: Git) -> Goal:
-    """The goal that a revision means to the remote now; raises ``ResourceError`` when that has nothing of this name."""
+    """Return the current commit of a revision on the remote. Raises ``ResourceError`` for an unknown revision."""
     if _COMMIT.fullmatch(revision):
         return goal_here(revision, repository, git)
     tag, branch = f"refs/tags/{revision}", f"refs/heads/{revision}"
@@ -94,25 +94,25 @@ _ALL = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 
 
 class Wanted(NamedTuple):
-    """The revision of a remote, and how much of its history."""
+    """The revision of a remote, and the depth of its history."""
 
     revision: str
     depth: int | None
 
 
 def staging_of(path: str) -> str:
-    """The directory in which a tree is made before it gets its name, and taken away after it has lost it."""
+    """Return the directory for a tree before its first rename and during its removal."""
     above, name = os.path.split(path)
     return os.path.join(above, f".{name[:200]}.puller-checkout")
 
 
 def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[str]:
-    """Clone into the place of nothing, or of an empty directory; gives what should be known. Raises ``ResourceError``.
+    """Clone into a missing or empty directory. Returns notes. Raises ``ResourceError``.
 
-    1. Make a directory beside the place, in which ``git`` works.
-    2. Clone without files, and without a branch of this machine, which nobody would ever bring up to date.
-    3. Check out what is wanted.
-    4. Bring it to the disk, and give it its name.
+    1. Create a directory beside the destination, in which ``git`` works.
+    2. Clone without files, and without a local branch, which would never be updated.
+    3. Check out the desired revision.
+    4. Write the tree to disk, and rename it.
     """
     system, staging = git.system, staging_of(path)
     # 1. Directory
@@ -133,7 +133,7 @@ def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[st
             raise ResourceError(f"{staging} was removed by somebody else")
         system.rename(staging, path, now)
     except Exception:
-        with contextlib.suppress(OSError, ResourceError):  # the failure is another one
+        with contextlib.suppress(OSError, ResourceError):  # keep the original error
             remove_staging(path, system)
         raise
     return notes
@@ -142,9 +142,9 @@ def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[st
 def update(
     repository: Repository, goal: Goal, wanted: Wanted, git: Git, *, other_url: bool, other_files: bool
 ) -> list[str]:
-    """Bring a repository to the remote of ``git`` and to a commit; gives what should be known.
+    """Set the remote of a repository and check out a commit. Returns notes.
 
-    ``other_files``: whether files of the commit were changed, which is given up.
+    ``other_files``: discard changes in files of the commit.
     """
     before = repository.record
     if before.begun:
@@ -168,20 +168,20 @@ def update(
 
 @contextlib.contextmanager
 def _begun(repository: Repository, before: Record, commit: str) -> Iterator[None]:
-    """Note what is begun; it stays on record when git, or this process, is killed."""
+    """Record that a change has started. The record stays if git or this process is killed."""
     repository.save(msgspec.structs.replace(before, begun=commit))
     try:
         yield
     except StillRunning:
         raise
     except Exception:
-        with contextlib.suppress(OSError, ResourceError):  # the failure is another one
+        with contextlib.suppress(OSError, ResourceError):  # keep the original error
             repository.save(msgspec.structs.replace(before, begun=""))
         raise
 
 
 def _reach(goal: Goal, wanted: Wanted, repository: Repository, git: Git, before: Record) -> list[str]:
-    """Check a goal out, fetched if need be."""
+    """Check out a commit, and fetch it if necessary."""
     notes = [goal.note] if goal.note else []
     found = goal.commit
     if not goal.is_here:
@@ -198,7 +198,7 @@ def _reach(goal: Goal, wanted: Wanted, repository: Repository, git: Git, before:
 
 
 def _fetch(goal: Goal, wanted: Wanted, repository: Repository, git: Git) -> tuple[str, list[str]]:
-    """Fetch a goal; gives what the remote has by that name, and what should be known."""
+    """Fetch a commit. Returns the remote's object, and notes."""
     depth = wanted.depth if repository.is_shallow else None
     if goal.reference and goal.reference != goal.commit:
         git.fetch(goal.reference, depth=depth)
@@ -208,7 +208,7 @@ def _fetch(goal: Goal, wanted: Wanted, repository: Repository, git: Git) -> tupl
             git.fetch(goal.reference, depth=depth)
         except StillRunning:
             raise
-        except ResourceError:  # many servers give only what a branch or tag names
+        except ResourceError:  # many servers only send commits of a branch or tag
             pass
         else:
             return goal.commit, []
@@ -219,14 +219,14 @@ def _fetch(goal: Goal, wanted: Wanted, repository: Repository, git: Git) -> tupl
 
 
 def remove(path: str, found: os.stat_result, system: System) -> None:
-    """Take a tree away: its name at once, so that nobody takes what is left of it for something else."""
+    """Remove a tree. It is renamed first, so that a partial tree never has its name."""
     remove_staging(path, system)
     system.rename(path, staging_of(path), found)
     remove_staging(path, system)
 
 
 def remove_staging(path: str, system: System) -> None:
-    """Take away what a killed run has left beside the place."""
+    """Remove the directory that a killed run has left beside the destination."""
     staging = staging_of(path)
     if (found := system.lstat(staging)) is not None:
         system.remove_tree(staging, found)
@@ -241,6 +241,6 @@ def _repository_at(path: str, system: System) -> Repository:
 
 
 def _sync(path: str) -> None:
-    """All at once: what a crash takes of the files would count as a local change."""
+    """Write the whole file system to disk. Files lost in a crash would count as a local change."""
     with open_safely(path) as descriptor:
         sync_filesystem(descriptor)

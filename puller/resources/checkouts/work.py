@@ -1,10 +1,10 @@
-"""Find work in a repository that removing its tree would lose.
+"""Work in a repository that would be lost with its tree.
 
 * Work is everything that the remote does not have: changed files, commits, stashes, refs, linked worktrees, an
   unfinished merge or rebase, and the same in submodules.
 * A commit counts as the remote's if a remote-tracking ref reaches it, if Puller has checked it out, or if Puller has
-  fetched it with a tag. A tag alone proves nothing, because tags are also made by hand.
-* Looking changes nothing, and any doubt counts as work.
+  fetched it with a tag. A tag alone proves nothing, because users create tags as well.
+* The search changes nothing, and any doubt counts as work.
 """
 
 import enum
@@ -97,12 +97,12 @@ class _Search:
         self._system = system
         self._keeps_other_files = keeps_other_files
         self._seen: set[str] = set()
-        """The git directories that were searched."""
+        """The git directories that have been searched."""
 
     def in_tree(self, repository: Repository, git: Git, recorded: str = "") -> Iterator[Work]:
-        """Search a repository with a working tree, cheapest question first.
+        """Search a repository with a working tree, in the order of cost.
 
-        ``recorded`` is the commit that the repository above names for a submodule.
+        ``recorded`` is the commit of a submodule in the repository above.
         """
         self._seen.add(repository.git_directory)
         yield from self._kept_by_git(repository)
@@ -134,7 +134,7 @@ class _Search:
             yield Work(WorkKind.UNKNOWN_FILES, first_few(others, _MOST_NAMED))
 
     def _holds_repository(self, path: str) -> bool:
-        """Return whether a repository of its own is at or below a path that git does not know."""
+        """Return whether a separate repository is at or below an untracked path."""
         path = path.rstrip("/")
         found = self._system.lstat(path)
         if found is None or not stat.S_ISDIR(found.st_mode):
@@ -165,7 +165,7 @@ class _Search:
             content = self._system.read(path, found)
         else:
             return True
-        digest = hashlib.sha256 if len(entry.object) == 64 else hashlib.sha1  # as git names objects
+        digest = hashlib.sha256 if len(entry.object) == 64 else hashlib.sha1  # as in git's object ids
         named = digest(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
         return named != entry.object or stat.S_ISLNK(found.st_mode) is not (entry.mode == _SYMBOLIC_LINK)
 
