@@ -1,1 +1,1 @@
-"""The formats of settings: one key found, changed and removed in the text of a file, as pure functions."""
+"""Formats of settings: pure functions that find, change and remove one key in the text of a file."""

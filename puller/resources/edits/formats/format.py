@@ -1,11 +1,11 @@
-"""The formats of settings, each of which finds, sets and takes out one key in the text of a whole file.
+"""Formats of settings. Each one finds, sets and removes one key in the text of a whole file.
 
-* A text is the whole file, decoded as UTF-8 with ``surrogateescape``, so that bytes of other encodings are carried
-  through. Lines end at LF only; a file whose first line ends with CRLF gets CRLF on new and replaced lines.
-* Nothing here touches a file. ``with_value`` and ``without`` return the very text that they were given when nothing
-  is to be done, so ``new is text`` says *in order*; what they return is in order when it is asked again.
-* A text that was read once is not parsed again: each format keeps what it made of the last few texts, found by the
-  text itself. Settings in order cost one parse of their file; each change costs one of the text that it makes.
+* A text is the whole file, decoded as UTF-8 with ``surrogateescape``, so that other bytes are preserved. Lines end only
+  at LF. If the first line of a file ends with CRLF, new and replaced lines do as well.
+* Formats do not access files. ``with_value`` and ``without`` return the same object if the text is in sync, so ``new is
+  text`` is a valid comparison. Their results are in sync when they are passed in again.
+* Each format caches its results for the last few texts. Settings that are in sync cost one parse of their file, and
+  each change costs one parse of the new text.
 """
 
 from collections.abc import Iterator
@@ -25,19 +25,19 @@ class Format(Protocol):
 
     @property
     def NEW_TEXT(self) -> str:  # noqa: N802 - a constant of the modules
-        """The text that a new file begins with, before the setting is put in."""
+        """The initial text of a new file, before the setting is added."""
 
     def problems(self, setting: Setting) -> Iterator[PropertyError]:
-        """The problems of a setting whatever the file says, for the load; the value only when it is given."""
+        """Yield errors of a setting that are independent of the file. Checks the value only if it is set."""
 
     def find(self, text: str, setting: Setting) -> Found:
-        """The value and place of the key. Raises :class:`FormatError`."""
+        """Return the value and position of the key. Raises :class:`FormatError`."""
 
     def with_value(self, text: str, setting: Setting) -> str:
-        """The text with the wanted value; ``text`` itself when nothing is to be done. Raises :class:`FormatError`."""
+        """Return the text with the desired value, or ``text`` itself if it is in sync. Raises :class:`FormatError`."""
 
     def without(self, text: str, setting: Setting) -> str:
-        """The text without the key; ``text`` itself when nothing is to be done. Raises :class:`FormatError`."""
+        """Return the text without the key, or ``text`` itself if it is in sync. Raises :class:`FormatError`."""
 
 
 _MODULES = {
@@ -51,8 +51,8 @@ _MODULES = {
 
 
 def format_named(name: str) -> Format:
-    """The format of that name, one of ``FORMATS``; only its module is imported. Raises ``ValueError``."""
-    # One import each, so that the types of all modules are checked.
+    """Return the format with that name, one of ``FORMATS``. Imports only its module. Raises ``ValueError``."""
+    # Separate imports, so that the types of all modules are checked.
     if name == "ini":
         return ini
     if name == "shell":

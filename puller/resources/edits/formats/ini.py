@@ -1,10 +1,11 @@
 """Settings of ini files: ``key = value`` below ``[section]`` (``docs/resources/setting.md``).
 
-* A section goes to the next header, and equal headers are one section; without a section, what comes before the first.
-* A value runs to the end of its line, or over several lines (``continuation.py``). ``:`` is a sign only where the
-  separator has one.
-* A new key stands behind the last commented-out line of it; else behind the last setting of its section, before the
-  comments and blank lines that follow, as these belong to what comes next; else behind the header.
+* A section ends at the next header. Equal headers form one section. The lines before the first header form the section
+  without a name.
+* A value ends with its line, or continues over several lines (``text_lines.py``). ``:`` separates only if the separator
+  contains it.
+* A new key is inserted after the last comment that contains it. Otherwise it follows the last setting of its section,
+  before trailing comments and blank lines, which belong to the next section. In an empty section it follows the header.
 """
 
 from collections.abc import Iterator
@@ -45,11 +46,11 @@ class _Section(msgspec.Struct):
     header: int | None = None
     pairs: dict[str, list[Pair]] = msgspec.field(default_factory=dict)
     commented: dict[str, int] = msgspec.field(default_factory=dict)
-    """The last line that has the key commented out."""
+    """The last line that has the key commented out, by key."""
     last: int | None = None
-    """The last line that is neither blank nor a comment nor a header."""
+    """The last line of a setting."""
     indentation: str = ""
-    """That of the last setting."""
+    """The indentation of the last setting."""
 
     def add_comment(self, pair: Pair) -> None:
         if pair.value is not None:
@@ -63,7 +64,7 @@ class _Section(msgspec.Struct):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """The problems of a setting whatever the file says."""
+    """Yield errors of a setting that are independent of the file."""
     yield from pair_problems(setting, first_signs="#;[", signs=_signs(setting))
     separator = _SEPARATOR if setting.separator is None else setting.separator
     if separator.strip(" \t") not in ("=", ":"):
@@ -83,7 +84,7 @@ def find(text: str, setting: Setting) -> Found:
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """Return the text with the value. Raises ``FormatError`` if no edit is right by every reading of the text."""
+    """Return the text with the value. Raises ``FormatError`` if no edit is correct in every reading of the text."""
     return edited_in_all(text, setting, _with_value, _all_pairs, _is_header)
 
 
@@ -159,7 +160,7 @@ def _can_be_header(section: str) -> bool:
 
 
 def _header_of(content: str) -> str | None:
-    """The name of the section that a line begins, blanks included; something may follow the bracket."""
+    """Return the name in a header line, including blanks, or ``None``. Text may follow the bracket."""
     content = content.strip(BLANKS)
     name, bracket, behind = content[1:].partition("]")
     if not (content.startswith("[") and bracket):

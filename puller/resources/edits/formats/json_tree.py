@@ -1,8 +1,8 @@
-"""Settings of json documents: only the bytes of a value or a member change (``docs/resources/setting.md``).
+"""Settings of JSON documents: only the bytes of a value or a member change (``docs/resources/setting.md``).
 
-* The standard library reads a document; a scan beside it, which may rely on that, knows where everything stands.
-* New lines have the indentation of the file's first one, and a document of one line stays one.
-* Comments, equal keys, and numbers that are none (``NaN``) are refused.
+* The standard library parses a document. A separate scan, which assumes a valid document, finds all positions.
+* New lines have the indentation of the file's first indented line. A document of one line keeps one line.
+* Comments, duplicate keys, and invalid numbers (``NaN``) are rejected.
 """
 
 import json
@@ -39,7 +39,7 @@ class _Node(msgspec.Struct):
     start: int
     end: int = 0
     members: "dict[str, _Member] | None" = None
-    """Of an object."""
+    """The members of an object."""
 
 
 class _Member(msgspec.Struct):
@@ -52,28 +52,28 @@ class _Document(msgspec.Struct, frozen=True):
     tree: Any
     root: _Node
     indentation: str
-    """One step of it; empty in a document of one line."""
+    """One step of indentation. Empty in a document of one line."""
     colon: str
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """The problems of a setting whatever the file says."""
+    """Yield errors of a setting that are independent of the file."""
     yield from tree_problems(setting, special_floats=False)
 
 
 def find(text: str, setting: Setting) -> Found:
-    """The value and place of the key. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    """Return the value and line of the key. Raises ``FormatError`` for an invalid document or a conflicting value."""
     document, way = _document(text), way_of(setting)
     return find_in(document.tree, way, lambda: line_at(text, _deepest(document.root, way)[0].start))
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """The text with the value. Raises ``FormatError`` as :func:`find`."""
+    """Return the text with the value. Raises the exceptions of :func:`find`."""
     return edited_tree(text, setting, setting.value, _tree, _set)
 
 
 def without(text: str, setting: Setting) -> str:
-    """The text without the member. Raises ``FormatError`` as :func:`find`."""
+    """Return the text without the member. Raises the exceptions of :func:`find`."""
     return edited_tree(text, setting, MISSING, _tree, _set)
 
 
@@ -91,7 +91,7 @@ def _set(text: str, way: Way, value: Any) -> str:
 
 
 def _inserted(text: str, document: _Document, node: _Node, name: str, value: Any) -> str:
-    """The text with a new member at the end of an object."""
+    """Return the text with a new member at the end of an object."""
     key = json.dumps(name, ensure_ascii=False) + document.colon
     newline = ending_of(text)
     if node.members:
@@ -134,7 +134,7 @@ def _dumped(document: _Document, value: Any, indentation: str, newline: str, *, 
 
 
 def _has_lines(text: str, node: _Node, name: str) -> bool:
-    """Whether a member of an object begins a line."""
+    """Return whether a member of an object begins a line."""
     start = (node.members or {})[name].start
     return not text[line_start(text, start) : start].strip(" \t") and "\n" in text[node.start : start]
 
@@ -144,7 +144,7 @@ def _indentation_at(text: str, position: int) -> str:
 
 
 def _deepest(root: _Node, way: Way) -> tuple[_Node, int]:
-    """The last node of a way that is there, and how many names lead to it."""
+    """Return the last existing node on a path, and the number of names that lead to it."""
     node = root
     for depth, name in enumerate(way):
         if not node.members or name not in node.members:
@@ -189,7 +189,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _scanned(text: str) -> _Node:
-    """Where everything in a valid document stands."""
+    """Return the positions of all nodes in a valid document."""
     top = _Node(0, members=None)
     stack: list[_Node] = []
     keys: list[re.Match[str] | None] = [None]
@@ -215,7 +215,7 @@ def _scanned(text: str) -> _Node:
 
 
 def _attached(node: _Node, stack: list[_Node], keys: list[re.Match[str] | None]) -> _Node:
-    """Puts a value that is complete where it belongs."""
+    """Add a complete value to its object, and return it."""
     key = keys[-1]
     if stack and (members := stack[-1].members) is not None and key is not None:
         members[json.loads(key["text"])] = _Member(key.start("text"), key.end("text"), node)

@@ -1,8 +1,8 @@
 """Settings of files with a key and its value on each line, and no sections (``docs/resources/setting.md``).
 
-* With a separator of blanks, any blanks and tabs separate; otherwise the separator, with any blanks around it.
-* A value may continue in further lines (``continuation.py``).
-* A new key stands behind the last commented-out line of it, else at the end, before trailing blank lines.
+* A separator of blanks matches any blanks and tabs. Any other separator matches with any blanks around it.
+* A value may continue over several lines (``text_lines.py``).
+* A new key is inserted after the last comment that contains it, or else at the end, before trailing blank lines.
 """
 
 from collections.abc import Iterator
@@ -38,11 +38,11 @@ _SEPARATOR = " "
 class _Document(msgspec.Struct, frozen=True):
     pairs: dict[str, list[Pair]]
     commented: dict[str, int]
-    """The last line that has the key commented out."""
+    """The last line that has the key commented out, by key."""
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """The problems of a setting whatever the file says."""
+    """Yield errors of a setting that are independent of the file."""
     sign = _sign(setting)
     yield from pair_problems(setting, first_signs="#;", signs=(sign,) if sign else (" ", "\t"))
     separator = setting.separator
@@ -60,7 +60,7 @@ def find(text: str, setting: Setting) -> Found:
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """Return the text with the value. Raises ``FormatError`` if no edit is right by every reading of the text."""
+    """Return the text with the value. Raises ``FormatError`` if no edit is correct in every reading of the text."""
     return edited_in_all(text, setting, _with_value, _all_pairs, None)
 
 
@@ -114,5 +114,5 @@ def _pair(index: int, content: str, sign: str) -> Pair:
 
 
 def _sign(setting: Setting) -> str:
-    """What separates, without blanks; empty where blanks do."""
+    """Return the separator without blanks. Empty if it consists of blanks."""
     return (_SEPARATOR if setting.separator is None else setting.separator).strip(" \t")

@@ -9,26 +9,26 @@ import msgspec
 from puller.errors import ResourceError
 
 CONTINUATIONS = ("none", "indent", "backslash")
-"""The rules by which a value continues in the next line. See ``continuation.py``."""
+"""Rules for values that continue in the next line. See ``text_lines.py``."""
 
 
 class FormatError(ResourceError):
-    """A text in which a setting cannot be found, or not be changed without harm; names the line where there is one."""
+    """A text in which a setting cannot be found or safely changed. Names the line if possible."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting, as the properties have it."""
+    """A setting, from the properties of its resource."""
 
     key: str | tuple[str, ...]
-    """The key; in yaml, toml and json dots lead into the tree, and several texts are the way."""
+    """The key. In yaml, toml and json, dots or a tuple of names give the path in the tree."""
     section: str | None = None
     """The section, in ini."""
     value: Any = msgspec.UNSET
-    """The wanted value; secrets are revealed. Not given when the setting is to be absent."""
+    """The desired value, with secrets revealed. Unset if the setting should be absent."""
     separator: str | None = None
-    """What stands between key and value of a new line, in ini and keyvalue; ``None`` for the format's own."""
+    """The separator of key and value in a new line, in ini and keyvalue. ``None``: the default of the format."""
     continuation: str | None = None
-    """How a value continues in the next line, in ini and keyvalue: one of ``CONTINUATIONS``, or ``None`` if unknown."""
+    """The continuation rule in ini and keyvalue: one of ``CONTINUATIONS``, or ``None`` if unknown."""
 
     @property
     def is_absent(self) -> bool:
@@ -41,9 +41,9 @@ class Found(msgspec.Struct, frozen=True):
 
     is_there: bool
     value: Any = None
-    """The value that a reader gets: a text in ini, shell and keyvalue, where a key without a sign has ``None``."""
+    """The value that a program reads. Text in ini, shell and keyvalue. ``None`` for a key without a sign."""
     line: int | None = None
-    """Where it is, counted from 1; of several the last one, which counts."""
+    """The line of the key, counted from 1. For several lines, the last one, which takes precedence."""
 
 
 # A cache of parsed texts for the next setting in the same text.
@@ -52,11 +52,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LARGE = 1 << 20
-"""In characters: of such texts only two are kept, before and after a change, as a tree is many times its text."""
+"""The size in characters of a large text. Only two of these are cached, because a tree is many times its text."""
 
 
 def remembered(read: Callable[Concatenate[str, P], R]) -> Callable[Concatenate[str, P], R]:
-    """``read``, which is a pure function of a text, with its last few answers kept."""
+    """Cache the last few results of ``read``, a pure function of a text."""
     small, large = lru_cache(maxsize=16)(read), lru_cache(maxsize=2)(read)
 
     def answer(text: str, /, *more: P.args, **named: P.kwargs) -> R:

@@ -1,10 +1,11 @@
-"""Settings of files of assignments, ``KEY=VALUE``, as ``/etc/default`` has them and ``EnvironmentFile=`` reads them
-(``docs/resources/setting.md``).
+"""Settings of files with assignments (``KEY=VALUE``), such as ``/etc/default``.
 
-* A value is what the reader gets, literally. What a shell would expand has no value that could be compared.
-* The last assignment counts; the quotes of its line stay where they can hold the value as it is.
-* The shell is not parsed: an assignment inside an ``if``, a function or anything else is refused, and so is one that
-  shares its line with a command.
+See ``docs/resources/setting.md``. ``EnvironmentFile=`` of systemd reads the same format.
+
+* A value is the literal text that the program reads. Values that a shell would expand cannot be compared.
+* The last assignment takes precedence. The quotes of its line are kept if they can contain the value unchanged.
+* The shell language is not parsed. An assignment inside an ``if``, a function or another construct is rejected, and so
+  is an assignment on the same line as a command.
 """
 
 import re
@@ -34,7 +35,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _COMMENTED = re.compile(r"[ \t]*[#;][#; \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
 _BEFORE = re.compile(r"[ \t]*(export[ \t]+)?")
 _BARE = frozenset("_-./:,@%+=*?[]{}!#")
-_EXPANDED_WITH_EXPORT = frozenset("*?[{")  # export is a command, of which shells may expand the arguments
+_EXPANDED_WITH_EXPORT = frozenset("*?[{")  # export is a command, and some shells expand its arguments
 _IN_QUOTES = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*["]""", re.DOTALL)
 _QUOTED = re.compile(r"""'[^']*'|\\.|"(?:[^"\\]|\\.)*["]""", re.DOTALL)
 _SEGMENT = re.compile(r"""'[^']*'|\\.|"(?:[^"\\]|\\.)*"|.""", re.DOTALL)
@@ -44,13 +45,13 @@ class _Assignment(msgspec.Struct, frozen=True):
     index: int
     """The line, counted from 0."""
     head: str
-    """The line up to the value."""
+    """The line before the value."""
     written: str
     """The value with its quotes."""
     tail: str
-    """What follows on the line."""
+    """The rest of the line."""
     refusal: str = ""
-    """Why it cannot be looked at, or changed."""
+    """Why it cannot be read or changed."""
 
     @property
     def is_exported(self) -> bool:
@@ -58,7 +59,7 @@ class _Assignment(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> str | None:
-        """What the reader gets; ``None`` where that takes a shell."""
+        """The value that the program reads. ``None`` if it requires a shell."""
         if _is_expanded(self.written):
             return None
         return "".join(split_words(self.written))
@@ -70,7 +71,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """The problems of a setting whatever the file says."""
+    """Yield errors of a setting that are independent of the file."""
     if not isinstance(setting.key, str) or not _KEY.fullmatch(setting.key):
         sentence = f"is {setting.key!r}, wanted letters, digits and underscores"
         yield PropertyError("key", sentence, because=["format"])
@@ -79,7 +80,7 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 
 def find(text: str, setting: Setting) -> Found:
-    """The value and place of a key. Raises ``FormatError`` for one that is set inside something else."""
+    """Return the value and line of a key. Raises ``FormatError`` for an assignment inside a construct."""
     assignments = _assignments(text, setting)
     if not assignments:
         return Found(is_there=False)
@@ -89,7 +90,7 @@ def find(text: str, setting: Setting) -> Found:
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """The text with the value. Raises ``FormatError`` as :func:`find`."""
+    """Return the text with the value. Raises the exceptions of :func:`find`."""
     assignments, lines = _assignments(text, setting), lines_of(text)
     if not assignments:
         commented = _document(text).commented.get(str(setting.key))
@@ -111,7 +112,7 @@ def with_value(text: str, setting: Setting) -> str:
 
 
 def without(text: str, setting: Setting) -> str:
-    """The text without the key. Raises ``FormatError`` as :func:`find`, and for lines that do more."""
+    """Return the text without the key. Raises ``FormatError`` as :func:`find`, and for lines with other effects."""
     assignments = _assignments(text, setting)
     return edited(lines_of(text), removed=_removable(assignments)) if assignments else text
 
@@ -162,7 +163,7 @@ def _read(lines: Lines, whole: str, found: Scan) -> Iterator[tuple[str, _Assignm
             refusal = "sets the key behind something else"
         else:
             refusal = _refusal(whole, found.words, number, starts[index], content)
-        if refusal:  # nothing of the line is kept, as a hostile one may have thousands of words
+        if refusal:  # stores only the refusal, because a hostile line may have thousands of words
             yield match[1], _Assignment(index, "", "", "", refusal)
         else:
             head, written, tail = content[: match.end()], content[match.end() : end], content[end:]
@@ -170,13 +171,13 @@ def _read(lines: Lines, whole: str, found: Scan) -> Iterator[tuple[str, _Assignm
 
 
 def _is_first(content: str, start: int) -> bool:
-    """Whether nothing but ``export`` stands before a place in a line."""
+    """Return whether only ``export`` precedes a position in a line."""
     before = _BEFORE.match(content)
     return before is not None and before.end() == start
 
 
 def _refusal(whole: str, words: list[Word], number: int, start: int, content: str) -> str:
-    """Why the first assignment of a line that begins at ``start`` cannot be edited."""
+    """Return why the first assignment of a line that begins at ``start`` cannot be edited."""
     word = words[number]
     assigned = _ASSIGNED.match(whole, word.start)
     if word.end - start > len(content):
@@ -189,7 +190,7 @@ def _refusal(whole: str, words: list[Word], number: int, start: int, content: st
 
 
 def _end_of_list(whole: str, words: list[Word], number: int) -> int:
-    """Where the assignments that begin with a word end."""
+    """Return the end of the assignments that begin with a word."""
     while number + 1 < len(words):
         following = words[number + 1]
         is_next = not whole[words[number].end : following.start].strip(" \t")
@@ -200,12 +201,12 @@ def _end_of_list(whole: str, words: list[Word], number: int) -> int:
 
 
 def _ends_command(behind: str) -> bool:
-    """Whether nothing follows on a line, or what does is a comment or another command."""
+    """Return whether a line ends here, or continues with a comment or another command."""
     return behind.lstrip(BLANKS)[:1] in ("", ";", "#")
 
 
 def _is_expanded(written: str) -> bool:
-    """Whether a shell would make something else of a value than its quotes say."""
+    """Return whether a shell would expand a value."""
     bare = _QUOTED.sub("''", written)
     if bare.startswith("~") or ":~" in bare:
         return True
@@ -216,14 +217,14 @@ def _is_expanded(written: str) -> bool:
 
 
 def _style_of(written: str) -> str:
-    """The quotes around a value; a blank where it is quoted in part."""
+    """Return the quotes around a value, or a blank if only part of it is quoted."""
     if _IN_QUOTES.fullmatch(written):
         return written[0]
     return " " if re.search(r"""['"\\]""", written) else ""
 
 
 def _quoted(value: str, style: str, *, is_exported: bool) -> str:
-    """A value as the shell reads it, in quotes of that style where these can hold it as it is."""
+    """Return the value as shell text, in quotes of that style if they can contain it unchanged."""
     if style == "'" and "'" not in value:
         return f"'{value}'"
     needs_single = any(sign in value for sign in '$`\\"')

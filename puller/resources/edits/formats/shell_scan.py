@@ -1,9 +1,9 @@
-"""Where the assignments of a shell text stand, and what is inside something else: just enough of the shell for that.
+"""Positions of the assignments in a shell text, and the constructs that contain them.
 
-* Found are words, with where they begin and end, and what they are inside: an ``if``, a ``case``, a loop, a function,
-  a group, a here document, a substitution, or quotes that another line began.
-* Nothing is expanded. A text that is no complete shell text (a quote without its end) is refused.
-* One pass, a few characters at a time; nothing is recursive, so that nesting costs no more than length.
+* Each word has its start and end, and its construct: an ``if``, a ``case``, a loop, a function, a group, a here
+  document, a substitution, or quotes that begin on an earlier line.
+* Nothing is expanded. An incomplete shell text (an unterminated quote) is rejected.
+* The scan is one pass without recursion, so that nesting costs no more than length.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 
 from puller.resources.edits.formats.model import FormatError
 
-# In a text whose lines end with LF. A backslash before a newline joins two lines, also between words.
+# For a text whose lines end with LF. A backslash before a newline joins two lines, also between words.
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t\r]+)|(?P<newline>\n)|(?P<joined>\\\n)|(?P<escape>\\.)|(?P<single>'[^']*'?)|(?P<double>")
     |(?P<arithmetic>\$\(\()|(?P<command>\$\()|(?P<brace>\$\{)|(?P<back>`)
@@ -36,28 +36,28 @@ _OPENS = {
 }
 _OPENS |= {"{": "a function or group", "(": "a function or group"}
 _CLOSES = {"fi": "an if", "esac": "a case", "done": "a loop", "}": "a function or group"}
-_GOES_ON = {"then", "else", "elif", "do", "!", "time"}  # a command may follow
+_GOES_ON = {"then", "else", "elif", "do", "!", "time"}  # keywords that a command may follow
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A word of the text, by its places in it."""
+    """A word of the text, by its positions."""
 
     start: int
     end: int
     inside: str
-    """What it is inside, ``an if``; empty at the top."""
+    """The construct that contains it, such as ``an if``. Empty at the top level."""
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """The words of a text, and which lines begin inside something."""
+    """The words of a text, and the lines that begin inside a construct."""
 
     words: list[Word]
     inside: dict[int, str]
-    """What lines, counted from 0, begin inside; those at the top are not here."""
+    """The constructs that contain the start of a line, by line from 0. Top-level lines are omitted."""
 
 
 def scan(text: str) -> Scan:
-    """The words of a shell text. Raises :class:`FormatError` when quotes or a construct have no end."""
+    """Return the words of a shell text. Raises :class:`FormatError` for unterminated quotes or constructs."""
     scanner = _Scanner(text)
     scanner.run()
     return Scan(scanner.words, scanner.lines_inside)
@@ -87,9 +87,9 @@ class _Scanner:
             raise FormatError(f"{what} of line {line + 1} has no end")
 
     def step(self, position: int) -> int:
-        """Reads one piece; returns where the next one begins."""
+        """Read one token. Returns the position of the next one."""
         match = _TOKEN.match(self.text, position)
-        assert match is not None  # noqa: S101 - the last alternative takes any character
+        assert match is not None  # noqa: S101 - the last alternative matches any character
         kind, end = str(match.lastgroup), match.end()
         if self.is_comment(match[0], position):
             newline = self.text.find("\n", position)
@@ -105,7 +105,7 @@ class _Scanner:
         return self.in_word(kind, match[0], position, end)
 
     def is_comment(self, piece: str, position: int) -> bool:
-        # An EnvironmentFile has comments that begin with a semicolon; no shell takes a line that does.
+        # Comments of an EnvironmentFile may begin with a semicolon, which is a syntax error in a shell.
         is_first = piece == ";" and not self.text[self.line_start : position].strip()
         return is_first or (piece == "#" and self.word is None)
 
@@ -122,7 +122,7 @@ class _Scanner:
         return end
 
     def closed(self, opening: str, position: int, what: str) -> int:
-        """Where what was opened ends. Keeps what is open in a list, innermost last."""
+        """Return the end of a construct. Nested constructs are kept in a list, the innermost last."""
         open_: list[str] = list("((" if opening == "$((" else opening[-1])
         while open_:
             pattern = {'"': _IN_DOUBLE, "{": _IN_BRACE, "`": _IN_BACK, "(": _IN_COMMAND}[open_[-1]]
@@ -153,7 +153,7 @@ class _Scanner:
         return end
 
     def operator(self, piece: str) -> None:
-        # A ( may follow a name, as in f(); a ) may end a pattern of a case.
+        # A ( may follow a name, as in f(). A ) may end a pattern of a case.
         if piece == "(":
             self.inside.append(("a function or group", self.line))
         elif piece == ")" and self.inside and self.inside[-1][0] == "a function or group":
@@ -177,7 +177,7 @@ class _Scanner:
         self.is_command = False
 
     def keyword(self, text: str) -> bool:
-        """Whether a word at the place of a command is the shell's own."""
+        """Return whether a word in command position is a keyword of the shell, and process it."""
         if text in _OPENS:
             self.inside.append((_OPENS[text], self.line))
             self.is_command = text not in ("case", "for", "select")

@@ -1,9 +1,9 @@
 """Lines of a text, ``key value`` pairs in lines, and values that continue over several lines.
 
-* Only LF ends a line. If the first line ends with CRLF, new and replaced lines end with CRLF too. The CR is not part
-  of the content.
+* Only LF ends a line. If the first line ends with CRLF, new and replaced lines end with CRLF too. The CR is not part of
+  the content.
 * Unchanged lines keep their ending. An unterminated last line is completed before a line is added.
-* The ini, keyvalue and shell formats share the pairs. Libraries such as ConfigUpdater refuse duplicate headers and
+* The ini, keyvalue and shell formats share the pairs. Libraries such as ConfigUpdater reject duplicate headers and
   keys, which are common in these files, and do not support commented keys.
 
 Programs disagree about continuation, and the text alone does not show which program reads it:
@@ -12,10 +12,10 @@ Programs disagree about continuation, and the text alone does not show which pro
   between (configparser, supervisor, Postfix, OpenLDAP).
 * ``backslash``: a line that ends with a backslash continues in the next line. In ini files comment lines may stand
   between (systemd, git). In keyvalue files every line counts (``.properties``).
-* ``none``: each line stands for itself (OpenSSH, MySQL, PHP).
+* ``none``: values never continue (OpenSSH, MySQL, PHP).
 
-A setting names the rule in ``continuation``. Without it, an edit is made only if it is right by every rule that the
-text allows: the key has the desired value, and every other setting keeps its value. Otherwise the edit is refused.
+A setting names the rule in ``continuation``. Without it, an edit must be correct by every rule that the text allows:
+the key has the desired value, and every other setting keeps its value. Otherwise the edit is refused.
 """
 
 import re
@@ -31,16 +31,16 @@ class Lines(msgspec.Struct, frozen=True):
     """A text as lines, counted from 0."""
 
     contents: tuple[str, ...]
-    """Without their endings."""
+    """The lines without their endings."""
     endings: tuple[str, ...]
-    """LF or CRLF; of the last line also nothing."""
+    """LF or CRLF for each line. The last one may be empty."""
     ending: str
-    """That of a new line."""
+    """The ending of a new line."""
 
 
 @remembered
 def lines_of(text: str) -> Lines:
-    """The lines of a text; an empty one has none."""
+    """Return the lines of a text. Empty for an empty text."""
     contents = text.split("\n")
     if not contents[-1]:
         contents.pop()
@@ -56,7 +56,7 @@ def lines_of(text: str) -> Lines:
 
 
 def ending_of(text: str) -> str:
-    """How a new line of the text ends."""
+    """Return the line ending for a new line of the text."""
     end = text.find("\n")
     return "\r\n" if end > 0 and text[end - 1] == "\r" else "\n"
 
@@ -69,7 +69,7 @@ def edited(
     at: int = 0,
     inserted: Sequence[str] = (),
 ) -> str:
-    """The text with lines ``replaced`` and ``removed``, by number, and others ``inserted`` before line ``at``."""
+    """Return the text with lines ``replaced`` and ``removed`` by number, and lines ``inserted`` before line ``at``."""
     replaced, gone = replaced or {}, frozenset(removed)
     pieces: list[str] = []
     for index, (content, ending) in enumerate(zip(lines.contents, lines.endings, strict=True)):
@@ -90,7 +90,7 @@ def edited(
 
 BLANKS = " \t\r\f\v"
 _COMMENT_SIGNS = "#;"
-_WORDS = {"True": "true", "False": "false", "None": "null"}  # as manifests write them
+_WORDS = {"True": "true", "False": "false", "None": "null"}  # as in manifests
 _NEVER = "\n\r\0"
 _BY_BLANKS = re.compile(r"[ \t\r\f\v]*(?P<key>[^ \t]+)(?:[ \t]+(?P<value>.*))?", re.DOTALL)
 
@@ -102,9 +102,9 @@ class Pair(msgspec.Struct, frozen=True):
     """The line, counted from 0."""
     key: str
     head: str
-    """The line up to its value: indentation, key, sign and the blanks around it."""
+    """The line before its value: indentation, key, sign and the blanks around it."""
     value: str | None
-    """What follows, trailing blanks included; ``None`` where there is only the key."""
+    """The value, including trailing blanks. ``None`` for a key alone."""
     end: int = -1
     """The last line of a value that continues, counted from 0. Negative if the value is on one line."""
 
@@ -115,7 +115,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def pair_by_sign(index: int, content: str, signs: Sequence[str]) -> Pair:
-    """The setting of a line, whose key ends at the first of the ``signs``."""
+    """Return the setting of a line whose key ends at the first of the ``signs``."""
     places = [(place, sign) for sign in signs if (place := content.find(sign)) >= 0]
     if not places:
         return _only_key(index, content)
@@ -127,7 +127,7 @@ def pair_by_sign(index: int, content: str, signs: Sequence[str]) -> Pair:
 
 
 def pair_by_blanks(index: int, content: str) -> Pair:
-    """The setting of a line, whose key ends at the first blank or tab."""
+    """Return the setting of a line whose key ends at the first blank or tab."""
     match = _BY_BLANKS.match(content)
     if match is None or match["value"] is None:
         return _only_key(index, content)
@@ -139,27 +139,27 @@ def _only_key(index: int, content: str) -> Pair:
 
 
 def is_blank(content: str) -> bool:
-    """Whether a line has nothing in it."""
+    """Return whether a line is blank."""
     return not content.strip(BLANKS)
 
 
 def is_comment(content: str) -> bool:
-    """Whether a line is a comment."""
+    """Return whether a line is a comment."""
     return content.lstrip(BLANKS)[:1] in ("#", ";")
 
 
 def uncommented(content: str) -> str:
-    """The text of a comment, without its signs."""
+    """Return the text of a comment, without its signs."""
     return content.lstrip(BLANKS).lstrip(_COMMENT_SIGNS).strip(BLANKS)
 
 
 def indentation_of(content: str) -> str:
-    """The blanks that a line begins with."""
+    """Return the leading blanks of a line."""
     return content[: len(content) - len(content.lstrip(" \t"))]
 
 
 def behind_the_last(lines: Lines) -> int:
-    """Where a line is put at the end of a text: before the blank lines that it ends with."""
+    """Return the index for a new line at the end of a text, before trailing blank lines."""
     index = len(lines.contents)
     while index and is_blank(lines.contents[index - 1]):
         index -= 1
@@ -167,7 +167,7 @@ def behind_the_last(lines: Lines) -> int:
 
 
 def found_pair(pairs: Sequence[Pair]) -> Found:
-    """The value that the lines of one key give: the last one counts."""
+    """Return the value of the last line of a key."""
     if not pairs:
         return Found(is_there=False)
     last = pairs[-1]
@@ -176,7 +176,7 @@ def found_pair(pairs: Sequence[Pair]) -> Found:
 
 
 def with_pair(text: str, lines: Lines, pairs: Sequence[Pair], wanted: str) -> str:
-    """Return the text in which the last setting of a key is the line ``wanted``, and the other settings are removed."""
+    """Return the text in which the last setting of a key is the line ``wanted``, and its other settings are removed."""
     last = pairs[-1]
     replaced = {} if lines.contents[last.index] == wanted else {last.index: wanted}
     removed = [index for pair in pairs for index in pair.lines if index != last.index]
@@ -190,16 +190,16 @@ def without_pairs(text: str, lines: Lines, pairs: Sequence[Pair]) -> str:
 
 
 def proven(new: str, setting: Setting, find: Callable[[str, Setting], Found]) -> str:
-    """The new text, which says what was wanted. Raises :class:`FormatError` where it does not."""
+    """Return the new text if it has the desired value. Raises :class:`FormatError` otherwise."""
     if find(new, setting).value != setting.value:
         raise FormatError(f"{setting.key} cannot be written so that it is read back as it is wanted")
     return new
 
 
 def pair_problems(setting: Setting, *, first_signs: str, signs: Sequence[str]) -> Iterator[PropertyError]:
-    """The problems of a key, and a value, of one line.
+    """Yield errors of a key and a value in one line.
 
-    A key that began with one of ``first_signs``, or had one of ``signs`` in it, would not be found again.
+    A key must not begin with one of ``first_signs`` or contain one of ``signs``, because it could not be parsed again.
     """
     key = setting.key
     if not isinstance(key, str):
@@ -216,7 +216,7 @@ def pair_problems(setting: Setting, *, first_signs: str, signs: Sequence[str]) -
 
 
 def value_problems(value: object, *, blanks: bool = False) -> Iterator[PropertyError]:
-    """The problems of the value of one line; with ``blanks`` it may begin and end with them."""
+    """Yield errors of a value in one line. With ``blanks``, blanks at its start and end are allowed."""
     if not isinstance(value, str):
         written = _WORDS.get(repr(value), repr(value))
         yield PropertyError("value", f"is {written}, wanted text: put it in quotes", because=["format"])
@@ -230,7 +230,7 @@ def value_problems(value: object, *, blanks: bool = False) -> Iterator[PropertyE
 
 
 def is_text(text: str) -> bool:
-    """Whether a file can hold it: it has no half of a pair of surrogates."""
+    """Return whether a text can be encoded: it has no half of a surrogate pair."""
     try:
         text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
@@ -290,7 +290,7 @@ def _joined(contents: Sequence[str], is_header: HeaderTest | None) -> Iterator[t
 
 
 def _goes_on(content: str, is_header: HeaderTest | None) -> bool:
-    """Return whether the last backslash of a line is not escaped. systemd ignores blanks behind it."""
+    """Return whether the last backslash of a line is unescaped. systemd ignores blanks after it."""
     content = content.rstrip(BLANKS) if is_header else content
     return (len(content) - len(content.rstrip("\\"))) % 2 == 1
 
@@ -318,9 +318,9 @@ def found_in_all(
 def edited_in_all(
     text: str, setting: Setting, edit: EditText, read: ReadPairs, is_header: HeaderTest | None
 ) -> str:
-    """Return the text with one setting changed, or ``text`` itself if it is in order.
+    """Return the text with one setting changed, or ``text`` itself if it is in sync.
 
-    Without a value the setting is removed. Raises :class:`FormatError` if no edit is right by every rule that the
+    Without a value the setting is removed. Raises :class:`FormatError` if no edit is correct by every rule that the
     text allows.
     """
     rules = _rules(text, setting, is_header)
@@ -335,7 +335,7 @@ def edited_in_all(
 
 
 def _rules(text: str, setting: Setting, is_header: HeaderTest | None) -> Sequence[str]:
-    """Return the rules by which the text may be read, the likeliest one first."""
+    """Return the possible rules for the text, the likeliest one first."""
     return (setting.continuation,) if setting.continuation else _possible(text, is_header)
 
 
@@ -368,7 +368,7 @@ def _values(pairs: Pairs) -> dict[tuple[str | None, str], object]:
 
 
 def _ambiguous(text: str, setting: Setting, is_header: HeaderTest | None) -> FormatError:
-    """Return the error that names the lines which may continue the value, or contain the key."""
+    """Return the error that names the lines that may continue the value, or contain the key."""
     contents, key = lines_of(text).contents, str(setting.key)
     rules = ("indent", "backslash")
     spans = sorted(span for rule in rules for span in last_lines(text, rule, is_header).items())

@@ -1,4 +1,4 @@
-"""Where everything in a toml document stands. The document was parsed before, so what is read here is valid."""
+"""Positions of all tables and entries in a toml document that has been parsed and is valid."""
 
 import re
 import tomllib
@@ -19,37 +19,37 @@ _BARE = re.compile(r"[^,\]}#\r\n]+")
 
 
 class Entry(msgspec.Struct):
-    """A key and its value: a statement, or what stands in an inline table."""
+    """A key and its value, in a statement or an inline table."""
 
     way: Way
-    """From the root of the document."""
+    """The path from the root of the document."""
     keys: list[str]
-    """The names as they are written, of which a dotted key has several."""
+    """The names as written. A dotted key has several."""
     start: int
     value_start: int
     value_end: int = 0
     entries: "list[Entry] | None" = None
-    """Those of an inline table."""
+    """The entries of an inline table."""
 
 
 class Table(msgspec.Struct):
-    """A header and the statements below it; the first table of a document has no header."""
+    """A header and the statements below it. The first table of a document has no header."""
 
     way: Way
     is_array: bool
     start: int
-    """Where the line of the header begins."""
+    """The start of the header's line."""
     header_end: int
-    """Behind that line."""
+    """The end of the header's line, including LF."""
     entries: list[Entry]
 
     def end(self, text: str) -> int:
-        """Behind the line of the last statement."""
+        """Return the end of the last statement's line."""
         return line_end(text, self.entries[-1].value_end) if self.entries else self.header_end
 
 
 def scan(text: str) -> list[Table]:
-    """The tables of a document. Raises :class:`FormatError` for one that is nested too deep."""
+    """Return the tables of a document. Raises :class:`FormatError` if it is nested too deep."""
     scanner = _Scanner(text)
     return list(scanner.tables())
 
@@ -70,7 +70,7 @@ class _Scanner:
         yield table
 
     def skip(self, pattern: re.Pattern[str]) -> int:
-        """Goes behind what matches."""
+        """Move past a match of the pattern. Returns the new position."""
         match = pattern.match(self.text, self.position)
         self.position = match.end() if match else self.position
         return self.position
@@ -88,7 +88,7 @@ class _Scanner:
         return Table(way, brackets == 2, start, end, [])
 
     def keys(self) -> tuple[Way, list[str]]:
-        """A key, as names and as these are written."""
+        """Read a key. Returns its names, and their written forms."""
         names, written = [], []
         while match := _KEY.match(self.text, self.position):
             self.position = match.end()
@@ -112,7 +112,7 @@ class _Scanner:
         return entry
 
     def value(self, entry: Entry, depth: int) -> None:
-        """Reads the value of an entry."""
+        """Read the value of an entry."""
         if self.text[self.position] == "{":
             entry.entries = []
             self.position += 1
@@ -125,7 +125,7 @@ class _Scanner:
         entry.value_end = self.position
 
     def item(self, depth: int) -> None:
-        """Goes behind a value in which no setting can be."""
+        """Move past a value that cannot contain a setting."""
         if depth > MAX_DEPTH:
             raise FormatError(f"the document is nested more than {MAX_DEPTH} deep")
         if match := _TEXT.match(self.text, self.position):

@@ -1,9 +1,9 @@
 """Settings of toml documents: only the bytes of a value or an entry change (``docs/resources/setting.md``).
 
-* The standard library reads a document; ``toml_scan`` knows where everything stands.
-* A replaced text keeps its quotes. A new key stands behind the last one of its table; in an inline table, or beside
-  dotted keys, it is written as these are. A new table stands at the end, after a blank line.
-* tomlkit, which writes whole tables, puts a key behind the comments that belong to the next table.
+* The standard library parses a document. ``toml_scan`` finds all positions.
+* A replaced text keeps its quotes. A new key follows the last one of its table. In an inline table, or next to dotted
+  keys, it has the same form. A new table is added at the end, after a blank line.
+* tomlkit writes whole tables and would insert a key after the comments of the next table.
 """
 
 import json
@@ -44,18 +44,18 @@ class _Document(msgspec.Struct, frozen=True):
     tree: dict[str, Any]
     tables: list[Table]
     entries: dict[Way, tuple[Entry, Entry | None]]
-    """All entries by their ways, with that of the inline table that they stand in."""
+    """All entries by path, each with the entry of the inline table that contains it."""
 
     def entry(self, way: Way) -> Entry | None:
-        """The entry whose value is at the end of a way."""
+        """Return the entry with the value at the end of a path."""
         return self.entries[way][0] if way in self.entries else None
 
     def table(self, way: Way) -> Table | None:
-        """The table of that header."""
+        """Return the table with that header."""
         return next((table for table in self.tables if table.way == way and not table.is_array), None)
 
     def below(self, way: Way) -> tuple[Entry, Entry | None] | None:
-        """The last entry that makes a mapping without a header of its own: in braces, or with dotted keys."""
+        """Return the last entry of a mapping without its own header: in braces, or with dotted keys."""
         found = None
         for other, (entry, inline) in self.entries.items():
             is_below = len(other) > len(way) and other[: len(way)] == way
@@ -66,25 +66,25 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """The problems of a setting whatever the file says."""
+    """Yield errors of a setting that are independent of the file."""
     yield from tree_problems(setting, null=False)
     if setting.value is not msgspec.UNSET and _has_long_integer(setting.value):
         yield PropertyError("value", "has an integer of more than 64 bits", because=["format"])
 
 
 def find(text: str, setting: Setting) -> Found:
-    """The value and place of the key. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    """Return the value and line of the key. Raises ``FormatError`` for an invalid document or a conflicting value."""
     document, way = _document(text), way_of(setting)
     return find_in(document.tree, way, lambda: _line_of(text, document, way))
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """The text with the value. Raises ``FormatError`` as :func:`find`."""
+    """Return the text with the value. Raises the exceptions of :func:`find`."""
     return edited_tree(text, setting, setting.value, _tree, _set)
 
 
 def without(text: str, setting: Setting) -> str:
-    """The text without the key or table. Raises ``FormatError`` as :func:`find`."""
+    """Return the text without the key or table. Raises the exceptions of :func:`find`."""
     return edited_tree(text, setting, MISSING, _tree, _set)
 
 
@@ -104,7 +104,7 @@ def _set(text: str, way: Way, value: Any) -> str:
 
 
 def _merged(text: str, way: Way, old: Mapping[str, Any], value: Mapping[str, Any]) -> str:
-    """The text in which a table of several statements has other keys and values."""
+    """Return the text with other keys and values in a table of several statements."""
     for name in value:
         if not identical(value[name], old.get(name, MISSING)):
             text = _set(text, (*way, name), value[name])
@@ -118,14 +118,14 @@ def _merged(text: str, way: Way, old: Mapping[str, Any], value: Mapping[str, Any
 
 
 def _with_new(text: str, document: _Document, way: Way, value: Any) -> str:
-    """The text with a key that is not there."""
+    """Return the text with a new key."""
     depth = len(way) - 1
     while look_up(document.tree, way[:depth]) is MISSING:
         depth -= 1
     container, rest = way[:depth], way[depth:]
     if depth and (below := document.below(container)):
         return _beside(text, *below, container, rest, value)
-    if depth and (entry := document.entry(container)):  # {}
+    if depth and (entry := document.entry(container)):  # an empty inline table
         written = f"{{{_assigned(_keys(rest), value)}}}"
         return text[: entry.value_start] + written + text[entry.value_end :]
     table = document.table(container)
@@ -137,7 +137,7 @@ def _with_new(text: str, document: _Document, way: Way, value: Any) -> str:
 
 
 def _beside(text: str, entry: Entry, inline: Entry | None, container: Way, rest: Way, value: Any) -> str:
-    """The text with an entry behind another one of the same mapping, written like it."""
+    """Return the text with an entry after another one of the same mapping, in the same form."""
     start = len(entry.way) - len(entry.keys)
     line = _assigned([*entry.keys[: len(container) - start], *_keys(rest)], value)
     if inline is not None:
@@ -147,7 +147,7 @@ def _beside(text: str, entry: Entry, inline: Entry | None, container: Way, rest:
 
 
 def _in_table(text: str, table: Table, line: str) -> str:
-    """The text with a statement at the end of a table, before the comments that follow."""
+    """Return the text with a statement at the end of a table, before trailing comments."""
     if table.entries:
         last = table.entries[-1]
         indentation = text[line_start(text, last.start) : last.start]
@@ -159,7 +159,7 @@ def _in_table(text: str, table: Table, line: str) -> str:
 
 
 def _table_lines(way: Way, value: Mapping[str, Any]) -> list[str]:
-    """A table with a header, and those that are in it, each after a blank line."""
+    """Return the lines of a table with a header, and of its subtables, each after a blank line."""
     tables = {name: item for name, item in value.items() if isinstance(item, Mapping) and item}
     own = [_assigned(_keys([name]), item) for name, item in value.items() if name not in tables]
     lines = [f"[{'.'.join(_keys(way))}]", *own] if own or not tables else []
@@ -177,15 +177,15 @@ def _with_lines(text: str, place: int, lines: list[str]) -> str:
 
 
 def _ends_blank(text: str) -> bool:
-    """Whether the last line of a text is blank."""
+    """Return whether the last line of a text is blank."""
     return text.endswith("\n") and not text[line_start(text, len(text) - 1) :].strip()
 
 
-# Keys that go
+# Removed keys
 
 
 def _without(text: str, document: _Document, way: Way) -> str:
-    """The text without a key, or a table and all that is in it."""
+    """Return the text without a key, or without a table and everything in it."""
     if tables := [table for table in document.tables if table.way[: len(way)] == way]:
         text = _without_tables(text, tables, way[:-1])
     while look_up(_document(text).tree, way) is not MISSING:
@@ -198,7 +198,7 @@ def _without(text: str, document: _Document, way: Way) -> str:
 
 
 def _without_tables(text: str, tables: list[Table], parent: Way) -> str:
-    """The text without tables; what they stood in stays, if need be as a header."""
+    """Return the text without tables. Their parent stays, if necessary as a header."""
     new = _cut(text, [(table.start, table.end(text)) for table in tables])
     if parent and look_up(_document(new).tree, parent) is MISSING:
         start = tables[0].start
@@ -207,7 +207,7 @@ def _without_tables(text: str, tables: list[Table], parent: Way) -> str:
 
 
 def _behind_gap(text: str, table: Table) -> int:
-    """Behind a table, and behind the blank lines that follow where some stand before it, too."""
+    """Return the end of a table. Includes the blank lines after it if a blank line precedes it, too."""
     end = table.end(text)
     gap = _BLANK_LINES.match(text, end) if not table.start or _ends_blank(text[: table.start]) else None
     return gap.end() if gap else end
@@ -220,7 +220,7 @@ def _cut(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 def _without_entry(text: str, entry: Entry, inline: Entry | None) -> str:
-    """The text without an entry; what a dotted key has made stays."""
+    """Return the text without an entry. The parents of a dotted key stay."""
     if inline is not None and inline.entries is not None:
         start, end = _in_braces(inline.entries, inline.entries.index(entry), inline)
     else:
@@ -232,7 +232,7 @@ def _without_entry(text: str, entry: Entry, inline: Entry | None) -> str:
 
 
 def _in_braces(entries: list[Entry], index: int, inline: Entry) -> tuple[int, int]:
-    """What goes with an entry of an inline table."""
+    """Return the span of an entry in an inline table, including its comma."""
     if len(entries) == 1:
         return inline.value_start + 1, inline.value_end - 1
     if index:
@@ -252,7 +252,7 @@ def _keys(names: Sequence[str]) -> list[str]:
 
 
 def _written(value: Any, old: str = "") -> str:
-    """A value as toml has it; a text in the quotes of ``old`` where these can hold it."""
+    """Return a value as toml. A text keeps the quotes of ``old`` if they can contain it."""
     if isinstance(value, str):
         return _text(value, old)
     if isinstance(value, bool):
@@ -309,7 +309,7 @@ def _document(text: str) -> _Document:
         raise FormatError(f"{where} is no toml: {message[:1].lower()}{message[1:]}") from None
     except RecursionError:
         raise FormatError(f"the document is nested more than {MAX_DEPTH} deep") from None
-    except ValueError:  # an integer of thousands of digits, a date that there is none
+    except ValueError:  # an integer of thousands of digits, or an impossible date
         raise FormatError("the document has a number or date that cannot be read") from None
     tables = scan(text)
     entries: dict[Way, tuple[Entry, Entry | None]] = {}

@@ -1,8 +1,8 @@
-"""The common part of yaml, toml and json: a way of names into a tree of mappings, and the proof of an edit.
+"""Shared parts of yaml, toml and json: paths into a tree of mappings, and verification of edits.
 
 * The text is edited by positions, so that only the bytes of a value, key or entry change. Libraries that write a whole
   tree (ruamel.yaml, tomlkit) also keep comments, but not every blank, quote and line end.
-* Whatever was edited is parsed again, and must be the old tree with that one change.
+* Every edited text is parsed again, and must be the old tree with that one change.
 """
 
 import math
@@ -17,9 +17,9 @@ from puller.resources.edits.formats.text_lines import is_text
 from puller.values.identical import identical
 
 MAX_DEPTH = 100
-"""How deep a document, and a wanted value, may be nested."""
+"""The maximum nesting depth of a document, and of a desired value."""
 MISSING = msgspec.UNSET
-"""Stands for what is not in a tree."""
+"""The marker for a value that is missing in a tree."""
 _KINDS: tuple[tuple[Any, str], ...] = (
     *((Mapping, "a mapping"), (list, "a list"), (str, "a text")),
     *((bool, "a truth value"), (int | float, "a number")),
@@ -28,14 +28,16 @@ Way = tuple[str, ...]
 
 
 def way_of(setting: Setting) -> Way:
-    """The names that lead to the value."""
+    """Return the names that lead to the value."""
     return tuple(setting.key.split(".")) if isinstance(setting.key, str) else setting.key
 
 
 def look_up(tree: Any, way: Way) -> Any:
-    """The value of a tree at the end of a way, or ``MISSING``. Raises :class:`FormatError` for anything in the way.
+    """Return the value at a path in a tree, or ``MISSING``.
 
-    Nothing (``null``) on the way is as good as an empty mapping.
+    Raises :class:`FormatError` if the path leads through another type than a mapping.
+
+    ``null`` on the path counts as an empty mapping.
     """
     for depth, name in enumerate(way):
         if tree is None:
@@ -50,19 +52,19 @@ def look_up(tree: Any, way: Way) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value, for messages, which must not show it."""
+    """Return the kind of a value, for messages that must not show it."""
     return next((words for kind, words in _KINDS if isinstance(value, kind)), "no plain value")
 
 
 def nested(names: Sequence[str], value: Any) -> Any:
-    """The value below mappings of these names."""
+    """Return the value inside mappings with these names."""
     for name in reversed(names):
         value = {name: value}
     return value
 
 
 def changed(tree: Any, way: Way, value: Any) -> dict[str, Any]:
-    """The tree with another value at the end of a way; ``MISSING`` takes the key away."""
+    """Return the tree with another value at the end of a path. ``MISSING`` removes the key."""
     name, rest = way[0], way[1:]
     copy = dict(tree or {})
     if rest:
@@ -75,7 +77,7 @@ def changed(tree: Any, way: Way, value: Any) -> dict[str, Any]:
 
 
 def find_in(tree: Any, way: Way, line_of: Callable[[], int | None]) -> Found:
-    """The value and place at the end of a way."""
+    """Return the value and line at the end of a path."""
     value = look_up(tree, way)
     return Found(is_there=False) if value is MISSING else Found(is_there=True, value=value, line=line_of())
 
@@ -83,9 +85,9 @@ def find_in(tree: Any, way: Way, line_of: Callable[[], int | None]) -> Found:
 def edited_tree(
     text: str, setting: Setting, value: Any, read: Callable[[str], Any], edit: Callable[[str, Way, Any], str]
 ) -> str:
-    """The text in which ``edit`` has put a value, or taken one away for ``MISSING``, where that changes anything.
+    """Return the text after ``edit`` has set a value, or removed it for ``MISSING``. Unchanged if in sync.
 
-    ``read`` gives the tree of a text. Raises :class:`FormatError` where the new text says anything else.
+    ``read`` returns the tree of a text. Raises :class:`FormatError` if the new text differs in anything else.
     """
     way, tree = way_of(setting), read(text)
     found = look_up(tree, way)
@@ -102,17 +104,17 @@ def edited_tree(
 
 
 def line_at(text: str, position: int) -> int:
-    """The line of a place, counted from 1."""
+    """Return the line of a position, counted from 1."""
     return text.count("\n", 0, position) + 1
 
 
 def line_start(text: str, position: int) -> int:
-    """Where the line of a place begins."""
+    """Return the start of the line at a position."""
     return text.rfind("\n", 0, position) + 1
 
 
 def line_end(text: str, position: int) -> int:
-    """Where the line of a place ends, behind its LF."""
+    """Return the end of the line at a position, after its LF."""
     end = text.find("\n", position)
     return len(text) if end < 0 else end + 1
 
@@ -120,7 +122,7 @@ def line_end(text: str, position: int) -> int:
 def tree_problems(
     setting: Setting, *, null: bool = True, special_floats: bool = True
 ) -> Iterator[PropertyError]:
-    """The problems of a key, and a value, of a tree."""
+    """Yield errors of a key and a value in a tree."""
     way = way_of(setting)
     if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in way):
         yield PropertyError("key", f"is {list(way)!r}, wanted texts", because=["format"])

@@ -1,7 +1,7 @@
 """Positions of nodes in a yaml document, from libyaml's events, and values written as yaml.
 
 * Aliases are not expanded, so a document takes only as much memory as its text.
-* Values are written in flow or block style, and YAML 1.1 and 1.2 read them alike.
+* Written values, in flow or block style, have the same meaning in YAML 1.1 and 1.2.
 """
 
 import re
@@ -15,7 +15,7 @@ import yaml
 from puller.resources.edits.formats.model import FormatError, remembered
 from puller.resources.edits.formats.trees import MAX_DEPTH, line_at
 
-# Writing values.
+# Written values
 
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(
@@ -29,13 +29,13 @@ _WORDS_1_2 = {
 
 
 class Unclear(str):
-    """A scalar without quotes of which the versions of YAML make different values, or none that a setting can have."""
+    """A plain scalar whose value differs between YAML versions, or has a type that settings do not support."""
 
     __slots__ = ()
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what either version would read as something else."""
+    """A dumper that quotes texts that either version would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -47,7 +47,7 @@ for _tag, _pattern in (("int", _INTEGER), ("float", _FLOAT)):
 
 
 class _Reader(yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
-    """YAML 1.1, as PyYAML reads it."""
+    """A reader of YAML 1.1 that behaves like PyYAML."""
 
     def __init__(self) -> None:
         yaml.constructor.SafeConstructor.__init__(self)
@@ -59,7 +59,7 @@ class _Reader(yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
         if kind == "str":
             return text
         if kind not in ("null", "bool", "int", "float"):
-            return Unclear(text)  # a date, for one
+            return Unclear(text)  # such as a date
         return getattr(self, f"construct_yaml_{kind}")(yaml.ScalarNode(tag, text))
 
 
@@ -68,10 +68,10 @@ _READER = _Reader()
 
 @lru_cache(maxsize=4096)
 def read_plain(text: str) -> Any:
-    """The value of a scalar without quotes; an :class:`Unclear` where the versions of YAML differ."""
+    """Return the value of a plain scalar, or an :class:`Unclear` if the YAML versions differ."""
     try:
         old, new = _READER.read(text), _read_1_2(text)
-    except (ValueError, OverflowError):  # an integer of thousands of digits, 0b_
+    except (ValueError, OverflowError):  # an integer of thousands of digits, or 0b_
         return Unclear(text)
     is_same = type(old) is type(new) and (old == new or old != old)
     return old if is_same else Unclear(text)
@@ -89,21 +89,21 @@ def _read_1_2(text: str) -> Any:
 
 
 def is_block(value: Any) -> bool:
-    """Whether a value has lines of its own in block style."""
+    """Return whether a value has its own lines in block style."""
     return bool(value) and isinstance(value, Mapping | list | tuple)
 
 
 def scalar(value: Any, *, style: str | None = None, flow: bool = False) -> str:
-    """A text, number, truth value or nothing, or a collection that is empty, on one line; a text in such quotes."""
+    """Return a scalar or an empty collection on one line. ``style`` is the preferred quote of a text."""
     if isinstance(value, str) and not value.replace("\t", "").isprintable():
-        style = '"'  # where line ends and the like are written as escapes
+        style = '"'  # the only style with escapes for line ends and control characters
     quotes = style if isinstance(value, str) and style in ("'", '"') else None
     written = _dumped([value], quotes, flow=flow)
     return written[1:-1] if flow else written[2:]
 
 
 def flow(value: Any) -> str:
-    """A value in flow style: ``{a: [1, 2]}``."""
+    """Return a value in flow style: ``{a: [1, 2]}``."""
     if not is_block(value):
         return scalar(value, flow=True)
     if isinstance(value, Mapping):
@@ -124,19 +124,19 @@ def _dumped(value: Any, style: str | None, *, flow: bool) -> str:
 
 
 class BlockStyle:
-    """How a file indents: ``step`` blanks for a mapping in a mapping, ``offset`` for a sequence in one."""
+    """The indentation of a file: ``step`` blanks for a mapping in a mapping, ``offset`` for a sequence in a mapping."""
 
     def __init__(self, step: int = 2, offset: int = 0) -> None:
         self.step = max(step, 1)
         self.offset = max(offset, 0)
 
     def entry(self, key: str, value: Any) -> list[str]:
-        """The lines of one key and its value."""
+        """Return the lines of one key and its value."""
         head, *rest = self.value(value)
         return [f"{scalar(key)}:{head}", *rest]
 
     def value(self, value: Any) -> list[str]:
-        """The rest of a key's line behind the colon, and the lines below it, from the column of the key."""
+        """Return the rest of a key's line after the colon, and the lines below it, relative to the key's column."""
         if is_block(value):
             indentation = " " * (self.step if isinstance(value, Mapping) else self.offset)
             return ["", *(f"{indentation}{line}" if line else "" for line in self._lines(value))]
@@ -161,7 +161,7 @@ class BlockStyle:
 
 
 def can_be_literal(value: Any) -> bool:
-    """Whether a value is a text of several lines that is plain to read behind ``|``."""
+    """Return whether a value is a text of several lines that is readable after ``|``."""
     if not isinstance(value, str) or "\n" not in value.rstrip("\n") or value[0] in " \t\n":
         return False
     is_plain = all(sign.isprintable() or sign in "\n\t" for sign in value)
@@ -169,7 +169,7 @@ def can_be_literal(value: Any) -> bool:
 
 
 def literal_header(value: str) -> str:
-    """The sign before the lines of a literal text."""
+    """Return the sign before the lines of a literal text."""
     return "|" if value.endswith("\n") else "|-"
 
 
@@ -182,31 +182,31 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Node(msgspec.Struct):
-    """A value of the document, by its places in the text."""
+    """A value of the document, by its positions in the text."""
 
     start: int
     end: int
-    """Behind it; of a block that is the next one's start."""
+    """The end. For a block, the start of the next node."""
     content_end: int
-    """Behind the last character that belongs to it."""
+    """The end of its last character."""
     is_flow: bool = False
     """A collection in brackets or braces."""
     is_block: bool = False
-    """A collection of lines, or a text behind ``|`` or ``>``."""
+    """A collection of lines, or a text after ``|`` or ``>``."""
     in_flow: bool = False
     """Inside of brackets or braces."""
     is_empty: bool = True
-    """A collection with nothing in it."""
+    """An empty collection."""
     style: str | None = None
-    """Of a scalar: its quotes, ``|`` or ``>``."""
+    """The quotes of a scalar, or ``|`` or ``>``."""
     column: int | None = None
-    """Of a collection of lines: where these begin."""
+    """The column of the lines of a block collection."""
     members: "dict[str, Member] | None" = None
-    """Of a mapping."""
+    """The entries of a mapping."""
     mark: str = ""
     """``an anchor``, ``a tag``, ``an alias``."""
     has_marks: bool = False
-    """Also those of what is in it."""
+    """Whether it or any value inside it has a mark."""
     value: Any = None
 
 
@@ -215,23 +215,23 @@ class Member(msgspec.Struct):
 
     start: int
     colon: int
-    """Behind it."""
+    """The position after the colon."""
     node: Node
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A text that was read."""
+    """A parsed text."""
 
     root: Node | None
     tree: Any
     marks: tuple[str, ...]
-    """All anchors, aliases and tags, in their order."""
+    """All anchors, aliases and tags, in order."""
     style: BlockStyle
 
 
 @remembered
 def document_of(text: str) -> Document:
-    """The document of a text. Raises :class:`FormatError` for what is not valid, equal keys, and a second document."""
+    """Parse a text. Raises :class:`FormatError` if it is invalid, or has duplicate keys or a second document."""
     if text.startswith("\ufeff"):
         raise FormatError("the document begins with a byte order mark")
     builder = _Builder(text)
@@ -248,7 +248,7 @@ def document_of(text: str) -> Document:
 
 
 class _Open(msgspec.Struct):
-    """A collection that has not ended; ``key`` is what waits for its value."""
+    """An unfinished collection. ``key`` is a key whose value is still missing."""
 
     node: Node
     key: tuple[str, int, int] | None = None
@@ -270,7 +270,7 @@ class _Builder:
         return Document(self.root, tree, tuple(self.marks), style)
 
     def take(self, event: Any) -> None:
-        """Reads one event."""
+        """Process one event."""
         if isinstance(event, yaml.ScalarEvent):
             self.put(self.scalar(event))
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -306,7 +306,7 @@ class _Builder:
         return node
 
     def mark(self, event: Any) -> str:
-        """What keeps a node from being edited alone, for messages."""
+        """Return the mark that prevents a separate edit of the node, for messages."""
         if event.anchor:
             self.marks.append(f"&{event.anchor}")
         if event.tag:
@@ -329,7 +329,7 @@ class _Builder:
             raise FormatError(f"the document is nested more than {MAX_DEPTH} deep")
 
     def learn(self, node: Node) -> None:
-        """Takes the first of each kind for the style of the file."""
+        """Take the first indentation of each kind as the style of the file."""
         parent = self.open[-1].node if self.open else None
         if parent is None or parent.members is None or parent.column is None or node.column is None:
             return
@@ -347,7 +347,7 @@ class _Builder:
         self.put(node)
 
     def put(self, node: Node) -> None:
-        """Puts what is complete into what it is in."""
+        """Add a complete node to its parent."""
         node.has_marks = node.has_marks or bool(node.mark)
         if not self.open:
             self.root = node
@@ -366,7 +366,7 @@ class _Builder:
             parent.key = None
 
     def name(self, node: Node) -> str:
-        """The text of a key; of one that is no text at all, something that no setting can ask for."""
+        """Return the text of a key. For another type of key, return a text that no setting can match."""
         if node.members is not None or isinstance(node.value, list) or node.mark:
             return f"\0{self.text[node.start : node.content_end]}"
         return str(node.value) if isinstance(node.value, str) else self.text[node.start : node.end]

@@ -1,9 +1,9 @@
 """Settings of yaml documents: only the bytes of a value or an entry change (``docs/resources/setting.md``).
 
-* libyaml says where everything stands (``yaml_nodes``); what is written is PyYAML's, in the style of the file.
-* Anchors, aliases, tags and merge keys elsewhere stay as they are; on the way to a value, or in it, they are refused,
-  as an edit there would change more than it says. Aliases are never followed.
-* A key is found by its text, with or without quotes.
+* libyaml gives all positions (``yaml_nodes``). PyYAML writes new values, in the style of the file.
+* Anchors, aliases, tags and merge keys stay unchanged. On the path to a value, or inside it, they are rejected, because
+  an edit there would have further effects. Aliases are never followed.
+* A key is compared by its text, with or without quotes.
 """
 
 from collections.abc import Iterator
@@ -40,12 +40,12 @@ NEW_TEXT = ""
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """The problems of a setting whatever the file says."""
+    """Yield errors of a setting that are independent of the file."""
     yield from tree_problems(setting)
 
 
 def find(text: str, setting: Setting) -> Found:
-    """The value and place of the key. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    """Return the value and line of the key. Raises ``FormatError`` for an invalid document or a conflicting value."""
     document, way = document_of(text), way_of(setting)
     _refuse_marks(text, document, way)
     found = find_in(document.tree, way, lambda: line_at(text, _members(document, way)[-1].start))
@@ -53,12 +53,12 @@ def find(text: str, setting: Setting) -> Found:
 
 
 def with_value(text: str, setting: Setting) -> str:
-    """The text with the value. Raises ``FormatError`` as :func:`find`."""
+    """Return the text with the value. Raises the exceptions of :func:`find`."""
     return _edited(text, setting, setting.value)
 
 
 def without(text: str, setting: Setting) -> str:
-    """The text without the entry. Raises ``FormatError`` as :func:`find`."""
+    """Return the text without the entry. Raises the exceptions of :func:`find`."""
     return _edited(text, setting, MISSING)
 
 
@@ -96,7 +96,7 @@ def _refuse_marks(text: str, document: Document, way: Way) -> None:
 
 
 def _members(document: Document, way: Way) -> list[Member]:
-    """Those of a way that are there."""
+    """Return the existing members on a path."""
     found: list[Member] = []
     node = document.root
     for name in way:
@@ -125,7 +125,7 @@ def _set(text: str, way: Way, value: Any) -> str:
 
 
 class _Edit:
-    """The ways to change a text, each of which returns the new one."""
+    """Changes of a text. Each method returns the new text."""
 
     def __init__(self, text: str, style: BlockStyle) -> None:
         self.text = text
@@ -133,22 +133,22 @@ class _Edit:
         self.newline = ending_of(text)
 
     def with_root(self, root: Node | None, value: dict[str, Any]) -> str:
-        """With the first entries of a document."""
+        """Return the text with the first entries of a document."""
         [(key, item)] = value.items()
         lines = self.style.entry(key, item)
-        if root is not None and root.is_flow:  # {}
+        if root is not None and root.is_flow:  # an empty mapping in flow style
             return self.text[: root.start] + self.newline.join(lines) + self.text[root.end :]
         return self.with_lines(len(self.text), lines)
 
     def with_lines(self, place: int, lines: list[str]) -> str:
-        """With lines at a place where one begins, or where the last one lacks its ending."""
+        """Return the text with lines at the start of a line, or after an unterminated last line."""
         before = self.text[:place]
         if before and not before.endswith("\n"):
             before += self.newline
         return before + "".join(line + self.newline for line in lines) + self.text[place:]
 
     def with_member(self, container: Node, name: str, value: Any) -> str:
-        """With a new entry at the end of a mapping that has some."""
+        """Return the text with a new entry at the end of a non-empty mapping."""
         *_, last = (container.members or {}).values()
         if container.is_flow:
             end = last.node.end
@@ -158,7 +158,7 @@ class _Edit:
         return self.with_lines(line_end(self.text, last.node.content_end), lines)
 
     def with_value(self, members: list[Member], value: Any) -> str:
-        """With another value of an entry that is there."""
+        """Return the text with another value of an existing entry."""
         member, node = members[-1], members[-1].node
         is_literal = can_be_literal(value) and node.style not in ("'", '"')
         if node.in_flow or (node.is_flow and not node.is_empty and is_block(value)):
@@ -168,7 +168,7 @@ class _Edit:
         return self.with_inline(member, scalar(value, style=node.style))
 
     def with_inline(self, member: Member, written: str) -> str:
-        """With a value that stands on the line of its key."""
+        """Return the text with a value on the line of its key."""
         node, text = member.node, self.text
         if node.start == node.end:
             return f"{text[: member.colon]} {written}{text[member.colon :]}"
@@ -178,7 +178,7 @@ class _Edit:
         return f"{text[: member.colon]} {written}{self.comment(member)}{ending}{self.behind(member)}"
 
     def with_block(self, member: Member, value: Any) -> str:
-        """With a value that has lines of its own; the comment behind the key, or behind the old value, stays there."""
+        """Return the text with a value on separate lines. A comment after the key or the old value stays there."""
         node = member.node
         style = BlockStyle(self.style.step, self.style.offset)
         if node.is_block and node.column is not None:
@@ -192,7 +192,7 @@ class _Edit:
         return first + below + self.behind(member)
 
     def comment(self, member: Member) -> str:
-        """What stands behind the colon of a key and its value, if that is on one line; blanks before it included."""
+        """Return the text after a key's colon and its value if they share a line, including blanks before it."""
         node = member.node
         if node.style in ("|", ">"):
             return ""
@@ -201,7 +201,7 @@ class _Edit:
         return self.text[start : min(end, node.start) if node.is_block else end].rstrip()
 
     def without(self, root: Node | None, members: list[Member]) -> str:
-        """Without the last of the members."""
+        """Return the text without the last of the members."""
         member = members[-1]
         container = members[-2].node if len(members) > 1 else root
         siblings = list(container.members.values()) if container and container.members else [member]
@@ -221,9 +221,9 @@ class _Edit:
         return self.text[: siblings[0].start] + self.text[siblings[1].start :]
 
     def behind(self, member: Member) -> str:
-        """The text from the line behind an entry."""
+        """Return the text from the line after an entry."""
         return self.text[line_end(self.text, member.node.content_end) :]
 
     def indentation(self, member: Member) -> str:
-        """The blanks before a key of a block mapping."""
+        """Return the blanks before a key of a block mapping."""
         return indentation_of(self.text[line_start(self.text, member.start) : member.start])
