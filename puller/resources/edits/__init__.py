@@ -1,1 +1,1 @@
-"""Edits: resource types that manage a part of a file, and leave the rest of it as it is."""
+"""Resource types that edit a part of a file and keep the rest."""

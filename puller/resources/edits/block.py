@@ -1,7 +1,7 @@
 """The ``block`` resource: lines between two markers (``docs/resources/block.md``).
 
-* Markers are whole lines, each of which is there once, the first one first: anything else is refused, not guessed.
-* A block that is there is not moved.
+* Each marker is a whole line and occurs once, in this order. Any other combination is an error.
+* An existing block keeps its position.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class BlockProperties(EditProperties, frozen=True):
 
     @property
     def template(self) -> str:
-        """The marker that is given, or the one with its name."""
+        """The declared marker, or the default one with the block's name."""
         return f"# {_MARK} puller {self.name}" if self.marker is None else self.marker
 
     @property
@@ -44,12 +44,12 @@ class BlockProperties(EditProperties, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """The lines between the markers; a newline at the end makes no difference."""
+        """The lines between the markers. A final newline makes no difference."""
         content = (self.content or "").removesuffix("\n")
         return content.split("\n") if content else []
 
     def lines_in(self, text: Text) -> list[str]:
-        """Return the lines as ``text`` counts them: in a CRLF file the CR belongs to the end of a line."""
+        """Return the lines in the form of ``text``: in a CRLF file the CR belongs to the end of a line."""
         return [line.removesuffix("\r") for line in self.lines] if text.is_crlf else self.lines
 
 
@@ -64,7 +64,7 @@ class Block(Edit[BlockProperties]):
     @classmethod
     def edit(cls, properties: BlockProperties, text: Text) -> Edited | None:
         place = _find(properties, text)
-        if properties.content is None and properties.ensure == "present":  # it is only asked what there is
+        if properties.content is None and properties.ensure == "present":  # only the state is requested
             return None
         lines = properties.lines_in(text) if properties.ensure == "present" else []
         if not lines:
@@ -120,7 +120,7 @@ class Block(Edit[BlockProperties]):
 
 
 def _find(properties: BlockProperties, text: Text) -> tuple[int, int] | None:
-    """The indexes of the markers; raises ``ResourceError`` when they are not one of each, the first one first."""
+    """Return the indexes of the markers. Raises ``ResourceError`` unless each marker occurs once, in order."""
     (begin, end), count = properties.markers, (1, 1)
     begins, ends = text.indexes_of(begin), text.indexes_of(end)
     if not begins and not ends:

@@ -1,8 +1,8 @@
-"""Edits of files: one read and one write of each, however many lines, blocks and settings of it are managed.
+"""Edits of files: one read and one write of each file, for any number of lines, blocks and settings.
 
-* The file is read as it is, and each edit says what it makes of the text. All that differ are made in memory, one after
-  the other, validated once, and written by the one atomic write: owner, group, mode and labels stay.
-* Nothing is written that was not planned on what is there: a file that somebody else has changed meanwhile is left.
+* Each edit changes the text in memory. If any edit is out of sync, the new text is validated once and written
+  atomically. Owner, group, mode and labels stay.
+* A file is not written if another process has changed it since it was read.
 """
 
 import os
@@ -28,7 +28,7 @@ from puller.resources.validation import Validation, check_validate
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
 
-if TYPE_CHECKING:  # imported when something is changed
+if TYPE_CHECKING:  # imported only for a change
     from puller.resources.edits.edit_receipts import Made
 
 _NEW_MODE = 0o644
@@ -53,7 +53,7 @@ class EditProperties(Properties, frozen=True):
 
     @property
     def validation(self) -> "Validation | None":
-        """How what is written is validated, if it is."""
+        """The validation of new content, if declared."""
         if self.validate is None:
             return None
 
@@ -61,13 +61,13 @@ class EditProperties(Properties, frozen=True):
 
 
 def unsaid(kind: str, name: str, options: str) -> str:
-    """A sentence about an edit of which only the file is known: a file is not what there is of it."""
+    """Return why the state of an edit cannot be shown by its file alone."""
     asking = f"puller ensure {kind} {name} {options} --noop"
     return f"a file has many of them, and which {kind} is not said here; `{asking}` tells whether it is there"
 
 
 class EditState(msgspec.Struct, frozen=True):
-    """The file, and what an edit does to it: ``None`` when nothing is to be done."""
+    """The file, and the result of the edit. ``None``: the edit is in sync."""
 
     place: Place
     edited: Edited | None
@@ -77,44 +77,44 @@ P = TypeVar("P", bound=EditProperties)
 
 
 class Edit(Resource[P, EditState]):
-    """An edit of a part of a file; types say what it is."""
+    """An edit of a part of a file. Subclasses define the part."""
 
     providers = ("posix", "shell")
     command_lines = frozenset({"validate", "health_checks"})
 
-    # What types say
+    # Methods of the types
 
     @classmethod
     @abstractmethod
     def edit(cls, properties: Any, text: Text) -> Edited | None:
-        """The text that it makes of another one; ``None`` when nothing is to be done. Raises ``ResourceError``."""
+        """Return the text after the edit. ``None`` if it is in sync. Raises ``ResourceError``."""
 
     @classmethod
     @abstractmethod
     def finds(cls, properties: Any, text: Text) -> bool:
-        """Whether what it wants is in a text, in any shape. Raises ``ResourceError``."""
+        """Return whether a text contains the edited part, in any form. Raises ``ResourceError``."""
 
     @classmethod
     @abstractmethod
     def shown(cls, properties: Any, text: Text) -> dict[str, Any]:
-        """The part of a text that is about it, as plain values (``puller state``). Raises ``ResourceError``."""
+        """Return the edited part of a text as plain values (``puller state``). Raises ``ResourceError``."""
 
     @classmethod
     @abstractmethod
     def made(cls, properties: Any) -> "Made":
-        """The receipt that it is taken out by."""
+        """Return the receipt for the removal of the edit."""
 
     @classmethod
     def new_text(cls, properties: Any) -> Text:
-        """The text of a file that is made, before the first edit."""
+        """Return the text of a new file before the first edit."""
         del properties
         return Text((), is_ended=True)
 
-    # Looking
+    # Current state
 
     @classmethod
     def edited(cls, properties: Any, text: Text) -> Edited | None:
-        """The text that it makes of one whose file may be missing. Raises ``ResourceError``."""
+        """Return the text after the edit of a file that may be missing. Raises ``ResourceError``."""
         if not text.exists and properties.ensure == "absent":
             return None
         if not text.exists and not properties.create:
@@ -162,7 +162,7 @@ class Edit(Resource[P, EditState]):
         text = actual.place.text
         try:
             return text.exists and self.finds(self.properties, text)
-        except ResourceError:  # what cannot be told, nobody has seen missing
+        except ResourceError:  # an unknown state does not count as missing
             return True
 
     @classmethod
@@ -192,7 +192,7 @@ class Edit(Resource[P, EditState]):
         described = {"ensure": ensure, "path": actual.place.path, "exists": text.exists}
         return described if self.properties.sensitive else {**described, **self.shown(self.properties, text)}
 
-    # Changing
+    # Changes
 
     @classmethod
     def whole(cls, properties: Any) -> Hashable:
@@ -203,23 +203,25 @@ class Edit(Resource[P, EditState]):
 
     @classmethod
     def change_together(cls, members: Sequence[tuple[Self, EditState]]) -> None:
-        """Make the edits on one text, and write it (``docs/resources/line.md``); raises ``OSError``, ``ResourceError``.
+        """Apply the edits to one text, and write it (``docs/resources/line.md``).
 
-        1. Make them, but for those that cannot be made now: these say so when they are looked at again.
-        2. Refuse what cannot be written.
-        3. Require that the file is what was read: its times may be too coarse to tell.
-        4. Keep on record what has to go when nobody declares it any more.
-        5. Write it, if all commands that are asked find it valid.
+        Raises ``OSError`` and ``ResourceError``.
+
+        1. Edit. Skip edits that fail now. They report the failure when their state is read again.
+        2. Refuse files that must not be written.
+        3. Compare the file with the text that was read, because timestamps may be too coarse.
+        4. Record the edits in the receipt, for their later removal.
+        5. Validate with all declared commands, and write.
         """
         (first, actual), *_ = members
         context, place = first.context, actual.place
-        # 1. Make
+        # 1. Edit
         if (made := _made(members)) is place.text:
             return
         # 2. Refuse
         validations = _validations(members)
         _refuse(place, context, validations)
-        # 3. Require
+        # 3. Compare
         if place.found is not None and context.system.read(place.real, place.found) != place.text.data:
             raise ChangedMeanwhile(f"{place.path}: was changed by somebody else while Puller looked at it")
         # 4. Record
@@ -235,7 +237,7 @@ class Edit(Resource[P, EditState]):
         return f"Would have changed {actual.place.path}" + (" (not validated)" if validations else "")
 
     def _predict(self, place: Place) -> None:
-        """In noop, keep the text that this write would leave: one write makes all edits of a file."""
+        """In noop, store the text of this write, which includes all edits of the file."""
         plan = _plan(place, self.context)
         if plan.knows(self.properties):
             Texts.of(self.context).predicted[place.real] = plan.final
@@ -248,13 +250,13 @@ class Edit(Resource[P, EditState]):
             return None
         try:
             made = _made(members)
-        except ResourceError:  # in noop of a file that is not there yet; else the change says it
+        except ResourceError:  # in noop, the file may not exist yet; otherwise the change reports the error
             return None
         if made is place.text:
             return None
         return unified(_printable(place.text), _printable(made), place.path)
 
-    # At load
+    # Loading of the manifest
 
     @classmethod
     def check(cls, properties: Any) -> Iterator[PropertyError]:
@@ -290,25 +292,25 @@ class Edit(Resource[P, EditState]):
 
 
 def _lines_after(kind: type[Edit[Any]], properties: Any, text: Text) -> tuple[str, ...]:
-    """Return the lines of a text after an edit; the same lines if the edit fails or changes nothing."""
+    """Return the lines of a text after an edit. Unchanged if the edit fails or is in sync."""
     try:
         edited = kind.edit(properties, text)
-    except ResourceError:  # the failure of its own resource
+    except ResourceError:  # its own resource reports the error
         edited = None
     return tuple((edited.text if edited else text).lines)
 
 
 class _Missing(ResourceError):
-    """The file is not there."""
+    """The file does not exist."""
 
 
 def whole_of(path: str) -> Hashable:
-    """The key that all edits of a file have in common: its path as written; where that leads, the machine says."""
+    """Return the common key of all edits of a file: its path as written, with unresolved links."""
     return ("edits", path)
 
 
 def _plan(place: Place, context: Context) -> Plan:
-    """The plan for all edits of a file, made once for each text of it."""
+    """Return the plan for all edits of a file. Cached for each text."""
     plans = Texts.of(context).plans
     known = plans.get(place.path)
     if known is None or known[0] is not place.text:
@@ -318,13 +320,13 @@ def _plan(place: Place, context: Context) -> Plan:
 
 
 def _is_brought(path: str, context: Context) -> bool:
-    """In noop: whether an earlier resource would have made the file, or a link to it."""
+    """In noop: return whether an earlier resource would have created the file, or a link to it."""
     system = context.system
     return context.noop and (system.will_be_written(path) or system.exists(path) or context.uncertain(path))
 
 
 def _made(members: Sequence[tuple[Edit[Any], EditState]]) -> Text:
-    """The text with all edits that can be made; raises ``ResourceError`` of the first when none can."""
+    """Return the text after all possible edits. Raises the first ``ResourceError`` if all of them fail."""
     (_, actual), *_ = members
     text, failures = actual.place.text, []
     for resource, _ in members:
@@ -340,7 +342,7 @@ def _made(members: Sequence[tuple[Edit[Any], EditState]]) -> Text:
 
 
 def _note(members: Sequence[tuple[Edit[Any], EditState]]) -> None:
-    """Note what is made, and what becomes of what was made before."""
+    """Record new edits, and changes of recorded edits."""
     (first, actual), *_ = members
     made: dict[str, Made] = {}
     changed: dict[str, Made] = {}
@@ -353,7 +355,7 @@ def _note(members: Sequence[tuple[Edit[Any], EditState]]) -> None:
 
 
 def _validations(members: Sequence[tuple[Edit[Any], EditState]]) -> "list[Validation]":
-    """The different commands that are asked: of edits that are made, and of those that are content with the file."""
+    """Return the distinct validations of all edits that change the file or are in sync with it."""
     (first, actual), *_ = members
     content = _plan(actual.place, first.context).content
     asked = [*(resource.properties for resource, _ in members), *content]
@@ -361,7 +363,7 @@ def _validations(members: Sequence[tuple[Edit[Any], EditState]]) -> "list[Valida
 
 
 def _refuse(place: Place, context: Context, validations: "Sequence[Validation]") -> None:
-    """Raise ``ResourceError`` for a file that is not written, so that noop predicts it."""
+    """Raise ``ResourceError`` for a file that must not be written, so that noop reports it."""
     if place.found is None:
         require_parent(place.path, context)
     else:
@@ -396,7 +398,7 @@ def _attributes(place: Place) -> Attributes:
 
 
 def _printable(text: Text) -> bytes:
-    """The text with what is not UTF-8 written out."""
+    """Return the text with escapes for bytes that are not UTF-8."""
     return printable(text.whole).encode("utf-8")
 
 

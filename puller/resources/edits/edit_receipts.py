@@ -1,7 +1,7 @@
-"""Receipts of edits, so that edits can be removed when they are no longer declared.
+"""Receipts of edits, for their removal when they are no longer declared.
 
 * An edit is recorded before it is written. A receipt holds only the checksum of a line, because a line may be secret.
-* Text that existed before is not recorded, whatever its form. The record is updated when the edit changes the text.
+* Text that existed before the edit is not recorded, in any form. The record is updated when the edit changes the text.
 * A damaged or unknown receipt is set aside. Its edits stay.
 """
 
@@ -17,15 +17,15 @@ from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 
 _LARGEST = 64 * 1024 * 1024  # bytes
-_LONGEST_NAME = 200  # bytes; file systems take 255
+_LONGEST_NAME = 200  # bytes; file systems allow 255
 
 
 class Made(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line, a block or a setting that an edit has put into the file at ``path``."""
+    """A line, block or setting that an edit created in the file at ``path``."""
 
     path: str
     lines: tuple[str, ...] = ()
-    """Checksums of the line and of the one before it: a write may have failed."""
+    """Checksums of the line and of the previous one, because a write may have failed."""
     marker: str = ""
     format: str = ""
     section: str | None = None
@@ -35,7 +35,7 @@ class Made(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Receipt(msgspec.Struct, omit_defaults=True, tag_field="format", tag=1):
-    """All that edits have put into one file, by reference."""
+    """All recorded edits of one file, by reference."""
 
     path: str
     edits: dict[str, Made] = {}
@@ -50,18 +50,18 @@ class Receipts:
 
     @classmethod
     def of(cls, context: Context) -> "Receipts":
-        """The receipts of the run."""
+        """Return the receipts of the run."""
         return cls(context.state_directory, noop=context.noop)
 
     def path(self, path: str) -> str:
-        """The receipt's own place: who brings back what an edit has changed brings this back, too."""
+        """Return the path of a file's receipt. A rollback of an edit also restores it."""
         name = quote(path, safe="")
         return str(
             self._directory / f"{name if len(name) <= _LONGEST_NAME else sha256([path.encode()])}.json"
         )
 
     def find(self, reference: str) -> Made | None:
-        """The thing that an edit has made, in the file that it was put into last; ``None`` when that is not known."""
+        """Return the record of an edit in its last file, or ``None`` if it is unknown."""
         if not self._directory.is_dir():
             return None
         newest_first = sorted(self._directory.glob("*.json"), key=lambda path: -path.stat().st_mtime_ns)
@@ -69,7 +69,7 @@ class Receipts:
         return next((each.edits[reference] for each in loaded if each and reference in each.edits), None)
 
     def note(self, path: str, made: Mapping[str, Made], changed: Mapping[str, Made]) -> None:
-        """Note what is about to be ``made``, and of what was made before how it is about to be ``changed``."""
+        """Record edits that are about to be ``made``, and recorded edits that are about to be ``changed``."""
         before = self.edits_of(path)
         after = {reference: each for reference, each in changed.items() if reference in before} | {**made}
         for reference, each in after.items():
@@ -78,11 +78,11 @@ class Receipts:
         self._save(path, before, {**before, **after})
 
     def forget(self, path: str, reference: str) -> None:
-        """The thing that an edit has made is gone."""
+        """Remove the record of an edit, because its part is gone."""
         self.replace(path, reference, None)
 
     def replace(self, path: str, reference: str, made: Made | None) -> None:
-        """Make ``made`` the receipt of an edit; ``None`` removes the receipt."""
+        """Replace the record of an edit. ``None`` removes it."""
         before = self.edits_of(path)
         others = {name: each for name, each in before.items() if name != reference}
         self._save(path, before, others if made is None else {**before, reference: made})
@@ -103,7 +103,7 @@ class Receipts:
                 yield receipt
 
     def edits_of(self, path: str) -> dict[str, Made]:
-        """Return all that edits have put into a file, by reference."""
+        """Return all recorded edits of a file, by reference."""
         found = self._load(Path(self.path(path)))
         return found.edits if found is not None and found.path == path else {}
 
@@ -115,5 +115,5 @@ class Receipts:
 
 
 def checksum_of(line: str) -> str:
-    """The checksum by which a line is found again."""
+    """Return the checksum that identifies a recorded line."""
     return sha256([line.encode("utf-8", "surrogateescape")])

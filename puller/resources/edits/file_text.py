@@ -20,12 +20,12 @@ _MARK = codecs.BOM_UTF8
 
 
 class Text:
-    """The text of a file; ``exists`` is false for that of a file that is not there."""
+    """The text of a file. ``exists`` is false for a missing file."""
 
     def __init__(
         self, raw: Sequence[str], *, is_ended: bool, exists: bool = True, has_mark: bool = False
     ) -> None:
-        """``raw`` are its lines without LF; ``is_ended`` says whether the last has one.
+        """Create a text from ``raw`` lines without LF. ``is_ended``: the last line ends with LF.
 
         ``has_mark``: the file begins with a UTF-8 byte order mark.
         """
@@ -45,19 +45,19 @@ class Text:
 
     @classmethod
     def of_whole(cls, whole: str, *, has_mark: bool = False) -> "Text":
-        """Return the text ``whole``, which has no byte order mark in it."""
+        """Return the text ``whole``, which contains no byte order mark."""
         raw = whole.split("\n")
         is_ended = not raw[-1]
         return cls(raw[:-1] if is_ended else raw, is_ended=is_ended, has_mark=has_mark)
 
     @classmethod
     def missing(cls) -> "Text":
-        """The text of a file that is not there."""
+        """Return the text of a missing file."""
         return cls((), is_ended=True, exists=False)
 
     @cached_property
     def whole(self) -> str:
-        """All of it."""
+        """The whole text."""
         return "\n".join(self._raw) + ("\n" if self._raw and self.is_ended else "")
 
     @cached_property
@@ -73,7 +73,7 @@ class Text:
 
     @cached_property
     def lines(self) -> Sequence[str]:
-        """The lines as patterns and comparisons see them."""
+        """The lines for patterns and comparisons."""
         return [line.removesuffix("\r") for line in self._raw] if self.is_crlf else self._raw
 
     @cached_property
@@ -89,20 +89,20 @@ class Text:
         return max(self.lines, key=len, default="")
 
     def indexes_of(self, line: str) -> Sequence[int]:
-        """The indexes of all lines that are equal to this one, in order."""
+        """Return the indexes of all lines that are equal to this one, in order."""
         return self._indexes.get(line, ())
 
-    # Other texts
+    # Changed texts
 
     def replaced(self, lines: dict[int, str]) -> "Text":
-        """With other lines at these indexes; the last one has an end then, if it is among them."""
+        """Return the text with other lines at these indexes. If the last line is replaced, it ends with LF."""
         raw = list(self._raw)
         for index, line in lines.items():
             raw[index] = self._written(line)
         return self._with(raw, is_ended=self.is_ended or len(raw) - 1 in lines)
 
     def inserted(self, index: int, lines: Sequence[str]) -> "Text":
-        """With new lines before the one at an index, or behind the last, which is completed before that."""
+        """Return the text with new lines before an index, or after the last line, which gets an LF first."""
         raw = list(self._raw)
         if index == len(raw) and not self.is_ended:
             raw[-1] = self._written(self.lines[-1])
@@ -110,7 +110,7 @@ class Text:
         return self._with(raw, is_ended=self.is_ended or index == len(self._raw))
 
     def without(self, indexes: Collection[int]) -> "Text":
-        """Without the lines at these indexes."""
+        """Return the text without the lines at these indexes."""
         gone = frozenset(indexes)
         raw = [line for index, line in enumerate(self._raw) if index not in gone]
         return self._with(raw, is_ended=self.is_ended or len(self._raw) - 1 in gone)
@@ -123,18 +123,18 @@ class Text:
 
 
 class Edited(NamedTuple):
-    """The outcome of an edit: the text that it makes, and what it is that differs."""
+    """The result of an edit: the new text, and the difference that it resolves."""
 
     text: Text
     difference: Difference
 
 
 def printable(text: str) -> str:
-    """The text with bytes that are not UTF-8 written out."""
+    """Return the text with escapes for bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def in_short(value: object) -> str:
-    """A value as it is written, for sentences."""
+    """Return the representation of a value, shortened for messages."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

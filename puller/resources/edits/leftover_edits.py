@@ -1,4 +1,4 @@
-"""Removal of edits that are no longer declared, by the receipt.
+"""Removal of undeclared edits, based on the receipt.
 
 * The receipt does not list a line that replaced another line, or a setting that had a value before. Their previous
   content is unknown, so they stay.
@@ -25,7 +25,7 @@ from puller.system.real_paths import RealPaths
 
 
 class _Left(Edit[Any]):
-    """What an edit has made, to be absent: its name is all that is given."""
+    """A leftover edit. Only its name is given, and the desired state is ``absent``."""
 
     _wanted_by = ""
 
@@ -44,19 +44,19 @@ class _Left(Edit[Any]):
         return EditState(place, None if self._wanted_by else edited)
 
     def _is_replaced(self, made: Made, text: Text) -> bool:
-        """In noop: whether an earlier edit of the run would have replaced it, such as a line with a pattern."""
+        """In noop: return whether an earlier edit of the run would have replaced it, such as a line with a pattern."""
         return self.edited(self.taken_back(self.properties, made, text), text) is None
 
     @classmethod
     @abstractmethod
     def taken_back(cls, properties: Any, made: Made, text: Text) -> Any:
-        """The properties that take it away."""
+        """Return the properties that remove the edit."""
 
     def _who_wants(self, before: Text, after: Text) -> str:
-        """Return the first declared edit of the file that the removal would undo, or would take the place of."""
+        """Return the first declared edit of the file that the removal would undo, or whose place it would take."""
         real = RealPaths()
         file = real.directory(self.properties.file)
-        # By the canonical path: another resource may spell it differently.
+        # By the canonical path, because another resource may spell it differently.
         wanting = (
             part
             for part in self.context.resources()
@@ -80,7 +80,7 @@ class _Left(Edit[Any]):
 
     @classmethod
     def whole(cls, properties: Any) -> None:
-        """Alone: where it is, only the receipt says."""
+        """Return ``None``: leftovers are removed alone, because only the receipt names the file."""
 
     @classmethod
     def places(cls, properties: Any) -> tuple[str, ...]:
@@ -88,10 +88,10 @@ class _Left(Edit[Any]):
 
 
 def _wants(part: Part, before: Text, after: Text) -> bool:
-    """Return whether a declared edit is made by what is removed, or will change it.
+    """Return whether a declared edit depends on a part that is about to be removed, or will change it.
 
-    In a real run, another edit of the same file may have brought it along. In a dry run, it is still to be made. A line
-    that matches a pattern takes the place of any line, and owns none of them.
+    In a real run, another edit of the same file may already have created it. In a dry run, that edit is still pending.
+    A line with a pattern may replace any matching line, and owns none of them.
     """
     if ask(part, before) is None:
         return ask(part, after) is not None
@@ -106,7 +106,7 @@ def _wants(part: Part, before: Text, after: Text) -> bool:
 
 
 class LeftLine(_Left, Line):
-    """A line that was made, to be absent."""
+    """A leftover line."""
 
     @classmethod
     def taken_back(cls, properties: LineProperties, made: Made, text: Text) -> LineProperties:
@@ -115,7 +115,7 @@ class LeftLine(_Left, Line):
 
 
 class LeftBlock(_Left, Block):
-    """A block that was made, to be absent."""
+    """A leftover block."""
 
     @classmethod
     def taken_back(cls, properties: BlockProperties, made: Made, text: Text) -> BlockProperties:
@@ -123,7 +123,7 @@ class LeftBlock(_Left, Block):
 
 
 class LeftSetting(_Left, Setting):
-    """A setting that was made, to be absent."""
+    """A leftover setting."""
 
     @classmethod
     def taken_back(cls, properties: SettingProperties, made: Made, text: Text) -> SettingProperties:
@@ -139,11 +139,11 @@ class LeftSetting(_Left, Setting):
 
 
 EDITS: dict[str, type[_Left]] = {each.type_name: each for each in (LeftLine, LeftBlock, LeftSetting)}
-"""The types that remove what edits have made, by the name of the type."""
+"""The types that remove leftover edits, by type name."""
 
 
 def without_part(reference: str, made: Made, text: Text) -> Text:
-    """Return a text without the part that an edit has added, by its receipt. Raises ``ResourceError``."""
+    """Return a text without the part that an edit added, based on its receipt. Raises ``ResourceError``."""
     type_name, _, name = reference.partition("#")
     remover = EDITS[type_name]
     properties = remover.properties_type(name=name, ensure="absent")

@@ -1,7 +1,7 @@
 """The ``line`` resource: one line of a file, present or absent (``docs/resources/line.md``).
 
-* An equal line anywhere is enough, and what is there already is not moved.
-* What a pattern matches more than once is not guessed: it is refused, unless all of it is meant.
+* An equal line anywhere in the file is enough. Existing lines keep their position.
+* A pattern with several matches is an error, unless the declaration includes all of them.
 """
 
 import re
@@ -27,7 +27,7 @@ from puller.resources.edits.patterns import (
 )
 
 _MORE_LINES = re.compile(r"(?<!\\)(?:\\\\)*\\[nr0]")
-"""An escape that Python fills in with the end of a line, or with NUL."""
+"""An escape that Python replaces with a line end or NUL."""
 
 
 class LineProperties(EditProperties, frozen=True):
@@ -59,7 +59,7 @@ class Line(Edit[LineProperties]):
         if properties.ensure == "absent":
             return _without(text, _found(properties, text))
         line, match = properties.line, properties.match
-        if line is None:  # as it is only asked what there is
+        if line is None:  # only the state is requested
             return None
         if properties.back_references:
             return _expanded(properties, text, matching(text, match or ""))
@@ -107,12 +107,12 @@ class Line(Edit[LineProperties]):
 
 
 def _says_nothing(properties: LineProperties) -> bool:
-    """Whether it is only asked what there is (``puller state``)."""
+    """Return whether only the current state is requested (``puller state``)."""
     return properties.line is None and properties.match is None
 
 
 def _found(properties: LineProperties, text: Text) -> list[int]:
-    """The indexes of the lines that it is about."""
+    """Return the indexes of the declared lines."""
     equal = () if properties.line is None else text.indexes_of(properties.line)
     matches = () if properties.match is None else matching(text, properties.match)
     return sorted({*equal, *matches})
@@ -125,7 +125,7 @@ def _without(text: Text, indexes: Sequence[int]) -> Edited | None:
 
 
 def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
-    """The text with other lines at these indexes; a wanted line that is the last one gets an end."""
+    """Return the text with other lines at these indexes. If a desired line is the last one, it gets a line end."""
     lines, last = text.lines, len(text.lines) - 1
     others = sorted(index for index, line in wanted.items() if lines[index] != line)
     unended = [last] if last in wanted and not text.is_ended else []
@@ -139,7 +139,7 @@ def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
 
 
 def _expanded(properties: LineProperties, text: Text, matches: Sequence[int]) -> Edited | None:
-    """The text with what the groups have matched filled in; nothing is done without a match."""
+    """Return the text with the groups of each match filled in. Without a match, nothing changes."""
     wanted = expanded(text, properties.match or "", properties.line or "", matches)
     edited = _replaced(text, wanted)
     if edited is not None and not properties.match_all:
@@ -153,7 +153,7 @@ def _require_one(matches: Sequence[int]) -> None:
 
 
 def _check_company(properties: LineProperties) -> Iterator[PropertyError]:
-    """All that is missing beside what is given."""
+    """Yield errors about missing properties that others require."""
     has_line, has_match = properties.line is not None, properties.match is not None
     if properties.ensure == "present" and not has_line:
         yield missing_property(
@@ -171,11 +171,11 @@ def _check_company(properties: LineProperties) -> Iterator[PropertyError]:
 
 
 def _check_references(template: str, pattern: str) -> Iterator[PropertyError]:
-    """The problem of a line that refers to what its pattern has not, or would be more than one line."""
+    """Yield errors of a line with unknown references, or with escapes for line ends."""
     because = ["match", "back_references"]
     try:
         search = compiled(pattern)
-    except re.error:  # which is the pattern's own problem
+    except re.error:  # check_pattern reports it
         return
     try:
         search.sub(template, "")

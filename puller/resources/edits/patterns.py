@@ -20,26 +20,26 @@ from puller.resources.edits.file_text import Text
 from puller.values.identical import identical
 
 LONGEST = 4096
-"""Characters of a pattern."""
+"""The maximum length of a pattern in characters."""
 FIRST, LAST = "BOF", "EOF"
-"""In place of a pattern: the beginning and the end of the file."""
+"""Values for the beginning and the end of the file, instead of a pattern."""
 
 T = TypeVar("T")
 
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern, compiled once however many resources use it; raises ``re.error``."""
+    """Return the compiled pattern, cached for all resources. Raises ``re.error``."""
     return re.compile(pattern)
 
 
 def matching(text: Text, pattern: str) -> list[int]:
-    """The indexes of all lines in which a pattern is found; raises ``ResourceError`` when that takes too long."""
+    """Return the indexes of all lines that match a pattern. Raises ``ResourceError`` after the time limit."""
     search, lines = compiled(pattern).search, text.lines
 
     def find() -> list[int]:
         found = []
-        for index, line in enumerate(lines):  # no comprehension, whose frame the timer would not know
+        for index, line in enumerate(lines):  # not a comprehension: the timer would not recognize its frame
             if search(line):
                 found.append(index)
         return found
@@ -48,7 +48,7 @@ def matching(text: Text, pattern: str) -> list[int]:
 
 
 def expanded(text: Text, pattern: str, template: str, indexes: Sequence[int]) -> dict[int, str]:
-    """By index the lines that a template makes of what a pattern has matched; raises as ``matching``."""
+    """Return the lines of a template filled in with each match, by index. Raises the exceptions of ``matching``."""
     search, lines = compiled(pattern).search, text.lines
 
     def expand() -> dict[int, str]:
@@ -62,7 +62,7 @@ def expanded(text: Text, pattern: str, template: str, indexes: Sequence[int]) ->
 
 
 def is_in(pattern: str, line: str) -> bool:
-    """Whether a pattern is found in one line; raises as ``matching``."""
+    """Return whether a pattern matches one line. Raises the exceptions of ``matching``."""
     search = compiled(pattern).search
     return _bounded(pattern, line, lambda: search(line) is not None)
 
@@ -75,9 +75,9 @@ def _bounded(pattern: str, longest: str, operation: Callable[[], T]) -> T:
 
 
 def place_for(text: Text, insert_after: str | None, insert_before: str | None) -> int:
-    """The index of a new line: after the last match, before the first one, else the end of the file.
+    """Return the index of a new line: after the last match, before the first one, or at the end of the file.
 
-    Raises as ``matching``.
+    Raises the exceptions of ``matching``.
     """
     if insert_before == FIRST:
         return 0
@@ -90,13 +90,13 @@ def place_for(text: Text, insert_after: str | None, insert_before: str | None) -
 
 
 def in_words(indexes: Sequence[int]) -> str:
-    """The numbers of lines for people: ``line 3``, ``lines 3, 9 and 12``."""
+    """Return the numbers of lines for people: ``line 3``, ``lines 3, 9 and 12``."""
     *before, last = (str(index + 1) for index in indexes)
     return f"lines {', '.join(before)} and {last}" if before else f"line {last}"
 
 
 def check_pattern(name: str, pattern: str | None) -> Iterator[PropertyError]:
-    """All that is wrong with the pattern in a property."""
+    """Yield errors of the pattern in a property."""
     if pattern is None:
         return
     if len(pattern) > LONGEST:
@@ -109,7 +109,7 @@ def check_pattern(name: str, pattern: str | None) -> Iterator[PropertyError]:
 
 
 def check_places(insert_after: str | None, insert_before: str | None) -> Iterator[PropertyError]:
-    """All that is wrong with ``insert_after`` and ``insert_before``."""
+    """Yield errors of ``insert_after`` and ``insert_before``."""
     yield from check_pattern("insert_after", insert_after)
     yield from check_pattern("insert_before", insert_before)
     if insert_after is not None and insert_before is not None:
@@ -123,7 +123,7 @@ def check_places(insert_after: str | None, insert_before: str | None) -> Iterato
 
 
 def check_one_line(name: str, line: str) -> Iterator[PropertyError]:
-    """The problem of a property that is written as one line and is none."""
+    """Yield an error if a property is not one valid line."""
     if "\n" in line or "\0" in line or line.endswith("\r"):
         yield PropertyError(name, f"is {line!r}", expected="one line, without its end and without NUL")
 
@@ -135,7 +135,7 @@ Found = Iterator[tuple[Any, Any, str]]
 
 
 def of_lines(lines: Sequence[Any], spellings: Spellings) -> Found:
-    """One line that is to be there and to be absent, and what matches that is to be two different lines."""
+    """Yield lines that are both present and absent, and different lines for one match."""
     for group in _by_file(lines, spellings):
         by_match: dict[str, Any] = {}
         present = [one for one in group if one.ensure == "present"]
@@ -156,7 +156,7 @@ def of_lines(lines: Sequence[Any], spellings: Spellings) -> Found:
 
 
 def of_blocks(blocks: Sequence[Any], spellings: Spellings) -> Found:
-    """One marker of two blocks."""
+    """Yield blocks with the same marker."""
     for group in _by_file(blocks, spellings):
         seen: dict[tuple[str, str], Any] = {}
         for properties in group:
@@ -166,13 +166,13 @@ def of_blocks(blocks: Sequence[Any], spellings: Spellings) -> Found:
 
 
 def of_settings(settings: Sequence[Any], spellings: Spellings) -> Found:
-    """One setting with two values, or present and absent."""
+    """Yield settings with two values, or both present and absent."""
     for group in _by_file(settings, spellings):
         seen: dict[tuple[object, ...], Any] = {}
         for properties in group:
             first = seen.setdefault(properties.identity, properties)
             if UNSET in (first.value, properties.value) and first.ensure == properties.ensure:
-                continue  # absent, or without a value, which is said already
+                continue  # absent, or without a value, which another check reports
             if first.ensure != properties.ensure:
                 yield first, properties, f"wants the same setting {properties.ensure}"
             elif properties.ensure == "present" and not identical(first.wanted, properties.wanted):
@@ -180,12 +180,12 @@ def of_settings(settings: Sequence[Any], spellings: Spellings) -> Found:
 
 
 def _takes(absent: Any, present: Any) -> bool:
-    """Whether a line that is to be absent is the one that is to be present."""
+    """Return whether an absent line would remove a present one."""
     if absent.line == present.line:
         return True
     try:
         return absent.match is not None and is_in(absent.match, present.line)
-    except ResourceError:  # a pattern without an end, which is the failure of its own resource
+    except ResourceError:  # a pattern that exceeds the limit, which its own resource reports
         return False
 
 

@@ -3,10 +3,10 @@
 * Every edit is checked once against the current text. If all are in sync, the plan is empty.
 * Otherwise the edits are made in memory, and each one is checked again at the end. Two edits that undo each other
   contradict. Neither is made, because both would change the file in every run.
-* A link at the path is followed if the link and its target belong to the same user. ``puller.system.safe_paths``
-  checks the directories above, as for every type.
-* A file is read once for all its edits. The text is reused until a resource has changed something, and after that
-  while the file is the same.
+* A link at the path is followed if the link and its target belong to the same user. ``puller.system.safe_paths`` checks
+  the directories above, as for every type.
+* A file is read once for all its edits. The cached text is valid until a resource changes something, and after that as
+  long as the file has not changed.
 """
 
 import os
@@ -25,11 +25,11 @@ from puller.resources.paths import PathState
 from puller.system.protocol import System
 
 Asked = Edited | ResourceError | None
-"""The outcome of an edit, why it cannot be made, or ``None`` when it is content."""
+"""The result of an edit, an error, or ``None`` if it is in sync."""
 
 
 class _Step(NamedTuple):
-    """One edit that was made, or had nothing to do."""
+    """An edit that succeeded or was in sync."""
 
     part: Part
     asked: Edited | None
@@ -45,28 +45,28 @@ class Plan:
         self._later: dict[int, Edited | None] = {}
         self._failures: dict[int, ResourceError] = {}
         self.final = text
-        """The text after all parts that do not fail."""
+        """The text after all parts that succeed."""
         if any(asked is not None for asked in self._now.values()):
             self._make(text, parts)
 
     def knows(self, properties: Any) -> bool:
-        """Whether a resource is one of the parts."""
+        """Return whether a resource is one of the parts."""
         return id(properties) in self._now
 
     @cached_property
     def content(self) -> list[Any]:
-        """The properties of the parts that have nothing to do on the text as it is."""
+        """The properties of the parts that are in sync with the current text."""
         return [part.properties for part in self._parts if self._now[id(part.properties)] is None]
 
     @cached_property
     def is_secret(self) -> bool:
-        """Whether the file holds what is not to be shown: what one edit has written is beside what another changes."""
+        """Whether the file has sensitive parts. A diff of any edit could show them."""
         return any(part.properties.sensitive for part in self._parts)
 
     def asked(self, properties: Any, *, noop: bool) -> Edited | None:
-        """The outcome of a part on the text as it is; or, where it cannot yet, on the one that those before it leave.
+        """Return the result of a part on the current text, or if it fails there, after the preceding parts.
 
-        Raises ``ResourceError`` for what cannot be done, or contradicts another part.
+        Raises ``ResourceError`` for an impossible edit, and for a contradiction with another part.
         """
         key = id(properties)
         if key in self._failures:
@@ -75,7 +75,7 @@ class Plan:
         if not isinstance(asked, ResourceError):
             return asked
         later = self._later.get(key)
-        # Of those before it some may fail: only in noop is it sure that they have left what they were to leave.
+        # Preceding parts may still fail in a real run. Only noop can rely on their predicted results.
         if later is None and not (noop and key in self._later):
             raise asked
         return later
@@ -92,7 +92,7 @@ class Plan:
             self._failures |= {id(part.properties): ResourceError(sentence) for part in pair}
 
     def _steps(self, text: Text, parts: Sequence[Part]) -> "list[_Step]":
-        """The edits one after the other, without those that fail."""
+        """Return the edits in order, without those that fail."""
         steps = []
         for part in parts:
             if id(part.properties) in self._failures:
@@ -109,7 +109,7 @@ class Plan:
 
 
 def ask(part: Part, text: Text) -> Asked:
-    """The answer of an edit about a text."""
+    """Return the result of an edit on a text."""
     try:
         edited: Edited | None = part.type.edited(part.properties, text)  # type: ignore[attr-defined]  # parts of a file are edits
     except ResourceError as error:
@@ -123,7 +123,7 @@ def _again(part: Part, asked: Edited) -> ResourceError:
 
 
 def _contradiction(steps: Sequence[_Step]) -> tuple[Part, Part] | None:
-    """The first edit that is undone at the end, and the one that has undone it."""
+    """Return the first edit that is undone at the end, and the edit that undoes it."""
     if not steps:
         return None
     final = steps[-1].after
@@ -137,40 +137,43 @@ def _contradiction(steps: Sequence[_Step]) -> tuple[Part, Part] | None:
 # Edited files and their cached texts.
 
 LARGEST = 16 * 1024 * 1024
-"""Bytes of a file that is edited."""
+"""The maximum size of an edited file in bytes."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A file as it was read; ``found`` is ``None`` when it is not there."""
+    """A file as it was read. ``found`` is ``None`` if it is missing."""
 
     path: str
-    """As written."""
+    """The path as written."""
     real: str
-    """Without the link at its end."""
+    """The path with a final link resolved."""
     found: os.stat_result | None
     text: Text
 
 
 class Texts:
-    """The files of one run; kept in ``Context.shared``."""
+    """The edited files of one run, stored in ``Context.shared``."""
 
     def __init__(self) -> None:
         self._changes = -1
         self._fresh: set[str] = set()
         self._places: dict[str, Place] = {}
         self.plans: dict[str, tuple[Text, Plan]] = {}
-        """What all edits of a path come to, and on which text."""
+        """The plan of all edits by path, and the text that it belongs to."""
         self.predicted: dict[str, Text] = {}
-        """In noop: the texts that the edits so far would have left, by real path."""
+        """In noop: the predicted texts after the edits so far, by real path."""
 
     @classmethod
     def of(cls, context: Context) -> "Texts":
-        """The texts of this run."""
+        """Return the texts of this run."""
         found: Texts = context.shared.setdefault(cls, cls())
         return found
 
     def at(self, path: str, context: Context) -> Place:
-        """The file at a path as it is now. Raises ``OSError``, and ``ResourceError`` for what is not edited."""
+        """Return the current file at a path.
+
+        Raises ``OSError``, and ``ResourceError`` for a file that cannot be edited.
+        """
         if (changes := context.changes()) != self._changes:
             self._fresh.clear()
             self._changes = changes
@@ -180,7 +183,7 @@ class Texts:
         return self._places[path]
 
     def forget(self) -> None:
-        """A file was written: whatever is looked at next is looked at anew."""
+        """Discard cached texts after a write."""
         self._fresh.clear()
 
     def _current(self, path: str, system: System) -> Place:
@@ -208,7 +211,7 @@ class Texts:
 
 
 def _find(path: str, system: System) -> tuple[str, os.stat_result | None]:
-    """Where the file really is; raises ``ResourceError`` for a link that is not followed."""
+    """Return the path with a final link resolved, and its ``lstat``. Raises ``ResourceError`` for an untrusted link."""
     found = system.lstat(path)
     if found is None or not stat.S_ISLNK(found.st_mode):
         return path, found

@@ -1,6 +1,6 @@
 """The ``setting`` resource: one value of a configuration file, by its key (``docs/resources/setting.md``).
 
-Values are compared as values, and a change touches nothing but this one: what the formats are is in ``formats``.
+Values are compared by type and value, and a change affects only this one. ``formats`` has the file formats.
 """
 
 from collections.abc import Iterator
@@ -42,19 +42,19 @@ class SettingProperties(EditProperties, frozen=True):
 
     @property
     def is_tree(self) -> bool:
-        """Whether values have types, and keys lead into a tree."""
+        """Whether values have types, and keys are paths into a tree."""
         return self.format in _TREES
 
     @property
     def wanted(self) -> Any:
-        """The value; where only text is possible, a number that an expression gave is its decimal text."""
+        """The desired value. In text formats, a number from an expression becomes decimal text."""
         value = self.value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return str(value) if is_number and not self.is_tree else value
 
     @property
     def setting(self) -> Wanted:
-        """The setting as the formats want it."""
+        """The setting for the functions of its format."""
         value = self.wanted if self.ensure == "present" else msgspec.UNSET
         return Wanted(
             key=self.key,
@@ -66,7 +66,7 @@ class SettingProperties(EditProperties, frozen=True):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The setting that it is, apart from the value."""
+        """The key of the setting, without the value."""
         way = tuple(self.key.split(".")) if self.is_tree and isinstance(self.key, str) else self.key
         return self.is_tree, self.section, way
 
@@ -85,7 +85,7 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def edit(cls, properties: SettingProperties, text: Text) -> Edited | None:
-        if not properties.key or properties.format not in FORMATS:  # it is only asked what there is
+        if not properties.key or properties.format not in FORMATS:  # only the state is requested
             return None
         _refuse_mark(properties, text)
         form, setting = format_named(properties.format), properties.setting
@@ -113,9 +113,9 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """The properties as they are; raises ``PropertyError`` for a value that has to be quoted."""
+        """Return the properties unchanged. Raises ``PropertyError`` for an unquoted number in a text format."""
         value, form = raw.get("value"), raw.get("format")
-        # Here, before expressions are replaced: a number that one gives is meant as its text.
+        # Before expressions are replaced, because a number from an expression is valid and becomes text.
         if isinstance(value, int | float) and form in FORMATS and form not in _TREES:
             raise PropertyError(
                 "value",
@@ -167,7 +167,7 @@ _FORMATS_OF = {"section": ("ini",), "separator": ("ini", "keyvalue"), "continuat
 
 
 def _check_company(properties: SettingProperties) -> Iterator[PropertyError]:
-    """The problems of what only some formats have."""
+    """Yield errors of properties that only some formats have."""
     for name, formats in _FORMATS_OF.items():
         if getattr(properties, name) is not None and properties.format not in formats:
             what = f"is only for {' and '.join(formats)}, and format is {properties.format}"
@@ -185,7 +185,7 @@ def _found(properties: SettingProperties, text: Text) -> Found:
 
 
 def _refuse_mark(properties: SettingProperties, text: Text) -> None:
-    """Raise ``ResourceError`` for a byte order mark in a format whose readers take it for a part of the first key."""
+    """Raise ``ResourceError`` for a byte order mark in a format whose readers treat it as part of the first key."""
     if text.has_mark and properties.format != "ini":
         raise ResourceError(
             f"the document begins with a byte order mark, which is not {properties.format}", hint="remove it"
