@@ -27,7 +27,7 @@ from puller.resources.accounts.databases import Ageing, Databases, Known, UserEn
 from puller.resources.base import Context
 from puller.resources.owners import group_id
 
-if TYPE_CHECKING:  # for the users whose keys are managed
+if TYPE_CHECKING:
     from puller.resources.accounts.authorized_keys import KeysState
 
 _AGEING = ("password", "locked", "expires", *DAYS)

@@ -59,7 +59,7 @@ from puller.resources.property_agreement import agree
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name
 
-if TYPE_CHECKING:  # imported only when an archive is opened
+if TYPE_CHECKING:
     from puller.resources.archives.filling import Filled
     from puller.resources.owned_paths import OwnedPaths
 

@@ -28,7 +28,7 @@ from puller.resources.validation import Validation, check_validate
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
 
-if TYPE_CHECKING:  # imported only for a change
+if TYPE_CHECKING:
     from puller.resources.edits.edit_receipts import Made
 
 _NEW_MODE = 0o644

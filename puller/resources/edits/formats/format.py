@@ -51,8 +51,8 @@ _MODULES = {
 
 
 def format_named(name: str) -> Format:
-    """Return the format with that name, one of ``FORMATS``. Imports only its module. Raises ``ValueError``."""
-    # Separate imports, so that the types of all modules are checked.
+    """Return the format with that name, one of ``FORMATS``. Raises ``ValueError``."""
+    # One return each, so that the type checker compares every module with ``Format``.
     if name == "ini":
         return ini
     if name == "shell":
