@@ -40,16 +40,6 @@ class Format(Protocol):
         """Return the text without the key, or ``text`` itself if it is in sync. Raises :class:`FormatError`."""
 
 
-_MODULES = {
-    "ini": "ini",
-    "shell": "shell",
-    "keyvalue": "keyvalue",
-    "yaml": "yaml_tree",
-    "toml": "toml_tree",
-    "json": "json_tree",
-}
-
-
 def format_named(name: str) -> Format:
     """Return the format with that name, one of ``FORMATS``. Raises ``ValueError``."""
     # One return each, so that the type checker compares every module with ``Format``.
