@@ -166,7 +166,7 @@ def problem(sent: str, remembered: str, *cases: str) -> Any:
     ("sent", "remembered"),
     [
         problem("silence", "no answer for 0.8 s", "mirror.hangs"),
-        problem("a trickle", "stalled: less than 1000 bytes a second for 0.2 s", "slow.body"),
+        problem("a trickle", "stalled: less than 1000 bytes a second for 0.8 s", "slow.body"),
         problem("no end", "bytes that are allowed", "endless.body"),
         problem("403", "metadata/timestamp.json: status 403 Forbidden", "mirror.status-403"),
         problem("404", "metadata/timestamp.json: status 404 Not Found", "mirror.status-404"),
