@@ -5,7 +5,7 @@ The steps of a command line:
 1. Reset inherited signals.
 2. Make the standard streams safe, so that they change neither the work nor the exit status (``streams``).
 3. Start the jobs of timers without click.
-4. Let click parse all other command lines. It imports only the module of the command (``commands``).
+4. Let click parse all other command lines. It imports only the module of the command (``command_table``).
 5. Print errors as sentences on stderr, and a traceback for a bug. Each error has a documented status.
 6. Flush the streams, note for the launcher that the command has ended, and exit with the status.
 """
