@@ -1,3 +1,3 @@
-"""Utilities that `hiera`, `bundles` and `puller` share. This package imports none of them."""
+"""Utilities for `hiera`, `bundles` and `puller`. This package does not import them."""
 
 from foundation import formatting as formatting  # the text of problems

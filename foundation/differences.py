@@ -18,15 +18,15 @@ class DifferenceKind(StrEnum):
     """How a property differs."""
 
     ADDED = "added"
-    """The property has no value yet, or the object does not exist."""
+    """The property has no value, or the object does not exist."""
     CHANGED = "changed"
     REMOVED = "removed"
     UNKNOWN = "unknown until run"
-    """An earlier resource of the run decides it, so a dry run cannot know it."""
+    """An earlier resource of the run determines it, so a dry run cannot know it."""
 
 
 class Action(StrEnum):
-    """The act of a run on a resource of which no property changes."""
+    """The action of a run on a resource without changed properties."""
 
     RUN = "run"
     RESTART = "restart"
@@ -34,28 +34,28 @@ class Action(StrEnum):
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One property whose current value is not the desired one."""
+    """One property whose current value differs from the desired one."""
 
     property: str
-    """As in manifests where the manifest has one: ``owner``."""
+    """The name in manifests, if it exists there: ``owner``."""
     current: str
-    """For people. Empty: the property has no value, or the value is not shown."""
+    """For users. Empty: the property has no value, or the value is hidden."""
     desired: str
     kind: DifferenceKind
     path: str = ""
-    """The file or directory, where a resource has several."""
+    """The file or directory, for a resource with several."""
     diff: str = ""
-    """Of content: a unified diff."""
+    """Unified diff of the content."""
     secret: bool = False
-    """Both values are left out, because they are sensitive."""
+    """Whether both values are omitted, because they are sensitive."""
     action: Action | None = None
     refresh: bool = False
-    """Done only because another resource changed."""
+    """Whether the action only runs because another resource changed."""
     because: tuple[str, ...] = ()
     """The other resources that changed in this run: ``type#name``. Empty if an earlier run changed them."""
 
     def __str__(self) -> str:
-        """Return the text for people."""
+        """Return the text for users."""
         return _formatters[-1]([self])
 
     def map_texts(self, change: Callable[[str], str]) -> Self:
@@ -72,7 +72,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def register_formatter(formatter: Callable[[Sequence[Difference]], str]) -> None:
-    """Make a function the text of differences. ``foundation.formatting`` does it when it is imported."""
+    """Register the function that formats differences. ``foundation.formatting`` calls this when it is imported."""
     _formatters.append(formatter)
 
 
@@ -80,12 +80,12 @@ _formatters: list[Callable[[Sequence[Difference]], str]] = []
 
 
 def changed(name: str, current: str, desired: str, path: str = "") -> Difference:
-    """Return the difference of a property that has another value."""
+    """Return the difference of a property with another value."""
     return Difference(name, current, desired, DifferenceKind.CHANGED, path)
 
 
 def added(name: str, desired: str, path: str = "") -> Difference:
-    """Return the difference of a property that has no value yet."""
+    """Return the difference of a property without a value."""
     return Difference(name, "", desired, DifferenceKind.ADDED, path)
 
 
@@ -106,17 +106,19 @@ def secret(name: str, path: str = "") -> Difference:
 
 
 def unknown(name: str, reason: str) -> Difference:
-    """Return the difference of a property that an earlier resource decides."""
+    """Return the difference of a property that an earlier resource determines."""
     return Difference(name, "", reason, DifferenceKind.UNKNOWN)
 
 
 def acting(name: str, action: Action, *, refresh: bool = False) -> Difference:
-    """Return the difference of a resource that does something although no property has another value."""
+    """Return the difference of a resource that acts although no property differs."""
     return Difference(name, "", "", DifferenceKind.CHANGED, action=action, refresh=refresh)
 
 
 def with_diff(differences: Collection[Difference], diff: str) -> list[Difference]:
-    """Return the differences with a diff at the one of the content; without one, at the first."""
+    """Return the differences with a diff added to the content, or to the first difference if the
+    content is unchanged.
+    """
     placed = list(differences)
     if diff and placed:
         at = next((place for place, one in enumerate(placed) if one.property == "content"), 0)
@@ -125,7 +127,7 @@ def with_diff(differences: Collection[Difference], diff: str) -> list[Difference
 
 
 def with_causes(differences: Collection[Difference], causes: Collection[str]) -> list[Difference]:
-    """Return the differences. Those that are refreshes name the resources that changed."""
+    """Return the differences, with the resources that caused them added to refreshes."""
     return [
         msgspec.structs.replace(one, because=tuple(causes)) if one.refresh and causes else one
         for one in differences

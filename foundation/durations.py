@@ -1,4 +1,4 @@
-"""The one grammar of durations: ``30s``, ``1h30m``, ``1.5h``, ``7d`` (``docs/input.md``).
+"""Grammar of durations: ``30s``, ``1h30m``, ``1.5h``, ``7d`` (``docs/input.md``).
 
 * A text is one or more pairs of a number and a unit, without blanks and signs.
 * Properties of manifests and the configuration also accept a plain number of seconds (``Duration.parse``).

@@ -1,7 +1,7 @@
 """The extras of this distribution: optional libraries that some commands need, and the command that installs them.
 
 The command names the libraries themselves, never a distribution of Puller. A name that is not yet published on an index
-can be registered there by anybody.
+can be registered there by an attacker.
 """
 
 import os
@@ -13,13 +13,13 @@ DISTRIBUTION = "puller-agent"
 """The name of the distribution. The name ``puller`` on the Python package index belongs to another project."""
 
 _EXTENSIONS = "extensions.pth"
-"""A file of packages and of the directory. Its first line is the directory for further libraries."""
+"""A file of packages and unpacked directories. Its first line is the directory for further libraries."""
 
 
 def how_to_install(extra: str) -> str:
-    """Return the sentence that tells how to install the libraries of an extra into this installation of Puller.
+    """Return a sentence with the command that installs the libraries of an extra into this installation of Puller.
 
-    In a package or an unpacked directory, libraries go to a directory that outlasts upgrades. With a wheel or a clone,
+    In a package or an unpacked directory, libraries go to a directory that survives upgrades. With a wheel or a clone,
     they go to the environment of this interpreter.
     """
     libraries = _libraries(extra)
@@ -33,13 +33,13 @@ def _installer() -> list[str]:
     directory = _extensions_directory()
     if directory is None:
         return [sys.executable, "-m", "pip", "install"]
-    # The interpreter of a package has no pip. The system's Python of the same version installs compatible files.
+    # Packages contain no pip. The system's Python of the same version installs compatible files.
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return [python, "-m", "pip", "install", "--target", directory]
 
 
 def _extensions_directory() -> str | None:
-    """Return where a package or an unpacked directory looks for further libraries, None in an environment."""
+    """Return the directory for further libraries of a package or an unpacked directory. None in an environment."""
     try:
         with open(os.path.join(sysconfig.get_path("purelib"), _EXTENSIONS), encoding="utf-8") as file:
             return file.readline().strip() or None
@@ -53,7 +53,7 @@ def _libraries(extra: str) -> list[str]:
 
     try:
         requirements = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:  # run from a tree that was never installed
+    except PackageNotFoundError:  # run from a source tree
         return []
     pairs = [requirement.partition(";") for requirement in requirements]
     return [name.strip() for name, _, marker in pairs if marker.split() in _markers(extra)]

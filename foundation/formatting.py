@@ -1,10 +1,10 @@
-"""The one formatter of problems and differences. No other module words them, and none reads the text.
+"""Formatter of problems and differences. Other modules neither format them nor parse the text.
 
-* For people, a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?), wanted EXPECTED; HINT``, and the
+* For users, a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?), wanted EXPECTED; HINT``, and the
   excerpt below.
-* For people, differences are ``owner nobody → root, mode 0600 → 0644, content``. Without UTF-8 the arrow is ``->``. A
-  checksum appears only where there is no diff.
-* The journal gets the text for people, always with the arrow, and the differences as JSON in a field.
+* For users, differences are ``owner nobody → root, mode 0600 → 0644, content``. Without UTF-8 the arrow is ``->``. A
+  checksum appears only without a diff.
+* The journal gets the text for users, always with the arrow, and the differences as JSON in a field.
 * JSON documents get the fields, and the full text of a problem.
 """
 
@@ -41,7 +41,7 @@ def text_without_place(problem: Problem) -> str:
 
 
 def text_of_all(problems: Iterable[Problem]) -> str:
-    """Return each problem on a line. A message that several resources share stands once, with their number."""
+    """Return each problem on a line. A message that several resources share appears once, with their number."""
     return "\n".join(lines_of(problems))
 
 
@@ -83,7 +83,7 @@ def _known_text(names: Sequence[str], more: int = 0) -> str:
 
 
 def completed(message: str, expected: str, hint: str) -> str:
-    """Return a message with the values that are allowed, and how to fix it."""
+    """Return a message with the valid values and the hint."""
     values = f", wanted {expected}" if expected else ""
     return f"{message}{values}{f'; {hint}' if hint else ''}"
 
@@ -97,13 +97,13 @@ def prefixed(problem: Problem, prefix: str) -> Problem:
 
 
 def place_text(location: Location) -> str:
-    """Return the location as errors show it."""
+    """Return the location in the format of errors."""
     shown = location if location.is_exact else msgspec.structs.replace(location, column=0)
     return str(shown)
 
 
 def _shared(problem: Problem) -> object:
-    """Equal for problems that differ only in the resource. A problem without one stands alone."""
+    """Return a key that is equal for problems that differ only in the resource. A problem without one is unique."""
     if not problem.subject:
         return problem
     texts = problem.message, problem.expected, problem.hint
@@ -132,13 +132,13 @@ _DONE = {Action.RUN: "ran", Action.RESTART: "restarted", Action.RELOAD: "reloade
 
 
 def people(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> str:
-    """Return the differences in one line. ``arrow`` is by default the one that the locale can show."""
+    """Return the differences in one line. The default ``arrow`` depends on the locale."""
     arrow = arrow or (ARROW if _is_utf8() else ASCII_ARROW)
     return ", ".join(_one(difference, arrow, is_predicted=is_predicted) for difference in differences)
 
 
 def lines(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> list[str]:
-    """Return the text for people, one line for each difference."""
+    """Return the text for users, one line for each difference."""
     return [people([one], is_predicted=is_predicted, arrow=arrow) for one in differences]
 
 
@@ -192,7 +192,7 @@ def _action(difference: Difference, action: Action, *, is_predicted: bool) -> st
 
 
 def _value(value: str) -> str:
-    """Return a value that cannot be confused with the text around it."""
+    """Return a value, quoted if it could be confused with the surrounding text."""
     is_quoted = len(value) > 1 and value[0] in "'\"" and value[0] == value[-1]
     is_clear = value != "" and value.isprintable() and value == value.strip()
     is_clear = is_clear and (is_quoted or not any(mark in value for mark in (", ", ARROW, ASCII_ARROW)))
@@ -200,7 +200,7 @@ def _value(value: str) -> str:
 
 
 def _is_utf8() -> bool:
-    # Python itself writes UTF-8 in the locale C, which a terminal of that locale does not show.
+    # Python writes UTF-8 in the locale C, but a terminal of that locale cannot display it.
     return _locale.nl_langinfo(_locale.CODESET).upper().replace("-", "") == "UTF8"
 
 

@@ -1,14 +1,13 @@
-"""All masks of secrets.
+"""Masks for secrets.
 
-* ``MASK`` stands for credentials and for parts of URLs.
-* ``VALUE_MASK`` stands for a secret of the data, also inside of other text. It has Puppet's words, which Hiera prints.
-  Two values are also compared by it, so it must not occur in ordinary files, as ``***`` does.
-* ``HIDDEN`` stands for a whole property that is sensitive.
-
-* The type of secrets is ``hiera/values/secrets.py``. Credentials are handed in as anything that prints as a mask and
-  gives its text to ``reveal`` alone, such as Puller's one type for secrets.
-* Text from outside (a URL, a library's error) goes through `mask_urls` before it is shown; every error of this
-  package does that by itself.
+* ``MASK`` replaces credentials and parts of URLs.
+* ``VALUE_MASK`` replaces a secret of the data, also within other text. It is Puppet's text, which Hiera prints. It also
+  takes part in comparisons of values, so it must not occur in ordinary files, as ``***`` does.
+* ``HIDDEN`` replaces a whole sensitive property.
+* The type of secrets is ``hiera/values/secrets.py``. Credentials are objects that print as a mask and return their text
+  only from ``reveal``, such as Puller's type for secrets.
+* External text (a URL, a library's error) goes through `mask_urls` before it is displayed. Errors of this package do
+  that themselves.
 """
 
 from typing import Protocol
@@ -17,33 +16,33 @@ MASK = "***"
 VALUE_MASK = "Sensitive [value redacted]"
 HIDDEN = "(sensitive)"
 
-# Not compiled here: most texts hold no URL.
-# The user information of a URL: everything between "://" and the last "@" before the path.
+# Not compiled at import, because most texts contain no URL. The user information of a URL: everything between "://" and
+# the last "@" before the path.
 _USERINFO = r"(?<=://)[^/?#\s]*@"
 _UP_TO_LAST_AT = r"(?s)\A(\W?[A-Za-z]+:/*)?.*@"
-# A query ends with the URL: at a blank, a comma or a quote; a colon behind it belongs to the sentence.
+# A query ends with the URL: at a blank, a comma or a quote. A final colon belongs to the sentence.
 _QUERY = r"(https?://[^\s?#'\"]*)\?[^\s,'\"]*?(?=:?(?:[\s,'\"]|$))"
 
 
 class Hidden(Protocol):
-    """A text such as a password or a token; its ``str`` and ``repr`` are masks."""
+    """A text such as a password or a token. Its ``str`` and ``repr`` are masks."""
 
     def reveal(self) -> str:
-        """The text itself, for the one place that needs it."""
+        """Return the text itself."""
         ...
 
 
 def mask_userinfo(text: str) -> str:
-    """``text`` with the user name and password of every URL in it masked."""
+    """Mask the user name and password of every URL in ``text``."""
     if "@" not in text:
         return text
-    import re  # most texts hold no URL
+    import re  # most texts contain no URL
 
     return re.sub(_USERINFO, f"{MASK}@", text)
 
 
 def mask_location(text: str) -> str:
-    """A text that is one URL, perhaps a broken one, with what stands before its last ``@`` and its query masked."""
+    """Mask a single URL, possibly a broken one: everything before its last ``@``, and its query."""
     import re
 
     location, mark, _ = re.sub(_UP_TO_LAST_AT, rf"\1{MASK}@", text).partition("?")
@@ -51,7 +50,7 @@ def mask_location(text: str) -> str:
 
 
 def mask_urls(text: str) -> str:
-    """``text`` with user name, password and query of every URL masked: in a signed URL the query is the permission."""
+    """Mask user name, password and query of every URL in ``text``. The query of a signed URL grants access."""
     if "://" not in text:
         return text
     import re

@@ -1,7 +1,7 @@
-"""The one client of object stores, by their S3 API, through boto3 (the extra ``s3``).
+"""Client of object stores with the S3 API, through boto3 (the extra ``s3``).
 
-* Credentials, region and endpoint are those of boto3's own chain: environment, ``~/.aws``, the role of the machine.
-  ``AWS_ENDPOINT_URL`` names another store than Amazon's.
+* Credentials, region and endpoint come from boto3's own chain: environment, ``~/.aws``, the role of the machine.
+  ``AWS_ENDPOINT_URL`` selects another store than Amazon's.
 * All failures are ``ObjectStoreError``, whose text contains no credentials. Errors of local files are ``OSError``.
 * An object appears when it is complete.
 """
@@ -20,7 +20,7 @@ from foundation.problems import ProblemCode
 SCHEME = "s3://"
 
 _REMOVED_AT_ONCE = 1000
-"""Objects that one request may remove (DeleteObjects)."""
+"""Limit of objects in one request (DeleteObjects)."""
 _NOT_FOUND = frozenset({"404", "NoSuchKey", "NotFound"})
 _OF_CREDENTIALS = frozenset(
     {"403", "AccessDenied", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
@@ -54,7 +54,7 @@ class ObjectStoreError(Exception):
 
 
 class StoredObject(NamedTuple):
-    """An object of the list."""
+    """An object in a list."""
 
     path: str
     """Its key without the prefix."""
@@ -98,7 +98,9 @@ class ObjectStore:
     """The objects of a location. Methods raise ``ObjectStoreError``."""
 
     def __init__(self, location: Location, **options: Any) -> None:
-        """Connect to nothing yet. ``options`` are those of ``botocore.config.Config``, and ``verify``."""
+        """Create the client without connecting. ``options`` are arguments of ``botocore.config.Config``, and
+        ``verify``.
+        """
         self.location = location
         try:
             require_library()
@@ -153,7 +155,7 @@ class ObjectStore:
             )
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove objects. A missing object is no error."""
+        """Remove objects. A missing object is not an error."""
         keys = [{"Key": self._key(path)} for path in paths]
         for start in range(0, len(keys), _REMOVED_AT_ONCE):
             part = {"Objects": keys[start : start + _REMOVED_AT_ONCE], "Quiet": True}
@@ -195,6 +197,6 @@ def _translated(where: str) -> Iterator[None]:
     except (OSError, ObjectStoreError):
         raise
     except Exception as error:  # noqa: BLE001  see below
-        # boto3 has no class of its own for an invalid endpoint, or for answers that are not those of a store.
+        # boto3 lacks error classes for an invalid endpoint, and for responses that are not from an object store.
         message = f"boto3 cannot read the endpoint or its answer ({type(error).__name__}): {error}"
         raise ObjectStoreError(where, " ".join(message.split())) from None

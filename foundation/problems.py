@@ -36,7 +36,7 @@ class DependsOn(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> DependsOn:
-        """Read a reason that only a newer version of Puller knows as no reason."""
+        """Accept a reason of a newer version of Puller, and read it as no reason."""
         return cls.NOTHING
 
 
@@ -157,7 +157,7 @@ class ProblemCode(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ProblemCode | None:
-        """Keep the name of a code that only a newer version of Puller has, so that its reports can be read."""
+        """Accept the code of a newer version of Puller, so that its reports can be read."""
         if not isinstance(value, str) or not _NAME_OF_CODE.fullmatch(value):
             return None
         code = str.__new__(cls, value)
@@ -169,22 +169,24 @@ class Location(msgspec.Struct, frozen=True, omit_defaults=True):
     """A place in a file."""
 
     file: str = ""
-    """As messages call it: ``web/templates/app.conf.j2``. Empty for an unknown place."""
+    """The name in messages: ``web/templates/app.conf.j2``. Empty if unknown."""
     line: int = 0
-    """From 1. 0 for the whole file."""
+    """Line number from 1. 0 for the whole file."""
     column: int = 0
-    """From 1. 0 if only the line is known."""
+    """Column number from 1. 0 if only the line is known."""
     path: KeyPath = ()
     """The keys that lead to the value, in a document."""
     is_exact: bool = False
-    """Whether the mistake itself is in this column. Otherwise the value begins there, and errors show the line only."""
+    """Whether this column is the mistake itself. Otherwise it is the start of the value, and
+    errors show only the line.
+    """
 
     def __str__(self) -> str:
         return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
 
     @property
     def order(self) -> tuple[str, int, int]:
-        """A key that sorts locations."""
+        """Return a key that sorts locations."""
         return self.file, self.line, self.column
 
     def map_texts(self, change: Callable[[str], str]) -> Location:
@@ -203,23 +205,23 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     code: ProblemCode
     message: str
-    """One sentence for people, without location, subject, suggestions, expected values and hint."""
+    """One sentence for users, without location, subject, suggestions, expected values and hint."""
     location: Location = NOWHERE
     entry: str = ""
-    """The entry of a list that the subject stands in: ``resources[3]``."""
+    """The list entry that contains the subject: ``resources[3]``."""
     subject: str = ""
     """The resource: ``file#/etc/motd``."""
     property: str = ""
     name: str = ""
-    """The name, path or expression that is wrong. Two reports of one mistake have the same name."""
+    """The wrong name, path or expression. Two reports of one mistake have the same name."""
     suggestions: tuple[str, ...] = ()
-    """Names that may have been meant, nearest first."""
+    """Similar names, nearest first."""
     known: tuple[str, ...] = ()
     """Some known names, nearest first, if none is similar."""
     known_more: int = 0
-    """How many further names are known."""
+    """The number of further known names."""
     expected: str = ""
-    """The values that are allowed: ``a duration such as '5s'``. It completes the message."""
+    """The valid values: ``a duration such as '5s'``. It completes the message."""
     hint: str = ""
     """How to fix it."""
     excerpt: str = ""
@@ -235,7 +237,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return _formatters[-1](self)
 
     def map_texts(self, change: Callable[[str], str]) -> Problem:
-        """Return the problem with other texts: each field except for the code is given to ``change``."""
+        """Return the problem with each text replaced by ``change``. The code stays."""
         return msgspec.structs.replace(
             self,
             **{name: change(getattr(self, name)) for name in _TEXTS if getattr(self, name)},
@@ -257,7 +259,7 @@ def _mask(problem: Problem) -> None:
 
 
 def register_formatter(formatter: Callable[[Problem], str]) -> None:
-    """Make a function the text of problems. ``foundation.formatting`` does it when it is imported."""
+    """Register the function that formats problems. ``foundation.formatting`` calls this when it is imported."""
     _formatters.append(formatter)
 
 
@@ -270,12 +272,12 @@ class HasProblems(Protocol):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All problems that it was raised for."""
+        """Return all problems of the error."""
         ...
 
 
 def problems_of(error: BaseException) -> tuple[Problem, ...]:
-    """Return the problems of an error. An error of the system or of a library becomes one problem."""
+    """Return the problems of an error. A system or library error becomes one problem."""
     if isinstance(error, HasProblems):
         return error.problems
     code = ProblemCode.SYSTEM_ERROR if isinstance(error, OSError) else ProblemCode.INTERNAL_ERROR

@@ -1,8 +1,9 @@
-"""JSON from outside, with one reading only.
+"""Strict JSON parser for external documents, which every parser interprets identically.
 
-* A key stands once in an object. NaN, Infinity, a byte-order mark and halves of characters are refused.
-* Depth is bounded before anything recurses, so callers may recurse over the value. Callers bound the size.
-* Signed documents (``exact``) also have no fractions and no numbers beyond 2^53, which parsers read differently.
+* A key appears once in an object. NaN, Infinity, a byte-order mark and unpaired surrogates are rejected.
+* The depth is limited before any recursion, so callers may recurse over the value. Callers limit the size.
+* Signed documents (``exact``) also contain neither fractions nor numbers beyond 2^53, which parsers interpret
+  differently.
 """
 
 import json
@@ -12,19 +13,19 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 LARGEST_NUMBER = 2**53 - 1
-"""The largest number that every JSON parser keeps exactly (RFC 8259, section 6)."""
+"""The largest number that every JSON parser represents exactly (RFC 8259, section 6)."""
 
 _DEEPEST_SIGNED = 64
-"""Levels of objects and arrays in signed documents."""
+"""Limit of nested objects and arrays in signed documents."""
 _LONGEST_NUMBER = 1000
-"""Characters. Converting digits takes time quadratic in their number."""
+"""Limit in characters, because the conversion of digits takes quadratic time."""
 _SHOWN = 40
 _BRACKET_OR_TEXT = r'(?s)"(?:[^"\\]|\\.)*+"?|[\[\]{}]'
 _HALF_A_CHARACTER = r"\\u[dD][89a-fA-F]|[\ud800-\udfff]"
 
 
 class StrictJsonError(ValueError):
-    """The text is invalid. ``line`` and ``column`` are 0 where they are unknown."""
+    """The text is invalid. ``line`` and ``column`` are 0 if unknown."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -48,7 +49,7 @@ def load(text: str | bytes, *, depth: int, exact: bool = False) -> Any:
             parse_float=_no_fraction if exact else _finite,
             parse_constant=_no_fraction if exact else _no_value,
         )
-        if re.search(_HALF_A_CHARACTER, decoded):  # Python reads the escape, but nobody can write the text
+        if re.search(_HALF_A_CHARACTER, decoded):  # Python parses the escape, but cannot encode the text
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         message = "starts with a byte-order mark, which is not JSON" if "BOM" in error.msg else error.msg
@@ -78,7 +79,7 @@ def _decoded(text: str | bytes) -> str:
 
 
 def _verify_depth(text: str, limit: int) -> None:
-    """Verify the depth before reading, because the parser of Python recurses."""
+    """Verify the depth before parsing, because Python's parser recurses."""
     depth = 0
     for bracket in _brackets(text, limit):
         depth += 1 if bracket in "[{" else -1

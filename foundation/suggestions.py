@@ -7,11 +7,11 @@ from typing import Final, TypedDict
 
 MOST: Final = 5
 SIMILAR: Final = 0.6
-"""The similarity from which on a name is suggested, if only the known names are valid."""
+"""Minimum similarity of a suggestion, if only the known names are valid."""
 VERY_SIMILAR: Final = 0.75
-"""As ``SIMILAR``, if further names are probably valid, and may resemble a known name by accident."""
+"""Minimum similarity, if unknown names are probably valid and may resemble a known name by accident."""
 ALMOST_EQUAL: Final = 0.85
-"""As ``SIMILAR``, if the author expects that the name may be missing."""
+"""Minimum similarity, if the author expects that the name may be missing."""
 _AS_NEAR: Final = 0.03
 """Further suggestions are at most this much less similar than the first one."""
 
@@ -27,13 +27,13 @@ class Meant(TypedDict, total=False):
 def nearest(
     word: str, known: Iterable[str], most: int = MOST, *, similarity: float = SIMILAR
 ) -> tuple[str, ...]:
-    """Return the known words that may be meant. Empty if none is similar."""
+    """Return the most similar known words. Empty if none is similar."""
     similar = _by_similarity(word, known, similarity)
     return tuple(name for ratio, name in similar[:most] if ratio >= similar[0][0] - _AS_NEAR)
 
 
 def meant(word: str, known: Iterable[str]) -> Meant:
-    """Return the names that may be meant, or some known names if none is similar."""
+    """Return the most similar names, or some known names if none is similar."""
     words = list(known)
     if similar := nearest(word, words):
         return {"suggestions": similar}
@@ -51,7 +51,7 @@ def nearest_reference(reference: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def meant_reference(reference: str, known: Iterable[str]) -> Meant:
-    """Return the references that may be meant, or some known ones if none is similar."""
+    """Return the most similar references, or some known ones if none is similar."""
     words = list(known)
     similar = nearest_reference(reference, words)
     return {"suggestions": similar} if similar else _known_fields(reference, words)

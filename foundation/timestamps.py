@@ -1,4 +1,4 @@
-"""Times as text: UTC, whatever the clock of the reader.
+"""Times as text, always in UTC.
 
 * ``iso_text`` is for documents of state and reports: ``2026-11-20T12:00:00+00:00``, or with fractions of a second.
 * ``zulu_text`` is for signed documents and exact times in sentences: ``2026-11-20T12:00:00Z``.
@@ -15,22 +15,22 @@ from foundation.durations import Duration
 def iso_text(
     moment: datetime, precision: Literal["seconds", "milliseconds", "microseconds"] = "seconds"
 ) -> str:
-    """Return a time as documents of state have it."""
+    """Return a time in the format of state documents."""
     return moment.astimezone(UTC).isoformat(timespec=precision)
 
 
 def zulu_text(moment: datetime) -> str:
-    """Return a time as signed documents have it."""
+    """Return a time in the format of signed documents."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def minute_text(moment: datetime) -> str:
-    """Return a time as sentences have it."""
+    """Return a time in the format of sentences."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def parse_moment(text: str) -> datetime:
-    """Read a time in ISO 8601, in UTC without an offset. Raises ``ValueError``."""
+    """Parse a time in ISO 8601, in UTC without an offset. Raises ``ValueError``."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -39,9 +39,9 @@ def parse_moment(text: str) -> datetime:
 
 
 def parse_until(text: str, now: datetime) -> datetime:
-    """Read a time in ISO 8601, or a duration from ``now`` on. Raises ``ValueError``, also for a time that has passed.
+    """Parse a time in ISO 8601, or a duration from ``now`` on. Raises ``ValueError``, also for a past time.
 
-    A number without a unit is refused: 2026 could be seconds or a year.
+    A number without a unit is rejected: 2026 could be seconds or a year.
     """
     try:
         # A time ends with a digit, or with Z.
