@@ -1,10 +1,10 @@
-"""How documents that link to each other in a checkout become pages.
+"""Hooks of mkdocs that convert linked documents of a checkout to pages.
 
-* Documents outside of ``docs/`` that readers need are pages as well (``_PAGES``).
-* A link to a page leads to it, wherever the document lies in the checkout.
-* A link to code, tests or examples leads to ``PULLER_SOURCE`` (the URL of a checkout, up to the path). Without one it
-  is text: the pages have no copy of the code. Either way what it names must exist.
-* A link that leads nowhere is a warning of mkdocs, which fails the build.
+* Some documents outside of ``docs/`` are pages as well (``_PAGES``).
+* A link to a document becomes a link to its page, wherever the document is in the checkout.
+* A link to code, tests or examples becomes a link below ``PULLER_SOURCE`` (the URL of a checkout). Without that
+  variable it becomes text, because the pages do not contain the code. The target must exist in both cases.
+* A broken link is a warning of mkdocs, which fails the build.
 """
 
 import os
@@ -24,14 +24,14 @@ _PAGES = {
     "examples/configurations/README.md": "examples/configurations/README.md",
     "examples/site/README.md": "examples/site/README.md",
 }
-"""Page by path in the checkout; what is in ``docs/`` keeps its path there."""
+"""Page by path in the checkout. Documents in ``docs/`` keep their paths."""
 
 _LINK = re.compile(r"(?<!!)\[((?:`[^`\n]*`|[^\]`])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _FENCED = re.compile(r"^( *)(```+).*?^\1\2[ ]*$", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the documents outside of ``docs/`` and what the pages load."""
+    """Add the documents outside of ``docs/``, and the files that the pages load."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     for name in _ADDED:
@@ -40,7 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Map the links of a document, those in code blocks aside."""
+    """Map the links of a document, except in code blocks."""
     name = page.file.src_uri
     parts, end = [], 0
     for fenced in _FENCED.finditer(markdown):
@@ -50,14 +50,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def mapped(text: str, page: str) -> str:
-    """The text of a page with its links as they are among pages."""
+    """Return the text of a page with its links mapped to pages."""
     source = next((source for source, name in _PAGES.items() if name == page), f"docs/{page}")
 
     def link(found: re.Match[str]) -> str:
         label, target, anchor = found[1], found[2], found[3] or ""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if path.startswith("../") or not (ROOT / path).exists():
-            return found[0]  # mkdocs warns of it
+            return found[0]  # mkdocs prints a warning
         if (other := page_of(path)) is not None:
             return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor})"
         if base := os.environ.get("PULLER_SOURCE"):
@@ -68,7 +68,7 @@ def mapped(text: str, page: str) -> str:
 
 
 def page_of(path: str) -> str | None:
-    """The page that a path in the checkout is, if it is one."""
+    """Return the page of a path in the checkout, or ``None``."""
     if path in ("docs/resources", "docs"):
         return {"docs/resources": "resources/common.md", "docs": "index.md"}[path]
     if path.startswith("docs/") and path.endswith(".md"):

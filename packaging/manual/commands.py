@@ -1,4 +1,4 @@
-"""Man pages of the commands, of what their ``--help`` says."""
+"""Man pages of the commands, generated from their ``--help``."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ Path = tuple[str, ...]
 
 
 def commands(root: click.Group) -> Iterator[tuple[Path, click.Command, click.Context]]:
-    """Every command with its words, ``puller`` first, each group before what is below it."""
+    """Yield every command with its words: ``puller`` first, each group before its commands."""
     yield from _below(root, click.Context(root, info_name="puller"), ("puller",))
 
 
@@ -27,12 +27,12 @@ def _below(
 
 
 def page_name(path: Path) -> str:
-    """``puller-site-publish``."""
+    """Return the name of a page: ``puller-site-publish``."""
     return "-".join(path)
 
 
 def command_page(path: Path, command: click.Command, context: click.Context) -> Page:
-    """The page of a command, without what only ``puller(1)`` has."""
+    """Return the page of a command, without the additional sections of ``puller(1)``."""
     page = Page(page_name(path), 1, summary_of(command))
     page.section_heading("Synopsis")
     page.add(f"{bold(' '.join(path))} {escape(' '.join(command.collect_usage_pieces(context)))}")
@@ -53,18 +53,18 @@ def command_page(path: Path, command: click.Command, context: click.Context) -> 
 
 
 def summary_of(command: click.Command) -> str:
-    """The first sentence of its help, without the full stop."""
+    """Return the first sentence of a command's help, without the full stop."""
     return command.get_short_help_str(limit=1000).rstrip(".")
 
 
 def plain(text: str) -> str:
-    """Text of a help, escaped; what stands between backquotes is bold."""
+    """Escape the text of a help. Text between backquotes becomes bold."""
     parts = re.split(r"`([^`\n]+)`", text)
     return "".join(bold(part) if number % 2 else escape(part) for number, part in enumerate(parts))
 
 
 def _describe(page: Page, text: str) -> None:
-    """Paragraphs, and what follows a backspace as it is written: click's rule."""
+    """Add paragraphs. By a rule of click, text after a backspace is preformatted."""
     for part in re.split(r"\n\s*\n", text.strip("\n")):
         if part.lstrip().startswith("\b"):
             page.literal(part.lstrip().removeprefix("\b").strip("\n"))

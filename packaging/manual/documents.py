@@ -1,4 +1,4 @@
-"""Man pages of the documents in ``docs/``, which are Markdown."""
+"""Man pages of the Markdown documents in ``docs/``."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ _READER = MarkdownIt("commonmark").enable("table")
 
 
 class UnknownMarkup(Exception):
-    """A document uses something that no page can show yet; the message names it."""
+    """A document uses unsupported markup. The message names it."""
 
 
 def document_page(name: str, section: int, text: str, references: Mapping[str, str]) -> Page:
-    """The page of a document. ``references`` has the page of a file in ``docs/``, such as ``puller-data(5)``.
+    """Return the page of a document. ``references`` maps files in ``docs/`` to pages such as ``puller-data(5)``.
 
     Raises ``UnknownMarkup``.
     """
@@ -27,7 +27,7 @@ def document_page(name: str, section: int, text: str, references: Mapping[str, s
 
 
 def add_document(page: Page, text: str, references: Mapping[str, str], *, first: str = "") -> None:
-    """Add Markdown to a page; ``first`` is the title of what stands before the first heading.
+    """Add Markdown to a page. ``first`` is the title of the text before the first heading.
 
     Raises ``UnknownMarkup``.
     """
@@ -106,7 +106,7 @@ class _Writer:
                 raise UnknownMarkup(f"{self._page.name}: {other}")
 
     def _link(self, node: SyntaxTreeNode) -> str:
-        """What is linked, and where to read it: another page, or an address."""
+        """Return the text of a link, and its target: another page, or an address."""
         text, target = self._inline(node), str(node.attrs.get("href", ""))
         if "://" in target:
             return f"{text} ({escape(target)})"

@@ -1,4 +1,4 @@
-"""All man pages: one for each command, for files that people write, and for each document of operators and authors."""
+"""All man pages: one for each command, for user-written files, and for each document of operators and authors."""
 
 import gzip
 import os
@@ -18,16 +18,16 @@ _FILES = {
     "templates.md": "templates",
     "resources/common.md": "manifest",
 }
-"""Documents of section 5, by the file in ``docs/``; those of resource types come to them."""
+"""Documents of section 5, by the file in ``docs/``. Documents of resource types are added."""
 
 _LEFT_OUT = {"architecture.md", "adding-a-type.md", "installing.md"}
-"""For those who have the source."""
+"""Documents for developers, who have the source."""
 
 
 def write_all(source: Path, root: Path) -> None:
-    """Write every page below ``root``, as gzip; their date is SOURCE_DATE_EPOCH.
+    """Write every page below ``root``, as gzip. Their date is SOURCE_DATE_EPOCH.
 
-    Raises ``UnknownMarkup`` for a document that cannot be shown.
+    Raises ``UnknownMarkup`` for a document with unsupported markup.
     """
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
     for page in pages(source):
@@ -37,7 +37,7 @@ def write_all(source: Path, root: Path) -> None:
 
 
 def pages(source: Path) -> Iterator[Page]:
-    """Every page, of the documents of a checkout and of the commands of this installation."""
+    """Yield every page: for the documents of a checkout, and for the commands of this installation."""
     known = references(source)
     yield from _command_pages(source, known)
     yield _configuration_page(source)
@@ -56,7 +56,7 @@ def pages(source: Path) -> Iterator[Page]:
 
 
 def references(source: Path) -> dict[str, str]:
-    """The page of each document: ``puller-operating(7)`` of ``operating.md``."""
+    """Return the page of each document: ``puller-operating(7)`` for ``operating.md``."""
     found = {}
     for path in sorted((source / "docs").rglob("*.md")):
         document = str(path.relative_to(source / "docs"))

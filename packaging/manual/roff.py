@@ -1,7 +1,7 @@
-"""Text of man pages, in the part of roff that groff and mandoc read alike.
+"""Text of man pages, in the part of roff that groff and mandoc interpret identically.
 
-* Whatever text says, it is shown: what roff would take for a request or an escape is escaped.
-* A page has one date, that of the commit.
+* Any text is displayed literally: requests and escapes of roff are escaped.
+* The date of a page is the date of the commit.
 """
 
 import re
@@ -13,33 +13,33 @@ from typing import Final
 from puller.version import __version__
 
 _PAGE: Final = 70
-"""Characters that a table may take in a line, beside the margin of a page for 80."""
+"""Width of a table in characters, without the margin of a page for 80."""
 
 _GAP: Final = 3
 _WIDEST_KEPT: Final = 24
-"""Characters up to which a column is as wide as its widest cell; wider ones are filled like paragraphs."""
+"""Largest natural width of a column in characters. Wider columns are filled like paragraphs."""
 
 _NARROWEST_FILLED: Final = 8
 
 
 def escape(text: str) -> str:
-    """Text for the middle of a line."""
+    """Escape text for the middle of a line."""
     return text.replace("\\", "\\e").replace("-", "\\-")
 
 
 def bold(text: str) -> str:
-    """Text in bold, which is what man pages make of code."""
+    """Format text in bold, as man pages display code."""
     return f"\\fB{escape(text)}\\fR"
 
 
 def line(text: str) -> str:
-    """A line that is no request, of text that is escaped already."""
+    """Prevent an escaped line from being interpreted as a request."""
     return f"\\&{text}" if text.startswith((".", "'")) else text
 
 
 @dataclass
 class Page:
-    """A man page that grows; ``name`` is what ``man`` is asked for."""
+    """A man page under construction. ``name`` is the argument of ``man``."""
 
     name: str
     section: int
@@ -51,11 +51,11 @@ class Page:
         self.lines += lines
 
     def section_heading(self, title: str) -> None:
-        """Begin a section."""
+        """Start a section."""
         self.add(f'.SH "{quoted(title.upper())}"')
 
     def heading(self, title: str) -> None:
-        """Begin a part of a section."""
+        """Start a part of a section."""
         self.add(f'.SS "{quoted(title)}"')
 
     def paragraph(self, text: str) -> None:
@@ -64,21 +64,21 @@ class Page:
         self.add(*map(line, text.splitlines()))
 
     def literal(self, text: str) -> None:
-        """Add text that is shown as it is written."""
+        """Add preformatted text."""
         shown = [line(escape(one.rstrip())) for one in text.rstrip("\n").expandtabs().splitlines()]
         self._part(".sp")
         self.add(".RS 4", ".nf", *(one or "\\&" for one in shown), ".fi", ".RE")
 
     def item(self, label: str, text: str) -> None:
-        """Add a label, and what it means; both are escaped."""
+        """Add a label and its description, both already escaped."""
         self.add(".TP", line(label), *map(line, text.splitlines() or ("\\&",)))
 
     def point(self, text: str) -> None:
-        """Add a point of a list."""
+        """Add a list item."""
         self.add(".IP \\(bu 2", *map(line, text.splitlines()))
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Add a table of escaped cells; the first row is its head. Wide columns are filled, and share what is left."""
+        """Add a table of escaped cells with a header row. Wide columns are filled and share the remaining width."""
         widths = [max(map(_shown_width, column)) for column in zip(*rows, strict=True)]
         widest_kept = next(
             (kept for kept in range(_WIDEST_KEPT, 0, -1) if _needed(widths, kept) <= _PAGE), _NARROWEST_FILLED
@@ -96,7 +96,7 @@ class Page:
         self.add(".TE")
 
     def see_also(self, names: Iterable[str]) -> None:
-        """Name other pages, as ``puller(1)``."""
+        """Add references to other pages, such as ``puller(1)``."""
         self.section_heading("See also")
         shown = (
             re.sub(r"^(.*)\((\d)\)$", lambda found: f"{bold(found[1])}({found[2]})", name) for name in names
@@ -104,12 +104,12 @@ class Page:
         self.add(*map(line, ",\n".join(shown).splitlines()))
 
     def _part(self, request: str) -> None:
-        """Begin something that is apart from what is before it; below a heading it is so already."""
+        """Start a separate part, with space before it unless it follows a heading."""
         if self.lines and not self.lines[-1].startswith((".SH", ".SS", ".RS", ".TS")):
             self.add(request)
 
     def text(self, epoch: int) -> str:
-        """The whole page; ``epoch`` is its date, in seconds since 1970."""
+        """Return the page. ``epoch`` is its date in seconds since 1970."""
         date = datetime.fromtimestamp(epoch, UTC).date().isoformat()
         title = f'.TH "{quoted(self.name.upper())}" "{self.section}" "{date}" "Puller {__version__}" "Puller manual"'
         name = [".SH NAME", line(f"{escape(self.name)} \\- {escape(self.summary)}")]
@@ -117,12 +117,12 @@ class Page:
 
 
 def quoted(text: str) -> str:
-    """Text for an argument within double quotes."""
+    """Escape text for an argument within double quotes."""
     return escape(text).replace('"', "\\(dq")
 
 
 def _filled_cell(cell: str, width: int) -> str:
-    """A cell as a paragraph, in which words that are longer than it is wide may be broken where names have parts."""
+    """Format a cell as a paragraph. Words longer than the cell may break between the parts of names."""
     words = (
         word if _shown_width(word) <= width else re.sub(r"((?<!\\)[/._:,=#]|\\-)(?=\S)", r"\1\\:", word)
         for word in cell.split(" ")
@@ -131,12 +131,12 @@ def _filled_cell(cell: str, width: int) -> str:
 
 
 def _shown_width(cell: str) -> int:
-    """Of an escaped cell, in characters."""
+    """Return the width of an escaped cell in characters."""
     return len(re.sub(r"\\f.|\\&", "", cell).replace("\\-", "-").replace("\\e", "/"))
 
 
 def _needed(widths: Sequence[int], kept: int) -> int:
-    """Characters of a table whose columns are kept up to this width, and filled as narrow as can be beyond it."""
+    """Return the minimal width of a table with natural columns up to ``kept`` and filled wider columns."""
     return sum(width if width <= kept else 2 * _NARROWEST_FILLED for width in widths) + _GAP * (
         len(widths) - 1
     )

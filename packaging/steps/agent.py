@@ -1,13 +1,13 @@
-"""The directory of one version: Puller with all that it needs, for the system's Python.
+"""The directory of one version: Puller with its dependencies, for the system's Python.
 
-    bin/puller                          the command, wherever the directory lies
-    bin/self-test                       whether it starts on this machine: asked by the launcher of the packages
-    bin/python3                         a link to the system's Python
-    pyvenv.cfg                          makes that Python look here for modules, and nowhere else of the system
-    lib/python3.11/site-packages/       Puller, and what packaging/requirements.lock names
+  bin/puller                          the command, independent of the location of the directory
+  bin/self-test                       test for the launcher of the packages: does Puller start on this machine?
+  bin/python3                         a link to the system's Python
+  pyvenv.cfg                          restricts that Python to the modules of this directory
+  lib/python3.11/site-packages/       Puller, and the packages of packaging/requirements.lock
 
-* What is fetched is compared with the hashes of the lock before it is installed.
-* Nothing in there tells of the machine or the time that it was made on: no record of the installer, no byte code yet.
+* Downloads are compared with the hashes of the lock file before they are installed.
+* The contents do not depend on the build machine or the time: records of the installer and byte code are omitted.
 """
 
 import os
@@ -21,7 +21,7 @@ from steps.failure import BuildFailed
 from steps.source import Source
 
 LIBRARIES = "usr/lib/puller"
-"""Where packages have the directories of versions, below the root."""
+"""Where packages install the directories of versions, below the root."""
 
 _BUILD = "/build"
 _OF_THE_INSTALLER = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
@@ -46,9 +46,10 @@ version = {python}
 
 @dataclass(frozen=True)
 class Agent:
-    """What was built: ``directory`` holds the version; ``materials`` is its bill of materials, as CycloneDX in JSON.
+    """The result of the build: ``directory`` contains the version. ``materials`` is its bill of materials, CycloneDX in
+    JSON.
 
-    ``glibc`` is the oldest (major, minor) that all compiled modules run with.
+    ``glibc`` is the oldest (major, minor) version that all compiled modules support.
     """
 
     source: Source
@@ -60,12 +61,12 @@ class Agent:
 
     @property
     def python(self) -> str:
-        """The Python that it is for: ``3.11``."""
+        """Return the Python version that it is built for: ``3.11``."""
         return self.tree.release.python
 
     @property
     def packages(self) -> Path:
-        """Where its modules are."""
+        """Return the directory of its modules."""
         return self.directory / f"lib/python{self.python}/site-packages"
 
     def run(self, *command: str | Path) -> str:
@@ -73,7 +74,7 @@ class Agent:
         return self.tree.run(*command, mounts={self.work: _BUILD}, **_fixed(self.source))
 
     def inside(self, path: Path) -> str:
-        """Where a path below ``work`` is for such a command."""
+        """Return the path in the tree of a path below ``work``."""
         return f"{_BUILD}/{path.relative_to(self.work)}"
 
 
@@ -91,12 +92,12 @@ def build_agent(source: Source, tree: Tree, work: Path) -> Agent:
 
 
 def _fixed(source: Source) -> dict[str, str]:
-    """What would otherwise be of this day, this process or this person."""
+    """Return environment variables that make the build independent of date, process and user."""
     return {"SOURCE_DATE_EPOCH": str(source.epoch), "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC"}
 
 
 def _install(source: Source, tree: Tree, work: Path) -> Path:
-    """Into an environment of its own, and the bill of what is in there; gives the directory of the modules."""
+    """Install into a separate environment, and write its bill of materials. Returns the directory of the modules."""
     script = work / "install"
     script.write_text(_INSTALL, encoding="utf-8")
     tree.run("sh", "-eu", f"{_BUILD}/install", mounts={work: _BUILD}, **_fixed(source))
@@ -141,7 +142,9 @@ done
 
 
 def _oldest_glibc(installed: Path) -> tuple[int, int]:
-    """By the tags of the installed wheels. Raises ``BuildFailed`` when one was built for nothing that is known."""
+    """Return the oldest supported glibc by the tags of the installed wheels. Raises
+    ``BuildFailed`` for unknown tags.
+    """
     needed = {(2, 17)}
     for record in sorted(installed.glob("*.dist-info/WHEEL")):
         tags = re.findall(r"^Tag: \S+-\S+-(\S+)$", record.read_text(encoding="utf-8"), re.MULTILINE)
@@ -156,13 +159,13 @@ def _oldest_glibc(installed: Path) -> tuple[int, int]:
 
 
 def _is_not_ours(directory: str, names: list[str]) -> list[str]:
-    """Byte code, which is of one machine; and what pip writes of the installation."""
+    """Return names to omit: byte code, which depends on the machine, and the installation records of pip."""
     in_record = directory.endswith(".dist-info")
     return [name for name in names if name == "__pycache__" or (in_record and name in _OF_THE_INSTALLER)]
 
 
 def _keep_modes_plain(directory: Path) -> None:
-    """Wheels bring modes of whoever has built them; nothing in there is started by its path."""
+    """Set standard modes. Wheels have the modes of their build machine, and no file is started by its path."""
     for parent, folders, files in os.walk(directory):
         for name in folders:
             os.chmod(os.path.join(parent, name), 0o755)  # noqa: S103  as any directory of a package
@@ -180,5 +183,5 @@ def _add_command(agent: Agent) -> None:
     (programs / "python3").symlink_to(f"/usr/bin/python{agent.python}")
     text = _CONFIGURATION.format(python=agent.python)
     (agent.directory / "pyvenv.cfg").write_text(text, encoding="utf-8")
-    # Resource types and signers of others: what pip puts there outlasts every version.
+    # Resource types and signers of third parties: modules that pip installs there survive upgrades.
     (agent.packages / "extensions.pth").write_text(f"{_EXTENSIONS}\n", encoding="utf-8")

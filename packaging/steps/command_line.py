@@ -1,4 +1,4 @@
-"""``packaging/build``: which packages, for which release, from which commit, to where."""
+"""Command line of ``packaging/build``: the packages, the release, the commit and the output directory."""
 
 import argparse
 import os
@@ -32,7 +32,7 @@ tree, too; what they fetch for Puller is held to the hashes of packaging/require
 
 
 def main() -> None:
-    """Run the command line; ends the process with 1 when something cannot be built, and says why."""
+    """Run the command line. Exits with 1 and a message if a package cannot be built."""
     options = make_parser().parse_args()
     try:
         _build(options)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """What the command line understands."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="packaging/build", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -79,7 +79,7 @@ def _materials(agent: Agent, package: Path) -> Path:
 
 
 def _publish(path: Path, output: Path) -> None:
-    """Put a file there, whole, and its checksum beside it."""
+    """Write a file atomically, and its checksum beside it."""
     import hashlib
 
     content = path.read_bytes()

@@ -1,7 +1,7 @@
-"""A Debian package: what dpkg installs, upgrades, removes and purges.
+"""Build of a Debian package, which dpkg installs, upgrades, removes and purges.
 
-The files of ``packaging/debian`` with their placeholders (``@VERSION@``) filled in, and ``dpkg-deb`` in the tree.
-Without debhelper, whose work is to find out what is known here.
+Uses the files of ``packaging/debian`` with their placeholders (``@VERSION@``) filled in, and ``dpkg-deb`` in the tree.
+Does not use debhelper, because everything that it detects is already known.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _ZSH = "usr/share/zsh/vendor-completions"
 
 
 def build(agent: Agent, work: Path) -> Path:
-    """Build the package, in a new directory; gives its path. Raises ``BuildFailed``."""
+    """Build the package in a new directory, and return its path. Raises ``BuildFailed``."""
     release = agent.tree.release
     version = f"{agent.source.version}-1+deb{release.number}"
     architecture = agent.run("dpkg", "--print-architecture").strip()

@@ -1,7 +1,8 @@
-"""A Debian of one release in a directory, and commands in it.
+"""A Debian release in a directory, and commands in it.
 
-* What this machine has set up for apt and pip holds in it, by variables and read-only mounts; nothing of it is kept.
-* Commands see the tree, what is mounted for them, and no variable of the person who builds.
+* This machine's settings for apt and pip apply in the tree, through variables and read-only mounts. They are not stored
+  in it.
+* Commands see the tree and their mounts, but no variables of the user who builds.
 """
 
 import os
@@ -20,7 +21,7 @@ from steps.failure import BuildFailed, run
 
 @dataclass(frozen=True)
 class Release:
-    """A release of Debian that packages are made for."""
+    """A Debian release to build packages for."""
 
     codename: str
     number: int
@@ -52,22 +53,22 @@ _PASSED_ON = (
 
 @dataclass(frozen=True)
 class Tree:
-    """A Debian in ``root``."""
+    """A Debian system in ``root``."""
 
     root: Path
     release: Release
     settings: dict[str, str] = field(repr=False)  # of pip
 
     def run(self, *command: str | Path, mounts: Mapping[Path, str], **variables: str) -> str:
-        """What a command in the tree prints; ``mounts`` are directories of this machine, by where they are in it.
+        """Return the output of a command in the tree. ``mounts`` maps directories of this machine to paths in the tree.
 
-        Raises ``BuildFailed`` when it fails.
+        Raises ``BuildFailed`` if the command fails.
         """
         passed_on = self.settings | variables
         options = [
             *(f"--bind={here}:{there}" for here, there in mounts.items()),
             *(f"--bind-ro={path}" for path in sorted(_paths_in(self.settings.values()))),
-            # By name alone: an index may have a password in its URL, and command lines are for everybody to read.
+            # By name only: the URL of an index may contain a password, and every user can read command lines.
             *(f"--setenv={name}" for name in passed_on),
         ]
         nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", "--as-pid2")
@@ -77,7 +78,7 @@ class Tree:
 
 
 def make_tree(release: str, root: Path) -> Path:
-    """Make a minimal Debian with Python. Raises ``BuildFailed``."""
+    """Create a minimal Debian system with Python. Raises ``BuildFailed``."""
     unfinished = root.with_name(f"{root.name}.unfinished")
     with tempfile.TemporaryDirectory(prefix="puller-sources-") as directory:
         lists = list(_sources(release, Path(directory)))
@@ -95,7 +96,7 @@ def make_tree(release: str, root: Path) -> Path:
 
 
 def open_tree(root: Path, release: str) -> Tree:
-    """The tree in a directory, made first if there is none. Raises ``BuildFailed`` when it is of another release."""
+    """Return the tree in a directory, and create a missing one. Raises ``BuildFailed`` for another release."""
     if not root.exists():
         make_tree(release, root)
     found = (root / "etc/os-release").read_text(encoding="utf-8")
@@ -105,7 +106,7 @@ def open_tree(root: Path, release: str) -> Tree:
 
 
 def _sources(release: str, directory: Path) -> Iterator[Path]:
-    """The package sources of this machine, turned to the release; none where this is no Debian."""
+    """Yield the package sources of this machine, adapted to the release. Empty unless this machine runs Debian."""
     own = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     paths = map(Path, ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"))
     for path in (path for path in paths if own in RELEASES and path.exists()):
@@ -115,7 +116,7 @@ def _sources(release: str, directory: Path) -> Iterator[Path]:
 
 
 def _settings() -> dict[str, str]:
-    """What this machine sets up for pip, in its configuration files and in the environment, as variables."""
+    """Return this machine's settings for pip, from configuration files and the environment, as variables."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list")
     listed = subprocess.run(pip, capture_output=True, text=True, check=False).stdout
     files = re.findall(r"^(?:global|install|download)\.([-a-z]+)='(.*)'$", listed, re.MULTILINE)
@@ -131,7 +132,9 @@ def _settings() -> dict[str, str]:
 
 
 def _paths_in(values: Iterable[str]) -> set[str]:
-    """Files and directories of this machine that settings name. An index by a `file:` URL has its files beside it."""
+    """Return the local files and directories in settings. An index by a `file:` URL is in the same directory as its
+    files.
+    """
     words = [word for value in values for word in value.split()]
     paths = {word for word in words if word.startswith("/")}
     paths |= {str(Path(urlsplit(word).path).parent) for word in words if word.startswith("file:///")}

@@ -1,7 +1,7 @@
-"""A tar.gz with the directory of one version, to unpack anywhere: it runs with the system's Python from where it lies.
+"""Build of a tar.gz with the directory of one version, which runs with the system's Python wherever it is unpacked.
 
-Not one file that is run (zipapp): compiled modules cannot be loaded from inside of an archive, and would be unpacked
-somewhere at the first run, by whoever runs it.
+A single executable file (zipapp) is not possible: compiled modules cannot be loaded from an archive, and every user
+would unpack them at the first run.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from steps.staging import Stage, stage_manual, stage_version
 
 
 def build(agent: Agent, work: Path) -> Path:
-    """Build the archive, in a new directory; gives its path. Raises ``BuildFailed``."""
+    """Build the archive in a new directory, and return its path. Raises ``BuildFailed``."""
     name = f"puller-{agent.source.version}"
     stage = Stage(work / "root")
     stage_version(agent, stage, name, compiled=True)

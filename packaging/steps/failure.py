@@ -1,4 +1,4 @@
-"""What ends a build, in a sentence; and commands, whose failure does."""
+"""The error that ends a build, and execution of commands."""
 
 import subprocess
 from collections.abc import Mapping
@@ -6,11 +6,13 @@ from pathlib import Path
 
 
 class BuildFailed(Exception):
-    """A package cannot be built; the message says what to mend, or what a command printed."""
+    """A package cannot be built. The message contains the solution, or the output of a command."""
 
 
 def run(*command: str | Path, environment: Mapping[str, str] | None = None, timeout: float = 1800) -> str:
-    """What a command prints. Raises ``BuildFailed`` with its output when it fails, or takes ``timeout`` seconds."""
+    """Return the output of a command. Raises ``BuildFailed`` with the output if it fails or takes
+    ``timeout`` seconds.
+    """
     words = [str(word) for word in command]
     try:
         done = subprocess.run(

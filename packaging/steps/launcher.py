@@ -1,4 +1,4 @@
-"""The launcher of the packages, and what puts versions in their places for it: ``packaging/launcher``, filled in."""
+"""Scripts of the packages that start and install versions: ``packaging/launcher``, filled in."""
 
 from pathlib import Path
 
@@ -14,5 +14,5 @@ _PLACES = {
 
 
 def script(repository: Path, name: str, **instead: str) -> str:
-    """The text of ``puller`` or ``arrange``; ``instead`` are other places, or seconds. Raises ``BuildFailed``."""
+    """Return the text of ``puller`` or ``arrange``. ``instead`` replaces paths or seconds. Raises ``BuildFailed``."""
     return fill(repository / "packaging/launcher" / name, _PLACES | instead)

@@ -1,4 +1,4 @@
-"""What the distributions in a directory say of their licences, as paragraphs of a machine-readable copyright file."""
+"""Licences of the distributions in a directory, as paragraphs of a machine-readable copyright file."""
 
 from collections.abc import Iterator
 from email.message import Message
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def licences_of(packages: Path) -> str:
-    """One paragraph for each distribution but Puller itself, by name; where its own texts are stands in each."""
+    """Return one paragraph for each distribution except Puller, by name, with the paths of its licence texts."""
     records = sorted(packages.glob("*.dist-info/METADATA"))
     return "\n".join(paragraph for record in records for paragraph in _paragraph(packages, record))
 

@@ -10,7 +10,7 @@ _PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
 
 
 def fill(path: Path, values: Mapping[str, str]) -> str:
-    """The text of a file with its placeholders filled in. Raises ``BuildFailed`` for one without a value."""
+    """Return the text of a file with its placeholders filled in. Raises ``BuildFailed`` for one without a value."""
     try:
         return _PLACEHOLDER.sub(lambda found: values[found[1]], path.read_text(encoding="utf-8"))
     except KeyError as error:

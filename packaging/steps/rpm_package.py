@@ -1,4 +1,4 @@
-"""A package for systems of the Red Hat family: ``packaging/rpm/puller.spec`` filled in, and ``rpmbuild``."""
+"""Build of a package for the Red Hat family: ``packaging/rpm/puller.spec`` filled in, and ``rpmbuild``."""
 
 import shutil
 from pathlib import Path
@@ -11,11 +11,11 @@ from steps.staging import stage_host_files
 _UNITS = "usr/lib/systemd/system"
 _ZSH = "usr/share/zsh/site-functions"
 _GLIBC = (2, 34)
-"""Of Red Hat Enterprise Linux 9, the oldest that has the Pythons that packages are made for."""
+"""Version in Red Hat Enterprise Linux 9, the oldest release with the Python versions of the packages."""
 
 
 def build(agent: Agent, work: Path) -> Path:
-    """Build the package, in a new directory; gives its path. Raises ``BuildFailed``."""
+    """Build the package in a new directory, and return its path. Raises ``BuildFailed``."""
     if agent.glibc > _GLIBC:
         raise BuildFailed(
             f"rpm: a locked dependency needs glibc {agent.glibc}, and the oldest system has {_GLIBC}"

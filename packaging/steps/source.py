@@ -1,4 +1,4 @@
-"""A commit of Puller, checked out by itself: what is not committed is in no package."""
+"""Checkout of a commit of Puller. Packages never contain uncommitted changes."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ _VERSION = re.compile(r'^__version__ = "([0-9]+(?:\.[0-9]+)*)"$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a commit in ``directory``; ``epoch`` is its time, in seconds since 1970."""
+    """The files of a commit in ``directory``. ``epoch`` is its time, in seconds since 1970."""
 
     directory: Path
     commit: str
@@ -21,9 +21,9 @@ class Source:
 
 
 def check_out(repository: Path, commit: str, directory: Path) -> Source:
-    """Put the files of a commit into a new directory.
+    """Extract the files of a commit into a new directory.
 
-    Raises ``BuildFailed`` when the commit is not there, or has a version that no package can have.
+    Raises ``BuildFailed`` if the commit does not exist or its version is invalid for packages.
     """
     git = ("git", "-c", "safe.directory=*", "-C", repository)
     if run(*git, "status", "--porcelain"):

@@ -1,7 +1,7 @@
-"""Files as they are to lie in a root directory, for any kind of package.
+"""Files of packages in a root directory, independent of the package format.
 
-* Owners are never of the person who builds: archives are written with root as the owner of everything.
-* Times are those of the commit, modes are those given here, and names are sorted where an archive is written.
+* Archives are written with root as the owner of everything.
+* Times are the time of the commit, modes are set explicitly, and archives contain names in sorted order.
 """
 
 import gzip
@@ -14,22 +14,22 @@ from steps.launcher import script
 
 COMMAND = "/usr/bin/puller"
 _ON_DEMAND = ("puller-tight.", "puller-user.")
-"""Files of systemd/ that are in force only where somebody asks for them."""
+"""Prefixes of files in systemd/ that are installed on request only."""
 _SAMPLE = "etc/puller/config.yaml.sample"
 _USERS = 'u _puller - "Processes of Puller that speak to the network"\n'
 CONFIGURATION_FILES = (f"/{_SAMPLE}",)
-"""What an operator may change, and an upgrade keeps then."""
+"""Files that operators may change and upgrades keep."""
 
 
 class Stage:
-    """A root directory that is filled; paths have no leading slash."""
+    """A root directory to fill. Paths have no leading slash."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         root.mkdir(parents=True)
 
     def directory(self, path: str, mode: int = 0o755) -> None:
-        """Make a directory, with those above it."""
+        """Create a directory and its parents."""
         (self.root / path).mkdir(parents=True, exist_ok=True)
         (self.root / path).chmod(mode)
 
@@ -41,11 +41,13 @@ class Stage:
         target.chmod(mode)
 
     def packed(self, path: str, content: str) -> None:
-        """Write a file as gzip: always the same bytes, as small as can be."""
+        """Write a file with the best gzip compression, reproducibly."""
         self.file(path, gzip.compress(content.encode(), compresslevel=9, mtime=0))
 
     def size(self) -> int:
-        """Of all files, in KiB, as dpkg counts it: each file in whole KiB, and one for each directory and link."""
+        """Return the size of all files in KiB as dpkg counts it: files in whole KiB, and 1 for
+        each directory and link.
+        """
         sizes = ((path, path.lstat()) for path in self.root.rglob("*"))
         return sum(
             -(-found.st_size // 1024) if path.is_file() and not path.is_symlink() else 1
@@ -53,16 +55,17 @@ class Stage:
         )
 
     def date(self, epoch: int) -> None:
-        """Give everything the same time, in seconds since 1970."""
+        """Set the same time, in seconds since 1970, on everything."""
         for path in (self.root, *self.root.rglob("*")):
             os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
 def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled: bool) -> Stage:
-    """What every package puts on a host: the version, the command, units, tmpfiles, the sample, man pages, completions.
+    """Fill a root directory with the files of every package.
 
-    ``units`` and ``zsh`` are the directories of units and of functions of zsh. ``compiled``: with byte code, where the
-    package manager does not make it on the host.
+    These are the version, the command, units, tmpfiles, the sample configuration, man pages and completions. ``units``
+    and ``zsh`` are the directories of units and of zsh functions. ``compiled`` adds byte code, for package managers
+    that do not create it on the host.
     """
     stage = Stage(root)
     stage_manual(agent, stage, "usr/share/man")
@@ -79,7 +82,7 @@ def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled
     stage.file(COMMAND.lstrip("/"), script(agent.source.directory, "puller"), 0o755)
     for path in sorted((agent.source.directory / "systemd").iterdir()):
         if path.name.startswith(_ON_DEMAND):
-            continue  # `puller install-units` has them from the version's own copy
+            continue  # `puller install-units` uses the copy within the version
         text = path.read_text(encoding="utf-8").replace("@PULLER@", COMMAND)
         is_unit = path.suffix in {".service", ".timer"}
         stage.file(f"{units}/{path.name}" if is_unit else "usr/lib/tmpfiles.d/puller.conf", text)
@@ -89,12 +92,14 @@ def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled
 
 
 def stage_manual(agent: Agent, stage: Stage, path: str) -> None:
-    """The man pages."""
+    """Add the man pages."""
     shutil.copytree(agent.work / "manual/usr/share/man", stage.root / path)
 
 
 def stage_version(agent: Agent, stage: Stage, path: str, *, compiled: bool) -> None:
-    """The directory of the version. Its byte code is never compared with the sources, as both come in one package."""
+    """Add the directory of the version. Byte code is never compared with its sources, because one package contains
+    both.
+    """
     stage.directory(os.path.dirname(path))
     shutil.copytree(agent.directory, stage.root / path, symlinks=True)
     if compiled:
