@@ -1,1 +1,1 @@
-"""The one legal tar.gz of a bundle: packed, read and unpacked."""
+"""The canonical tar.gz of a bundle: packing, reading and unpacking."""

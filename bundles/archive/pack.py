@@ -1,9 +1,9 @@
-"""From a directory to an archive.
+"""Creation of archives from directories.
 
-* The same files give the same bytes, whatever their order on the disk, their owners, dates and permissions,
-  and the umask, user and machine of the build. `canonical_tar` says what that means for zlib.
-* What cannot be in a bundle is an error that names it; nothing is left out silently but what `is_left_out`
-  lists, and empty directories, which a bundle does not have (no more than git does).
+* The same files give the same bytes, regardless of their order on disk, owners, dates and permissions, and of the
+  umask, user and machine. `canonical_tar` describes the role of zlib.
+* A file that a bundle cannot contain is an error that names it. Only files that `is_left_out` lists and empty
+  directories are omitted silently (git omits empty directories, too).
 * The archive appears under its name when it is complete, and only if the unpacker would accept it.
 """
 
@@ -36,7 +36,7 @@ from foundation.problems import ProblemCode
 
 @dataclass(frozen=True, slots=True)
 class BuiltBundle:
-    """An archive that was written: ``size`` in bytes and ``sha256`` are those of the file at ``path``."""
+    """A finished archive at ``path``, with its ``size`` in bytes and its ``sha256``."""
 
     path: Path
     size: int
@@ -45,17 +45,17 @@ class BuiltBundle:
 
 
 Libraries = Mapping[str, Path]
-"""Directories that are packed with that of the bundle, by where they stand in it: ``libraries/common``."""
+"""Directories that are packed into the bundle, by their path in it: ``libraries/common``."""
 NO_LIBRARIES: Libraries = MappingProxyType({})
 SCHEMA_FILE = ".manifest.schema.json"
-"""The schema that editors check a manifest against."""
+"""Schema of a manifest for editors."""
 LINT_FILE = ".puller-lint.yaml"
-"""What the author of a bundle has told its checks; hosts have no use for it."""
+"""Settings of the author for lint. Hosts do not need them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedBundle:
-    """A bundle whose files were read, and that was not packed yet; ``roots`` are the directories that they are in."""
+    """A bundle that is described and not yet packed. ``roots`` are the directories of its files."""
 
     description: BundleDescription
     roots: tuple[Path, ...]
@@ -63,16 +63,16 @@ class DescribedBundle:
     limits: Limits = LIMITS
 
     def pack(self, output: Path) -> BuiltBundle:
-        """Pack it into ``output``; raises ``PublishError``, and a file that was there before stays."""
+        """Pack the bundle into ``output``. Raises ``PublishError``, and an existing file then stays."""
         for root in self.roots:
-            # The archive would hold what was written of itself so far.
+            # The archive would contain a part of itself.
             if output.resolve().is_relative_to(root.resolve()):
                 raise PublishError(
                     str(output),
                     f"lies inside {str(root)!r}, which is to be packed",
                     code=ProblemCode.INVALID_COMMAND,
                 )
-        # Nothing is held in memory: the files are read once to describe them, and once more to pack them.
+        # To save memory, the files are read twice: to describe them, and to pack them.
         archive = Counted(gzipped(_tar(self.members, self.description)))
         name, size = f"{self.description.name} {self.description.version}", self.description.size
         with (
@@ -94,7 +94,7 @@ def describe(
     libraries: Libraries = NO_LIBRARIES,
     limits: Limits = LIMITS,
 ) -> DescribedBundle:
-    """The bundle of ``directory`` and ``libraries``; raises ``PublishError``."""
+    """Return the bundle of ``directory`` and ``libraries``. Raises ``PublishError``."""
     with _explained(directory, "cannot be read", ProblemCode.UNREADABLE_SOURCE):
         members = _members(directory, libraries)
         description = BundleDescription(name, version, {path: _entry(file) for path, file in members.items()})
@@ -112,12 +112,12 @@ def build_bundle(
     libraries: Libraries = NO_LIBRARIES,
     limits: Limits = LIMITS,
 ) -> BuiltBundle:
-    """Pack ``directory`` and ``libraries`` into ``output``; raises as `DescribedBundle.pack`, and `describe`."""
+    """Pack ``directory`` and ``libraries`` into ``output``. Raises like `DescribedBundle.pack` and `describe`."""
     return describe(directory, name=name, version=version, libraries=libraries, limits=limits).pack(output)
 
 
 def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
-    """Every file that belongs into the bundle, by its path there; raises ``FormatError`` and ``OSError``."""
+    """Return every file of the bundle by its path there. Raises ``FormatError`` and ``OSError``."""
     members: dict[MemberPath, Path] = {}
     for prefix, root in {"": directory, **libraries}.items():
         for text, status in walk(root, is_left_out):
@@ -138,7 +138,7 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
                 )
             if stat.S_ISREG(status.st_mode):
                 members[path] = root / text
-            # Before any of them is read: a path may have led to a whole machine.
+            # Before any file is read: the directory may be the root of the machine by mistake.
             if len(members) > MOST_ENTRIES:
                 raise FormatError(
                     shown(str(root)), f"more than {MOST_ENTRIES} files", code=ProblemCode.UNPACKABLE_FILE
@@ -147,7 +147,9 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
 
 
 def is_left_out(name: str) -> bool:
-    """Version control, caches, what editors need and leave behind, what lint is told; ``name`` is one component."""
+    """Return whether to omit a name: version control, caches, files of editors, settings of lint. ``name`` is one
+    component.
+    """
     return (
         name in (".git", ".hg", ".svn", "__pycache__", LINT_FILE, SCHEMA_FILE)
         or name.endswith("~")
@@ -178,11 +180,11 @@ def _tar(members: Mapping[MemberPath, Path], description: BundleDescription) -> 
 
 
 def _contents(path: Path, entry: FileEntry) -> Iterator[bytes]:
-    """The file once more: if it is no longer what was described, the archive would contradict itself."""
+    """Read the file again. Raise ``PublishError`` if it no longer matches its description."""
     with open_regular(path) as stream:
         contents = Counted(pieces_of(stream))
         for piece in contents:
-            if contents.size > entry.size:  # a log that grows as fast as it is read would never end
+            if contents.size > entry.size:  # a log may grow as fast as it is read
                 break
             yield piece
             progress.advance(len(piece))
@@ -196,7 +198,7 @@ def _contents(path: Path, entry: FileEntry) -> Iterator[bytes]:
 
 
 def _accepted(archive: Counted, description: BundleDescription, limits: Limits) -> Iterator[bytes]:
-    """``archive``, and after its last piece, before it gets its name: would the unpacker take it?"""
+    """Yield ``archive``, and check the limits of the unpacker after the last piece, before the file gets its name."""
     yield from archive
     limits.check_archive(archive.size)
     limits.check_ratio(description, archive.size)
@@ -204,7 +206,7 @@ def _accepted(archive: Counted, description: BundleDescription, limits: Limits) 
 
 @contextmanager
 def _explained(place: Path, failure: str, code: ProblemCode) -> Iterator[None]:
-    """Name the place in errors. ``failure`` and ``code`` are those of an error of the system."""
+    """Name the place in errors. ``failure`` and ``code`` are used for system errors."""
     try:
         yield
     except FormatError as error:

@@ -71,10 +71,10 @@ def diagnose(
     listed: Collection[MemberPath] | None,
     before: Collection[MemberPath],
 ) -> FormatError:
-    """The error for ``block``, a header where ``wanted`` should be.
+    """Return the error for ``block``, which differs from the expected header ``wanted``.
 
-    ``turn`` is the file expected here, ``None`` at the end of the archive; ``listed`` are the files of
-    ``bundle.json``, ``None`` as long as it has not been read; ``before`` are those that came already.
+    ``turn`` is the file expected next, ``None`` at the end of the archive. ``listed`` are the files of ``bundle.json``,
+    ``None`` before it is read. ``before`` are the previous files.
     """
     here = shown(turn.text) if turn else "the end"
     if not any(block):
@@ -101,7 +101,7 @@ def _read(block: bytes) -> dict[str, bytes]:
 
 
 def _full_name(fields: dict[str, bytes]) -> bytes:
-    """The name up to its first NUL, as other readers would see it."""
+    """Return the name up to its first NUL, as other readers see it."""
     prefix, name = (fields[field].split(b"\0")[0] for field in ("prefix", "name"))
     return prefix + b"/" + name if prefix else name
 
@@ -167,11 +167,9 @@ _SIZE = slice(124, 136)
 
 
 class BundleReader:
-    """Reads ``stream``, an archive of ``size`` bytes. All methods raise ``FormatError``, and ``OSError`` of
-    the stream.
+    """Reads ``stream``, an archive of ``size`` bytes. All methods raise ``FormatError``, and ``OSError`` of the stream.
 
-    ``contents`` is to be exhausted for each file of the description, in its order, and then ``finish``
-    called.
+    Exhaust ``contents`` for each file of the description, in order, and then call ``finish``.
     """
 
     def __init__(self, stream: BinaryIO, size: int, limits: Limits) -> None:
@@ -183,7 +181,7 @@ class BundleReader:
         limits.check_ratio(self.description, size)
 
     def contents(self, path: MemberPath) -> Iterator[bytes]:
-        """The next file in pieces, none of which is known to be right before all have come."""
+        """Yield the next file in pieces. They are unverified until the iteration ends."""
         entry = self.description.files[path]
         self._expect_header(file_header(path, entry), path)
         contents = Counted(self._tar.pieces(entry.size))
@@ -195,15 +193,15 @@ class BundleReader:
         self._read.append(path)
 
     def finish(self) -> None:
-        """Check that the archive ends here, and the file with it."""
+        """Check that the archive and the file end here."""
         self._expect_header(END_OF_ARCHIVE, None)
         self._tar.finish()
 
     def _read_description(self, limits: Limits) -> BundleDescription:
         self._tar.place = DESCRIPTION
         header = self._tar.read(BLOCK)
-        # The one field that nothing before it says. What is no number is taken for 0, and then the header is not the
-        # one that follows from it.
+        # The only field that previous data does not determine. An invalid number counts as 0, and then the header
+        # differs from the expected one.
         digits = header[_SIZE].rstrip(b"\0")
         size = int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else 0
         if header != (wanted := description_header(size)):
@@ -218,7 +216,7 @@ class BundleReader:
         for start in range(0, len(wanted), BLOCK):
             if (block := self._tar.read(BLOCK)) == wanted[start : start + BLOCK]:
                 continue
-            # A name that does not fit into ustar has three blocks; the second is the record, which is no header.
+            # A name that does not fit into ustar has three blocks. The second is the PAX record, not a header.
             if start == BLOCK and turn:
                 raise FormatError(shown(turn.text), "the PAX record before it is not its path")
             raise diagnose(
@@ -235,12 +233,12 @@ class BundleReader:
 
 
 class _Inflated:
-    """The tar inside a gzip file of exactly one member; ``place`` is what is being read, for messages."""
+    """The tar inside a gzip file of exactly one member. ``place`` is the current position, for messages."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.place = ""
         self._stream = stream
-        # Compared before zlib sees it: a file name or a comment in the header is no longer possible.
+        # Compared before zlib parses it, so that the header cannot contain a file name or a comment.
         self._compressed = stream.read(len(GZIP_HEADER))
         if self._compressed != GZIP_HEADER:
             what = "is not a bundle: it does not start as `puller bundle build` begins one"
@@ -250,7 +248,7 @@ class _Inflated:
         self._at = 0
 
     def read(self, count: int) -> bytes:
-        """Exactly ``count`` bytes, which should not be many."""
+        """Return exactly ``count`` bytes. Only for small counts."""
         if len(self._ready) - self._at < count:
             self._fill(count)
         piece = self._ready[self._at : self._at + count]
@@ -258,14 +256,14 @@ class _Inflated:
         return piece
 
     def pieces(self, count: int) -> Iterator[bytes]:
-        """Exactly ``count`` bytes, of which no more than a piece is held in memory."""
+        """Yield exactly ``count`` bytes, with at most one piece in memory."""
         while count:
             piece = self.read(min(count, _PIECE))
             count -= len(piece)
             yield piece
 
     def finish(self) -> None:
-        """Nothing may follow, neither in the tar, nor another gzip member, nor anything else in the file."""
+        """Raise ``FormatError`` for any data after the tar, after the gzip member or at the end of the file."""
         if self._at < len(self._ready) or self._inflate_more():
             raise FormatError("", "has bytes after the end of the tar archive")
         if self._inflate.unused_data or self._stream.read(1):
@@ -282,13 +280,13 @@ class _Inflated:
         self._ready, self._at = b"".join(pieces), 0
 
     def _inflate_more(self) -> bytes:
-        """The next bytes of the tar; none at its end, when zlib has also compared length and CRC-32."""
+        """Return the next bytes of the tar, or nothing at its end, where zlib has compared length and CRC-32."""
         while not self._inflate.eof:
             self._compressed = self._compressed or self._stream.read(_COMPRESSED)
             if not self._compressed:
                 raise FormatError(self.place, "the file is cut off here")
             try:
-                # A piece at most: what a few bytes expand to would otherwise be in memory before it is counted.
+                # At most one piece, because a few bytes can expand to more data than fits into memory.
                 piece = self._inflate.decompress(self._compressed, _PIECE)
             except zlib.error as error:
                 raise FormatError(self.place, f"the compressed data is damaged here: {error}") from None

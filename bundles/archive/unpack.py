@@ -40,22 +40,23 @@ _DIRECTORY_MODE = 0o555
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FICLONE = 0x40049409
-"""Of linux/fs.h; the module ``fcntl`` has it from Python 3.12 on."""
+"""From linux/fs.h. The module ``fcntl`` defines it from Python 3.12 on."""
 
 
 def fill_and_place(destination: Path, fill: Callable[["NewTree"], None]) -> None:
-    """Let ``fill`` write all files of ``destination``, which must not exist; its parent must.
+    """Create the new directory ``destination`` with the files that ``fill`` writes. Its parent must exist.
 
-    Raises ``StoreError`` when it does, ``OSError``, and what ``fill`` raises; nothing is left then.
+    Raises ``StoreError`` if the destination exists, ``OSError``, and the errors of ``fill``. Leaves nothing behind
+    then.
 
-    1. Make a directory beside the destination, under a hidden name and for its owner alone.
-    2. Let it be filled.
-    3. Close all directories to writing, and wait until everything is on the disk.
-    4. Rename the directory to the destination, and bring that to the disk, too.
+    1. Create a private directory with a hidden name beside the destination.
+    2. Fill it.
+    3. Make all directories read-only, and flush everything to disk.
+    4. Rename the directory to the destination, and flush the rename.
     """
     if os.path.lexists(destination):
         raise StoreError(str(destination), "exists already")
-    # 1. Beside the destination, so that the rename stays within a file system; private until it is complete.
+    # 1. Beside the destination, so that the rename stays within one file system. Private until it is complete.
     staging = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.new")
     os.mkdir(staging, 0o700)
     try:
@@ -65,19 +66,17 @@ def fill_and_place(destination: Path, fill: Callable[["NewTree"], None]) -> None
         # 4.
         os.rename(staging, destination)
     except BaseException:
-        with suppress(OSError):  # the first error says more, and nobody takes what is left for a bundle
+        with suppress(OSError):  # the first error matters more, and leftovers have hidden names
             remove_tree(staging)
         raise
     sync_directory(destination.parent)
 
 
 class NewTree:
-    """A new directory and the files put into it, in the order of their names.
+    """A new directory and its files, which the caller writes in the order of their names.
 
-    Every step is relative to the descriptor of a directory that was made here a moment ago, so there is no
-    path in which another process, or an earlier member, could put a link. In the order of names a directory's
-    files come one after the other, except those of directories below it: the descriptors open at one time are
-    those of one path.
+    Every step is relative to the descriptor of a new directory. Neither another process nor an earlier member can
+    therefore redirect a path with a link. In the order of names, only the directories of one path are open at a time.
     """
 
     def __init__(self, root: Path) -> None:
@@ -93,14 +92,14 @@ class NewTree:
         os.close(self._root)
 
     def write(self, path: MemberPath, pieces: Iterator[bytes], mode: int) -> None:
-        """The next file, of these contents."""
+        """Write the next file with these contents."""
         with self._created(path, mode) as stream:
             stream.writelines(pieces)
 
     def copy(self, path: MemberPath, source: BinaryIO, mode: int) -> Iterator[bytes]:
-        """The next file, of the contents of another: cloned where the file system can, else copied.
+        """Clone the next file from another file if the file system can, otherwise copy it.
 
-        In pieces, which are what is in the new file now, for whoever calls to verify.
+        Yields the contents of the new file in pieces, for verification by the caller.
         """
         with self._created(path, mode) as stream:
             if _is_cloned(source, stream):
@@ -111,7 +110,7 @@ class NewTree:
                 yield piece
 
     def finish(self) -> None:
-        """Close all directories to writing, and wait until everything is on the disk."""
+        """Make all directories read-only, and flush everything to disk."""
         self._leave(0)
         os.fchmod(self._root, _DIRECTORY_MODE)
         sync_filesystem(self._root)
@@ -125,7 +124,7 @@ class NewTree:
             yield stream
 
     def _enter(self, directories: list[str]) -> int:
-        """The descriptor of a directory, made now unless the file before was in it too."""
+        """Return the descriptor of a directory, which is created unless the previous file was in it."""
         shared = 0
         for (name, _), wanted in zip(self._open, directories, strict=False):
             if name != wanted:
@@ -150,7 +149,7 @@ class NewTree:
 
 
 def _is_cloned(source: BinaryIO, target: BinaryIO) -> bool:
-    """Whether ``target`` is a clone of ``source`` now: not on every file system, and not from one to another."""
+    """Clone ``source`` to ``target`` if the file system supports it. Returns whether that succeeded."""
     try:
         fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
     except OSError:
@@ -159,11 +158,11 @@ def _is_cloned(source: BinaryIO, target: BinaryIO) -> bool:
 
 
 Members = Iterator[tuple[FileEntry, Iterator[bytes]]]
-"""Files of a bundle, and the contents of each in pieces, to be read before the next file."""
+"""Files of a bundle with their contents in pieces. Read the contents of each file before the next file."""
 
 
 def inspect(archive: Path, *, limits: Limits = LIMITS) -> BundleDescription:
-    """Check an archive as thoroughly as ``unpack`` does, and write nothing; raises what ``unpack`` raises."""
+    """Check an archive as thoroughly as ``unpack``, without writing. Raises the same errors."""
     with _explained(archive, "cannot be read"), _opened(archive, None, limits, lambda: None) as reader:
         for path in reader.description.files:
             for _ in reader.contents(path):
@@ -174,9 +173,9 @@ def inspect(archive: Path, *, limits: Limits = LIMITS) -> BundleDescription:
 
 @contextmanager
 def read_members(archive: Path, *, limits: Limits = LIMITS) -> Iterator[tuple[BundleDescription, Members]]:
-    """The description of an archive that was checked, and its files with their contents, to be read in that order.
+    """Yield the description of a checked archive, and its files with their contents, in order.
 
-    Raises ``OSError``, and ``FormatError`` all the same.
+    Raises ``OSError`` and ``FormatError``.
     """
     with _opened(archive, None, limits, lambda: None) as reader:
         files = reader.description.files.items()
@@ -184,7 +183,7 @@ def read_members(archive: Path, *, limits: Limits = LIMITS) -> Iterator[tuple[Bu
 
 
 def read_description(archive: Path, sha256: str, *, limits: Limits = LIMITS) -> BundleDescription:
-    """The description of an archive that was checked before it got this SHA-256; raises what ``unpack`` raises."""
+    """Return the description of a previously checked archive with this SHA-256. Raises the errors of ``unpack``."""
     with _explained(archive, "cannot be read"), _opened(archive, sha256, limits, lambda: None) as reader:
         return reader.description
 
@@ -199,20 +198,20 @@ def unpack(
     limits: Limits = LIMITS,
     check: Callable[[], None] = lambda: None,
 ) -> BundleDescription:
-    """Unpack ``archive`` into ``destination``, which must not exist; its parent must.
+    """Unpack ``archive`` into the new directory ``destination``. Its parent must exist.
 
-    ``name``, ``version`` and ``sha256`` are what the signed index says; ``None`` takes what comes. Raises
-    ``SignatureError`` when the file has another SHA-256, before anything in it is looked at; ``UnpackError``
-    when the archive is not what it should be; ``StoreError`` when this machine cannot read or write; what ``check``
-    raises, which is asked all the time. Nothing is left then.
+    ``name``, ``version`` and ``sha256`` come from the signed index. ``None`` accepts any value. Calls ``check``
+    repeatedly and raises its errors. Raises ``SignatureError`` for another SHA-256, before the contents are parsed,
+    ``UnpackError`` for an invalid archive, and ``StoreError`` if this machine cannot read or write. Leaves nothing
+    behind then.
 
-    1. Open the archive, once: its SHA-256 is the signed one, before a byte of it is interpreted.
-    2. Read ``bundle.json``, its first member: within the limits, and of the name and version that were asked for.
-    3. Is there space for all that it lists?
-    4. Make a directory beside the destination, under a hidden name and for its owner alone.
-    5. Write each file into it, in the order of ``bundle.json``; its header, size and SHA-256 are as promised there.
-    6. The archive ends here. Close all directories to writing, and wait until everything is on the disk.
-    7. Rename the directory to the destination, and bring that to the disk, too.
+    1. Open the archive once, and compare its SHA-256 before any byte is parsed.
+    2. Read ``bundle.json``, its first member, and check limits, name and version.
+    3. Check the free space for all listed files.
+    4. Create a private directory with a hidden name beside the destination.
+    5. Write each file into it, in the order of ``bundle.json``, and check its header, size and SHA-256.
+    6. Check the end of the archive. Make all directories read-only, and flush everything to disk.
+    7. Rename the directory to the destination, and flush the rename.
     """
     with (
         _explained(archive, f"cannot be unpacked into {destination}"),
@@ -221,7 +220,7 @@ def unpack(
         # 2.
         description = reader.description
         check_identity(description, name, version)
-        # 3. Better to say so now than to fill the disk for everybody else first.
+        # 3. Before the files fill the disk.
         check_space(description, destination)
         # 4. to 7.
         fill_and_place(destination, lambda tree: _fill(tree, reader, check))
@@ -245,7 +244,7 @@ def _opened(
 ) -> Iterator[BundleReader]:
     with open_regular(archive, follow=True) as stream:
         if sha256 is not None:
-            # The same open file is read again below: one that is renamed into its place is never looked at.
+            # The same open file is read again below, so that a file renamed into its place is never read.
             found = Counted(asking(check, pieces_of(stream))).exhaust().sha256
             if found != sha256:
                 what = f"sha256 is {found}, the signed index says {sha256}"
@@ -255,20 +254,20 @@ def _opened(
 
 
 def asking(check: Callable[[], None], pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """``pieces`` with a question before each; raises what ``check`` raises."""
+    """Yield ``pieces``, and call ``check`` before each. Raises the errors of ``check``."""
     for piece in pieces:
         check()
         yield piece
 
 
 def check_space(description: BundleDescription, destination: Path) -> None:
-    """Raises ``StoreError`` when there is no space for all that a bundle lists, and ``OSError``."""
+    """Raise ``StoreError`` if the free space is too small for all files of a bundle. Raises ``OSError``, too."""
     files = len(description.files) + len(description.directories) + 2
     check_free_space(destination, destination.parent, size=description.size, files=files)
 
 
 def check_identity(description: BundleDescription, name: str | None, version: str | None) -> None:
-    """Raises ``FormatError`` for a bundle of another name or version than was asked for."""
+    """Raise ``FormatError`` for a bundle with an unexpected name or version."""
     for field, found, wanted in (("name", description.name, name), ("version", description.version, version)):
         if wanted is not None and found != wanted:
             raise FormatError(f"{DESCRIPTION}: {field}", f"is {found!r}", expected=f"{wanted!r}")
@@ -288,24 +287,24 @@ def _fill(tree: NewTree, reader: BundleReader, check: Callable[[], None]) -> Non
 
 
 class Source(Protocol):
-    """A file on this machine that may be the one that is wanted."""
+    """A candidate for a file of the bundle, on this machine."""
 
     def put(self, tree: NewTree, path: MemberPath, entry: FileEntry, check: Callable[[], None]) -> None:
-        """Write the next file of ``tree``; raises ``FormatError`` when it is another one, and ``OSError``."""
+        """Write the next file of ``tree``. Raises ``FormatError`` for other contents, and ``OSError``."""
         ...
 
 
 class Unpacked(msgspec.Struct, frozen=True):
-    """A file of a bundle that is unpacked."""
+    """A file of an unpacked bundle."""
 
     path: Path
 
     def put(self, tree: NewTree, path: MemberPath, entry: FileEntry, check: Callable[[], None]) -> None:
-        """See ``Source``; raises as it says."""
+        """Write the file, as in ``Source``. Raises the same errors."""
         with open_regular(self.path) as stream:
             contents = Counted(asking(check, tree.copy(path, stream, entry.mode.unpacked)))
             for _ in contents:
-                if contents.size > entry.size:  # it may grow as fast as it is read
+                if contents.size > entry.size:  # the file may grow while it is read
                     break
         if (contents.size, contents.sha256) != (entry.size, entry.sha256):
             raise FormatError(
@@ -314,19 +313,19 @@ class Unpacked(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """A compressed file as it came from a site."""
+    """A compressed file as downloaded from a site."""
 
     path: Path
 
     def put(self, tree: NewTree, path: MemberPath, entry: FileEntry, check: Callable[[], None]) -> None:
-        """See ``Source``; raises as it says."""
+        """Write the file, as in ``Source``. Raises the same errors."""
         with open_regular(self.path) as stream:
             pieces = verified(stream, Digest(entry.size, entry.sha256))
             tree.write(path, asking(check, pieces), entry.mode.unpacked)
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """All that a bundle is made of: its description, which was verified, and a source for each SHA-256."""
+    """The contents of a bundle: its verified description, and a source for each SHA-256."""
 
     artifact: Artifact
     description: bytes
@@ -342,14 +341,14 @@ def assemble(
     limits: Limits = LIMITS,
     check: Callable[[], None] = lambda: None,
 ) -> BundleDescription:
-    """Make the tree of a bundle at ``destination``, which must not exist; its parent must.
+    """Assemble a bundle in the new directory ``destination``. Its parent must exist.
 
-    Raises ``UnpackError`` when the description, or a source, is not what it should be; ``StoreError`` when this
-    machine cannot read or write; what ``check`` raises, which is asked all the time. Nothing is left then.
+    Calls ``check`` repeatedly and raises its errors. Raises ``UnpackError`` for an invalid description or source, and
+    ``StoreError`` if this machine cannot read or write. Leaves nothing behind then.
 
-    1. The description is the signed one, within the limits of an archive, and of the name and version.
-    2. Is there space for all that it lists?
-    3. Write each file, in the order of the description; and make it a bundle as ``unpack`` does.
+    1. Check that the description is the signed one, its limits, name and version.
+    2. Check the free space for all listed files.
+    3. Write each file, in the order of the description, and complete the directory as ``unpack`` does.
     """
     try:
         # 1.

@@ -1,1 +1,1 @@
-"""Documents on the wire as pure values: index, release, description, identity, paths, TUF metadata read strictly."""
+"""Signed documents as values: index, release, description, identity, paths, and strict checks of TUF metadata."""

@@ -1,8 +1,8 @@
-"""One file of a bundle as a site has it: a gzip file, under the SHA-256 of what it holds.
+"""A single file of a bundle on a site: a gzip file, named by the SHA-256 of its contents.
 
-* Every version, and every bundle, that has the same file has it there. ``bundle.json`` is such a file, too.
-* How it was compressed is nobody's promise. What counts is what comes out: as many bytes as were signed for, of the
-  SHA-256 that was signed for, and not a byte more is ever inflated.
+* All versions and bundles with this file share it. ``bundle.json`` is stored in the same way.
+* The compression is unsigned. The uncompressed data must have the signed length and SHA-256, and is never inflated
+  beyond that length.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ _GZIP = 31
 
 
 def file_path(sha256: str) -> str:
-    """Where a site has the file with this SHA-256, below ``targets/``."""
+    """Return the path of the file with this SHA-256, below ``targets/`` of a site."""
     return f"files/{sha256[:2]}/{sha256}.gz"
 
 
 def longest_compressed(size: int) -> int:
-    """Bytes that a gzip file of ``size`` bytes may have: what does not shrink is stored in it, in blocks."""
+    """Return the largest valid size of a gzip file for ``size`` bytes. Incompressible data is stored in blocks."""
     return size + size // 1000 + 1000
 
 
 def inflated(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """The ``size`` bytes that a gzip file of one member holds; raises `FormatError` when there are more or fewer."""
+    """Inflate a gzip file of one member with ``size`` bytes. Raises `FormatError` for another size."""
     inflate, left = zlib.decompressobj(wbits=_GZIP), size
     while not inflate.eof:
         piece = _next(inflate, stream, min(left + 1, _PIECE))
@@ -47,9 +47,9 @@ def inflated(stream: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def verified(stream: BinaryIO, digest: Digest) -> Iterator[bytes]:
-    """The contents of a gzip file in pieces, none of which is known to be right before all have come.
+    """Yield the contents of a gzip file in pieces. They are unverified until the iteration ends.
 
-    Raises `FormatError` when it is not what ``digest`` says.
+    Raises `FormatError` if the contents do not match ``digest``.
     """
     contents = hashlib.sha256()
     for piece in inflated(stream, digest.length):
@@ -60,7 +60,7 @@ def verified(stream: BinaryIO, digest: Digest) -> Iterator[bytes]:
 
 
 def verify(data: bytes | BinaryIO, digest: Digest) -> None:
-    """Raises `FormatError` when a gzip file does not hold what ``digest`` says."""
+    """Raise `FormatError` if the contents of a gzip file do not match ``digest``."""
     stream = io.BytesIO(data) if isinstance(data, bytes) else data
     stream.seek(0)
     for _ in verified(stream, digest):
@@ -68,7 +68,7 @@ def verify(data: bytes | BinaryIO, digest: Digest) -> None:
 
 
 def read_verified(path: Path, digest: Digest) -> bytes:
-    """The contents of a gzip file that are not large; raises `FormatError` and ``OSError``."""
+    """Return the contents of a small gzip file. Raises `FormatError` and ``OSError``."""
     with open_regular(path) as stream:
         return b"".join(verified(stream, digest))
 
@@ -78,7 +78,7 @@ def _next(inflate: "zlib._Decompress", stream: BinaryIO, most: int) -> bytes:
     if not compressed:
         raise FormatError("", "is cut off")
     try:
-        # At most so much: what a few bytes expand to would otherwise be in memory before it is counted.
+        # Limited, because a few bytes can expand to more data than fits into memory.
         return inflate.decompress(compressed, most)
     except zlib.error as error:
         raise FormatError("", f"the compressed data is damaged: {error}") from None

@@ -1,9 +1,9 @@
-"""``bundle.json``: what a bundle is called, and every file in it.
+"""``bundle.json``: name, version and every file of a bundle.
 
-* A description is complete and consistent, or it does not exist: names are safe and do not collide, and there
-  is a ``manifest.yaml`` at the root.
-* One description has one spelling in JSON. Any other text is refused, and so are repeated keys, numbers in
-  disguise and everything else that two parsers might read differently.
+* A description is always complete and consistent: names are safe and do not collide, and the root contains
+  ``manifest.yaml``.
+* Each description has exactly one spelling in JSON. Any other text is rejected, such as repeated keys, unusual numbers
+  and other constructs that parsers may interpret differently.
 """
 
 import enum
@@ -26,23 +26,23 @@ from foundation.problems import ProblemCode
 FORMAT = 1
 MANIFEST = "manifest.yaml"
 LIBRARIES = "libraries"
-"""The directory of those that were packed with the bundle."""
+"""Directory of the libraries that were packed with the bundle."""
 LARGEST_FILE = 8 * 1024**3 - 1
-"""The most that the eleven octal digits of a tar header can say."""
+"""The largest value of eleven octal digits in a tar header."""
 
 
 _LARGE = 1024 * 1024
 
 
 class FileMode(enum.Enum):
-    """The two modes a file in a bundle can have; what the machine shall have is said in the manifest."""
+    """The two modes of files in a bundle. The manifest declares the modes on the host."""
 
     PLAIN = "0644"
     EXECUTABLE = "0755"
 
     @classmethod
     def of(cls, bits: int) -> "FileMode":
-        """The mode a file with these permission bits is packed with: what its owner may execute stays so."""
+        """Return the mode for packing a file with these permission bits. Only the owner's execute bit matters."""
         return cls.EXECUTABLE if bits & 0o100 else cls.PLAIN
 
     @property
@@ -51,12 +51,12 @@ class FileMode(enum.Enum):
 
     @property
     def unpacked(self) -> int:
-        """Permission bits in the store, where nothing is meant to be edited."""
+        """Return the permission bits in the store, where all files are read-only."""
         return self.bits & 0o555
 
 
 class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file as ``bundle.json`` lists it; ``size`` is bytes."""
+    """One file in ``bundle.json``, with its ``size`` in bytes."""
 
     mode: FileMode
     sha256: Annotated[str, msgspec.Meta(pattern=rf"\A{SHA256}\Z")]
@@ -75,14 +75,15 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class BundleDescription:
-    """A bundle's name, version and files, in the order of the archive; raises ``FormatError`` when they
-    cannot be."""
+    """A bundle's name, version and files, in the order of the archive. Raises ``FormatError`` if they are invalid."""
 
     name: str
     version: str
     files: Mapping[MemberPath, FileEntry]
     directories: Set[str] = field(init=False, repr=False, compare=False)
-    """Directories that hold a file. A bundle has no others, so they are not members of the archive."""
+    """Directories that contain a file. Bundles have no empty directories, so directories are not members of the
+    archive.
+    """
 
     def __post_init__(self) -> None:
         parse_name(self.name)
@@ -95,11 +96,11 @@ class BundleDescription:
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """Return the total size of all files in bytes."""
         return sum(entry.size for entry in self.files.values())
 
     def libraries(self) -> dict[str, str]:
-        """Each library that was packed with the bundle, and the SHA-256 of all in it: paths, modes and contents."""
+        """Return each library packed with the bundle, and a SHA-256 over the paths, modes and contents of its files."""
         entries: dict[str, list[str]] = {}
         for path, entry in self.files.items():
             top, *rest = path.parts
@@ -110,7 +111,7 @@ class BundleDescription:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Read ``bundle.json``; raises ``FormatError`` that names the place in it."""
+        """Read ``bundle.json``. Raises ``FormatError`` with the place in it."""
         document = _decode(data)
         _check_format(document)
         fields = _convert(document, _Document, DESCRIPTION)
@@ -120,7 +121,7 @@ class BundleDescription:
                 for name, value in fields.files.items()
             }
             description = cls(fields.name, fields.version, files)
-        # One comparison refuses every other spelling, also those that nobody has thought of.
+        # One comparison rejects every other spelling, including unknown ones.
         if description.to_bytes() != data:
             raise FormatError(
                 DESCRIPTION, "is not spelled the canonical way (sorted keys, no spaces, plain UTF-8)"
@@ -128,7 +129,7 @@ class BundleDescription:
         return description
 
     def to_bytes(self) -> bytes:
-        """The one spelling of this description."""
+        """Return the only spelling of this description."""
         document = {
             "files": {
                 path.text: {"mode": entry.mode.value, "sha256": entry.sha256, "size": entry.size}
@@ -142,9 +143,9 @@ class BundleDescription:
 
 
 def worth_asking_for(files: Iterable[FileEntry]) -> dict[str, FileEntry]:
-    """The files of a bundle that a site has one by one, by SHA-256.
+    """Return the files of a bundle that a site offers individually, by SHA-256.
 
-    All but a large one that is nearly all of the bundle: who does not have that may as well fetch the archive.
+    Excludes a large file that is nearly all of the bundle: a host without it can fetch the archive instead.
     """
     found = {entry.sha256: entry for entry in files}
     most = sum(entry.size for entry in found.values()) * 9 // 10
@@ -183,7 +184,7 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 
 def _check_format(document: dict[str, Any]) -> None:
-    """Before all else, so that a bundle of a later format says so and not that some key is unknown."""
+    """Check the format before other fields, so that a bundle of a later format gets the right error."""
     value = document.get("format")
     if type(value) is not int:  # True == 1
         raise FormatError(

@@ -1,7 +1,7 @@
-"""Fields of signed JSON documents, read strictly: each helper raises `FormatError` with the place of a field.
+"""Fields of signed JSON documents, parsed strictly. Each helper raises `FormatError` with the place of a field.
 
-A key that this version does not know may steer hosts (a rollout, a halt), so it is not skipped: the whole document is
-refused, and the host stays on what it has. Keys that start with ``x-`` are remarks for people and tools.
+An unknown key may control hosts (a rollout, a halt). The whole document is therefore rejected, and the host keeps its
+state. Keys that start with ``x-`` are comments for people and tools.
 """
 
 import re
@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 
 def read_document(data: bytes, where: str, what: str, wanted: int) -> Fields:
-    """The fields of a document of format ``wanted``; raises `FormatError`. ``what`` is such as ``an index``."""
+    """Return the fields of a document of format ``wanted``. Raises `FormatError`. ``what`` is such as ``an index``."""
     try:
         document = strict_json.load_exact(data)
     except ValueError as error:
@@ -29,11 +29,11 @@ def read_document(data: bytes, where: str, what: str, wanted: int) -> Fields:
 
 
 def known_fields(value: Any, place: str, known: set[str]) -> Fields:
-    """The fields of an object that has no others than ``known``, remarks aside; raises `FormatError`."""
+    """Return the fields of an object without comments. Raises `FormatError` for fields that are not ``known``."""
     fields = mapping(value, place)
     if fields.keys() <= known:
         return fields
-    # Remarks steer nothing, so that older versions may pass them over.
+    # Comments have no effect, so that older versions may ignore them.
     fields = {key: item for key, item in fields.items() if not key.startswith("x-")}
     if unknown := sorted(fields.keys() - known):
         names = ", ".join(shown(key) for key in unknown[:5])
@@ -44,14 +44,14 @@ def known_fields(value: Any, place: str, known: set[str]) -> Fields:
 
 
 def mapping(value: Any, place: str) -> dict[str, Any]:
-    """An object; raises `FormatError` for something else."""
+    """Return an object. Raises `FormatError` for another type."""
     if not isinstance(value, dict):
         raise FormatError(place, f"is {excerpt(value)}", expected="an object")
     return value
 
 
 def array(fields: Fields, key: str, place: str) -> list[Any]:
-    """An array; raises `FormatError` for something else."""
+    """Return an array. Raises `FormatError` for another type."""
     value = fields.get(key)
     if not isinstance(value, list):
         raise FormatError(f"{place}.{key}", f"is {excerpt(value)}", expected="an array")
@@ -59,7 +59,7 @@ def array(fields: Fields, key: str, place: str) -> list[Any]:
 
 
 def text(fields: Fields, key: str, place: str) -> str:
-    """A string; raises `FormatError` for something else."""
+    """Return a string. Raises `FormatError` for another type."""
     value = fields.get(key)
     if not isinstance(value, str):
         raise FormatError(f"{place}.{key}", f"is {excerpt(value)}", expected="a string")
@@ -67,7 +67,7 @@ def text(fields: Fields, key: str, place: str) -> str:
 
 
 def size(fields: Fields, key: str, place: str) -> int:
-    """A number of bytes; raises `FormatError` for something else."""
+    """Return a number of bytes. Raises `FormatError` for another type."""
     value = fields.get(key)
     if type(value) is not int or value < 0:  # True == 1
         raise FormatError(
@@ -77,7 +77,7 @@ def size(fields: Fields, key: str, place: str) -> int:
 
 
 def sha256(fields: Fields, key: str, place: str) -> str:
-    """A SHA-256 in its one spelling; raises `FormatError`."""
+    """Return a SHA-256 in lower case. Raises `FormatError`."""
     value = text(fields, key, place)
     if not re.fullmatch(SHA256, value):
         raise FormatError(
@@ -87,7 +87,7 @@ def sha256(fields: Fields, key: str, place: str) -> str:
 
 
 def checked(place: str, parse: Callable[[str], _Value], value: str) -> _Value:
-    """The value that ``parse`` gives; raises `FormatError` with the place."""
+    """Return the value parsed by ``parse``. Raises `FormatError` with the place."""
     try:
         return parse(value)
     except BundleError as error:
@@ -95,7 +95,7 @@ def checked(place: str, parse: Callable[[str], _Value], value: str) -> _Value:
 
 
 def _check_format(document: Any, where: str, wanted: int) -> None:
-    """Before all else, so that a document of a later format says so, and not that some key is unknown."""
+    """Check the format before other fields, so that a document of a later format gets the right error."""
     value = mapping(document, where).get("format")
     if type(value) is not int:  # True == 1
         raise FormatError(f"{where}: format", f"is {excerpt(value)}", expected=f"the number {wanted}")

@@ -1,8 +1,8 @@
-"""``web/history.json``: every version of the bundle ``web`` that was ever published, and what channels said of it when.
+"""``web/history.json``: every published version of the bundle ``web``, and all statements of channels about it.
 
-* For publishers, who must know that a version was used even when its files are gone; hosts never fetch it.
-* It only grows. What is pruned is said to be, and stays on record.
-* Read strictly, as the index is, and written in one spelling.
+* Publishers use it to know used versions whose files are pruned. Hosts never fetch it.
+* It only grows. Pruned versions are marked and stay in it.
+* It is parsed as strictly as the index, and has exactly one spelling.
 """
 
 import json
@@ -26,56 +26,56 @@ _NO_VERSIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A version that was published; times are UTC, in whole seconds."""
+    """A published version. Times are UTC, in whole seconds."""
 
     version: str
     artifact: Artifact
     published: datetime
     pruned: datetime | None = None
-    """When its files were taken away."""
+    """When its files were removed."""
 
     def fields(self) -> dict[str, Any]:
-        """As the history writes it."""
+        """Return the fields as the history stores them."""
         pruned = {} if self.pruned is None else {"pruned": zulu_text(self.pruned)}
         published = {"version": self.version, "published": zulu_text(self.published)}
         return {**published, **self.artifact.fields(), **pruned}
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A channel's word on the bundle from ``at`` on; ``release`` ``None`` for nothing any more."""
+    """A statement of a channel about the bundle, valid from ``at`` on. ``release`` is ``None`` after a withdrawal."""
 
     at: datetime
     channel: str
     release: Release | None
 
     def fields(self) -> dict[str, Any]:
-        """As the history writes it."""
+        """Return the fields as the history stores them."""
         release = {} if self.release is None else self.release.fields()
         return {"at": zulu_text(self.at), "channel": self.channel, **release}
 
 
 class History(msgspec.Struct, frozen=True):
-    """Of one bundle; both in the order of publication."""
+    """History of one bundle: versions and statements in the order of publication."""
 
     bundle: str
     versions: Mapping[str, Version] = _NO_VERSIONS
     statements: tuple[Said, ...] = ()
 
     def with_version(self, version: str, artifact: Artifact, now: datetime) -> "History":
-        """This history and one version more, published now; one that is there keeps its files for ever.
+        """Return this history with one more version, published now. A known version keeps its files.
 
-        Of one that was pruned the files are back.
+        Restores a pruned version.
         """
         known = self.versions.get(version)
         added = Version(version, artifact, _whole(now)) if known is None else replace(known, pruned=None)
         return replace(self, versions=MappingProxyType({**self.versions, version: added}))
 
     def with_statement(self, channel: str, release: Release | None, now: datetime) -> "History":
-        """This history and one statement more, made now."""
+        """Return this history with one more statement, made now."""
         return replace(self, statements=(*self.statements, Said(_whole(now), channel, release)))
 
     def without_files(self, versions: set[str], now: datetime) -> "History":
-        """This history, with the files of some versions taken away now."""
+        """Return this history with the files of some versions pruned now."""
         changed = {
             name: replace(of, pruned=_whole(now)) if name in versions and of.pruned is None else of
             for name, of in self.versions.items()
@@ -84,7 +84,7 @@ class History(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: bytes, bundle: str, where: str = "") -> "History":
-        """Read the history of ``bundle``; raises `FormatError` with the place in it."""
+        """Read the history of ``bundle``. Raises `FormatError` with the place in it."""
         where = where or history_path(bundle)
         document = fields.read_document(data, where, "a history", FORMAT)
         known = fields.known_fields(
@@ -105,7 +105,7 @@ class History(msgspec.Struct, frozen=True):
         return cls(bundle, MappingProxyType(by_name), statements)
 
     def to_bytes(self) -> bytes:
-        """The one spelling of this history."""
+        """Return the only spelling of this history."""
         document = {
             "format": FORMAT,
             "bundle": self.bundle,
@@ -116,7 +116,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 def history_path(bundle: str) -> str:
-    """The path of a bundle's history as a target of the site."""
+    """Return the path of a bundle's history as a target of the site."""
     return f"{bundle}/history.json"
 
 

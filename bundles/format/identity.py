@@ -1,6 +1,6 @@
-"""Name and version of a bundle, at every door the same.
+"""Name and version of a bundle, with the same rules everywhere.
 
-Apart from the rest of ``bundle.json``, because a run asks for no more of a bundle that has not changed.
+Separate from the rest of ``bundle.json``, because a run without changes only needs these fields.
 """
 
 import re
@@ -13,21 +13,21 @@ from foundation.problems import ProblemCode
 
 DESCRIPTION = "bundle.json"
 SHA256 = r"[0-9a-f]{64}"
-"""The form of a SHA-256, in the one spelling that is compared: a regular expression."""
+"""Regular expression of a SHA-256 in its canonical spelling."""
 
 _NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
 _VERSION = r"[0-9A-Za-z][0-9A-Za-z.+~_-]{0,63}"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Name and version, as a bundle states them itself."""
+    """Name and version in a bundle's own description."""
 
     name: str
     version: str
 
 
 def parse_name(text: str) -> str:
-    """A bundle's name; raises ``FormatError``."""
+    """Check a bundle's name and return it. Raises ``FormatError``."""
     if not re.fullmatch(_NAME, text):
         raise FormatError(
             "name", f"is {shown(text)}", code=ProblemCode.INVALID_NAME, expected=f"{_NAME} such as 'web'"
@@ -36,7 +36,7 @@ def parse_name(text: str) -> str:
 
 
 def parse_version(text: str) -> str:
-    """A bundle's version, which is also part of file names and URLs; raises ``FormatError``."""
+    """Check a bundle's version, which is also part of file names and URLs, and return it. Raises ``FormatError``."""
     if not re.fullmatch(_VERSION, text) or ".." in text:
         raise FormatError(
             "version",
@@ -48,10 +48,9 @@ def parse_version(text: str) -> str:
 
 
 def parse_identity(data: bytes) -> Identity:
-    """Name and version alone, of a ``bundle.json`` that was checked when it was unpacked; raises
-    ``FormatError``.
+    """Return name and version from a ``bundle.json`` that was checked during unpacking. Raises ``FormatError``.
 
-    Skips the files without looking at them: a run asks this of large bundles that have not changed.
+    Skips the list of files, because runs call this for large unchanged bundles.
     """
     try:
         identity = msgspec.json.decode(data, type=Identity)

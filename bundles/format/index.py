@@ -30,24 +30,24 @@ from foundation.strict_json import excerpt
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """Bytes that are known by their ``length`` and SHA-256."""
+    """The ``length`` in bytes and SHA-256 of a file."""
 
     length: int
     sha256: str
 
     @classmethod
     def parse(cls, value: Any, place: str) -> Self:
-        """From a signed document; raises `FormatError` with the place."""
+        """Parse a field of a signed document. Raises `FormatError` with the place."""
         known = fields.known_fields(value, place, {"length", "sha256"})
         return cls(fields.size(known, "length", place), fields.sha256(known, "sha256", place))
 
     def fields(self) -> dict[str, Any]:
-        """As documents write it."""
+        """Return the fields as documents store them."""
         return {"length": self.length, "sha256": self.sha256}
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The archive of a bundle; ``path`` is below ``targets/`` of a site, with the SHA-256 in its name."""
+    """The archive of a bundle. Its ``path`` below ``targets/`` of a site contains the SHA-256."""
 
     path: str
     length: int
@@ -55,18 +55,18 @@ class Archive(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, bundle: str, version: str, digest: Digest) -> Self:
-        """The archive that a site publishes under this name and version."""
+        """Return the archive that a site publishes under this name and version."""
         return cls(f"{bundle}/{digest.sha256}.{bundle}-{version}.tar.gz", digest.length, digest.sha256)
 
     @classmethod
     def parse(cls, value: Any, place: str) -> Self:
-        """From a signed document; raises `FormatError` with the place."""
+        """Parse a field of a signed document. Raises `FormatError` with the place."""
         known = fields.known_fields(value, place, {"path", "length", "sha256"})
         path = fields.checked(f"{place}.path", MemberPath, fields.text(known, "path", place)).text
         return cls(path, fields.size(known, "length", place), fields.sha256(known, "sha256", place))
 
     def fields(self) -> dict[str, Any]:
-        """As documents write it."""
+        """Return the fields as documents store them."""
         return {"path": self.path, "length": self.length, "sha256": self.sha256}
 
 
@@ -78,13 +78,13 @@ class Artifact(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, value: Any, place: str) -> Self:
-        """From a signed document; raises `FormatError` with the place."""
+        """Parse a field of a signed document. Raises `FormatError` with the place."""
         known = fields.known_fields(value, place, {"archive", "description"})
         archive = Archive.parse(known.get("archive"), f"{place}.archive")
         return cls(archive, Digest.parse(known.get("description"), f"{place}.description"))
 
     def fields(self) -> dict[str, Any]:
-        """As documents write it."""
+        """Return the fields as documents store them."""
         return {"archive": self.archive.fields(), "description": self.description.fields()}
 
 
@@ -93,15 +93,15 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Of one bundle: the release in each channel, and the files of each version that the site offers."""
+    """One bundle's release in each channel, and the files of each offered version."""
 
     bundle: str
     channels: Mapping[str, Release] = NOTHING
     releases: Mapping[str, Artifact] = NOTHING
-    """By version: those that channels name, and more that a host may be held at."""
+    """By version: the versions that channels name, and older versions for hosts that stay at them."""
 
     def check(self, where: str) -> None:
-        """Raises `FormatError` for a version that a channel names, and whose files nobody can get."""
+        """Raise `FormatError` if a channel names a version without files."""
         for channel, release in self.channels.items():
             for named in named_by(release):
                 if named.version not in self.releases:
@@ -109,16 +109,16 @@ class Index(msgspec.Struct, frozen=True):
                     raise FormatError(f"{where}: channels.{shown(channel)}", what)
 
     def find(self, channel: str) -> Release | None:
-        """The release in ``channel``; ``None`` when it says nothing."""
+        """Return the release in ``channel``, or ``None``."""
         return self.channels.get(channel)
 
     def named(self) -> set[str]:
-        """Every version that some host is told to run."""
+        """Return every version that a channel assigns to some host."""
         return {each.version for release in self.channels.values() for each in named_by(release)}
 
     @classmethod
     def parse(cls, data: bytes, bundle: str, where: str = "") -> "Index":
-        """Read the index of ``bundle``; raises `FormatError` with the place in it."""
+        """Read the index of ``bundle``. Raises `FormatError` with the place in it."""
         where = where or index_path(bundle)
         document = fields.read_document(data, where, "an index", FORMAT)
         known = fields.known_fields(document, f"{where}: index", {"format", "bundle", "channels", "releases"})
@@ -134,7 +134,7 @@ class Index(msgspec.Struct, frozen=True):
         return index
 
     def to_bytes(self) -> bytes:
-        """The one spelling of this index."""
+        """Return the only spelling of this index."""
         document = {
             "format": FORMAT,
             "bundle": self.bundle,
@@ -145,18 +145,18 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class Indexes(msgspec.Struct, frozen=True):
-    """The indexes of several bundles, and site data, by name: what the site publishes of all that was asked for."""
+    """The published indexes and site data by name, limited to the requested bundles and documents."""
 
     of: Mapping[str, Index] = NOTHING
     documents: Mapping[str, SiteDocument] = NOTHING
 
     def find(self, bundle: str, channel: str) -> Release | None:
-        """The release of ``bundle`` in ``channel``; ``None`` when the site says nothing."""
+        """Return the release of ``bundle`` in ``channel``, or ``None``."""
         index = self.of.get(bundle)
         return index.find(channel) if index else None
 
     def artifact(self, release: Release) -> Artifact:
-        """The files of ``release``; raises `FormatError` when the site does not offer it."""
+        """Return the files of ``release``. Raises `FormatError` if the site does not offer it."""
         index = self.of.get(release.bundle)
         artifact = index.releases.get(release.version) if index else None
         if artifact is None:
@@ -164,41 +164,41 @@ class Indexes(msgspec.Struct, frozen=True):
         return artifact
 
     def artifacts(self) -> Iterator[Artifact]:
-        """The files of every release that is offered."""
+        """Yield the files of every offered release."""
         for index in self.of.values():
             yield from index.releases.values()
 
 
 def named_by(release: Release) -> Iterator[Release]:
-    """A release, and the one that hosts run which its rollout has not reached."""
+    """Yield a release, and the release for hosts outside its rollout."""
     yield release
     if release.rollout is not None and release.rollout.before is not None:
         yield release.rollout.before
 
 
 def index_path(bundle: str) -> str:
-    """The path of a bundle's index as a target of the site."""
+    """Return the path of a bundle's index as a target of the site."""
     return f"{bundle}/index.json"
 
 
 def parse_channel(name: str) -> str:
-    """The name of a channel follows the rules for bundles; raises `FormatError`."""
+    """Check a channel name by the rules for bundle names. Raises `FormatError`."""
     return _named("channel", name)
 
 
 def parse_wave(name: str) -> str:
-    """The name of a wave follows the rules for bundles; raises `FormatError`."""
+    """Check a wave name by the rules for bundle names. Raises `FormatError`."""
     return _named("wave", name)
 
 
 def check_bundle(known: fields.Fields, bundle: str, where: str) -> None:
-    """Raises `FormatError` for a document that is that of another bundle."""
+    """Raise `FormatError` if a document belongs to another bundle."""
     if (found := fields.text(known, "bundle", f"{where}: index")) != bundle:
         raise FormatError(f"{where}: bundle", f"is {excerpt(found)}", expected=f"{excerpt(bundle)}")
 
 
 def parse_named(bundle: str, value: Any, place: str) -> Release:
-    """A version with its rollout, as a channel names it; raises `FormatError` with the place."""
+    """Parse a version and its rollout, as a channel names it. Raises `FormatError` with the place."""
     known = fields.known_fields(value, place, {"version", "rollout"})
     rollout = _rollout(bundle, known["rollout"], f"{place}.rollout") if "rollout" in known else None
     return Release(bundle, _version(known, "version", place), rollout)

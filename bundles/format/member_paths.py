@@ -19,25 +19,24 @@ from foundation.problems import ProblemCode
 LONGEST_PATH = 1024
 """Bytes of UTF-8 in a whole path."""
 LONGEST_COMPONENT = 255
-"""Bytes of UTF-8 between two slashes; what Linux file systems take."""
+"""Bytes of UTF-8 between two slashes, the limit of Linux file systems."""
 DEEPEST_PATH = 32
-"""Components in a path; also bounds the directories that are open at one time while unpacking."""
+"""Components in a path. Also limits the number of open directories during unpacking."""
 
 MOST_ENTRIES = 50_000
-"""Files and the directories that hold them, in one bundle."""
+"""Files and directories in one bundle."""
 
 _LONGEST_SHOWN = 200
 
-# C0, DEL and C1 control characters; line, paragraph and direction marks, which make a listing or a log line
-# show something other than what is there. A fixed list, because Unicode's own categories differ between
-# Python versions; none of them takes any of these for printable, so only names that are not are searched.
+# C0, DEL and C1 control characters, and line, paragraph and direction marks, which falsify listings and log lines. A
+# fixed list, because Unicode categories differ between Python versions. All versions consider these characters
+# unprintable, so printable names need no search.
 _FORBIDDEN = r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 _DRIVE = r"[A-Za-z]:"
 
 
 class MemberPath(msgspec.Struct, frozen=True, order=True):
-    """A relative path such as ``templates/motd.j2``; no value of this type breaks the rules of this
-    module."""
+    """A relative path such as ``templates/motd.j2`` that follows the rules of this module."""
 
     text: str
 
@@ -47,7 +46,7 @@ class MemberPath(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, name: str | bytes) -> Self:
-        """Take a name from outside; raises ``FormatError`` that shows it and says which rule it breaks."""
+        """Parse an untrusted name. Raises ``FormatError`` with the name and the violated rule."""
         if isinstance(name, str):
             return cls(name)
         try:
@@ -62,7 +61,7 @@ class MemberPath(msgspec.Struct, frozen=True, order=True):
         return self.text.split("/")
 
     def parents(self) -> list[str]:
-        """The directories on the way, outermost first: ``a/b/c`` gives ``a`` and ``a/b``."""
+        """Return the parent directories, outermost first: ``a/b/c`` gives ``a`` and ``a/b``."""
         return [self.text[:end] for end, character in enumerate(self.text) if character == "/"]
 
     def __str__(self) -> str:
@@ -72,7 +71,7 @@ class MemberPath(msgspec.Struct, frozen=True, order=True):
 def _problem(text: str) -> str | None:
     try:
         size = len(text.encode())
-    except UnicodeEncodeError:  # Python's stand-ins for bytes that are not UTF-8
+    except UnicodeEncodeError:  # surrogate escapes of bytes that are not UTF-8
         return "the name is not UTF-8"
     if not text:
         return "the name is empty"
@@ -101,25 +100,25 @@ def _problem_of_component(part: str) -> str | None:
 
 
 def shown(name: str | bytes) -> str:
-    """``name`` as it may stand in a message: quoted, nothing unprintable, not endless."""
+    """Format ``name`` for a message: quoted, printable, and shortened."""
     text = name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
     text = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
     return repr(text) if text.isprintable() else ascii(text)
 
 
 def folded(text: str) -> str:
-    """Equal for names that differ only by case or by normalisation (Unicode, D145: canonical caseless)."""
+    """Return the same text for names that differ only by case or normalisation (Unicode, D145: canonical caseless)."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", text).casefold())
 
 
 def directories_of(paths: Iterable[MemberPath]) -> set[str]:
-    """The directories that hold ``paths``.
+    """Return the directories that contain ``paths``.
 
-    Raises ``FormatError`` for two names that cannot stand beside each other: one path twice, a file that is also a
-    directory, or names that differ only by case or normalisation. On a file system that folds names the later of the
-    two would be written into the earlier. Also when there are more than ``MOST_ENTRIES``, as soon as that is known.
+    Raises ``FormatError`` for two conflicting names: one path twice, a file that is also a directory, or names that
+    differ only by case or normalisation. On a case-insensitive file system, the later file would overwrite the earlier
+    one. Also raises it as soon as there are more than ``MOST_ENTRIES``.
     """
     spelled: dict[str, str] = {}
     directories: set[str] = set()

@@ -21,16 +21,16 @@ from bundles.format.tuf import Root, Signature, Signed, TargetFile, Targets
 from foundation import strict_json
 
 SPECIFICATION = "1"
-"""Major version of the TUF specification; a later one may mean something else by the same words."""
+"""Major version of the TUF specification. A later version may change the meaning of fields."""
 
 _WHOLE_NUMBERS = ("version", "length", "threshold")
 
 
 def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | None = None) -> None:
-    """Raises `SignatureError`, and `FormatError` for a later specification than this version knows.
+    """Raise `SignatureError` for invalid metadata, and `FormatError` for an unknown later specification.
 
-    With a ``delegator`` only those who sign for ``role`` by it can ask for an upgrade: anybody can write a number into
-    a file.
+    With a ``delegator``, the metadata must be signed for ``role`` to raise `FormatError`, which requests an upgrade.
+    Otherwise anyone could write such a number into a file.
     """
     try:
         document = strict_json.load_exact(data)
@@ -55,13 +55,13 @@ def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | 
 
 
 def names_signatures(data: bytes) -> bool:
-    """Return whether a document looks like metadata that somebody has changed, and not like an error message."""
+    """Return whether a document looks like modified metadata instead of an error message."""
     return b'"signed"' in data or b'"signatures"' in data
 
 
 def _is_signed(document: dict[str, Any], role: str, delegator: Signed) -> bool:
-    """Whether enough keys of ``role`` signed a document that python-tuf does not take for metadata."""
-    if not isinstance(delegator, Root | Targets):  # no other role has keys of others
+    """Return whether enough keys of ``role`` signed a document that python-tuf cannot parse as metadata."""
+    if not isinstance(delegator, Root | Targets):  # other roles have no keys
         return False
     try:
         signatures = {each["keyid"]: Signature.from_dict(dict(each)) for each in document["signatures"]}
@@ -72,7 +72,7 @@ def _is_signed(document: dict[str, Any], role: str, delegator: Signed) -> bool:
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every key with its value, at any depth."""
+    """Yield every key with its value, at any depth."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield key, item
@@ -85,14 +85,16 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
 def _check_keys(keys: Any, where: str) -> None:
     seen: dict[str, str] = {}
     for key_id, key in keys.items() if isinstance(keys, dict) else ():
-        # Without regard to scheme and spelling: both may be written differently for one and the same key.
+        # Ignores scheme and spelling, because both may differ for the same key.
         public = _spelled_one_way(key.get("keyval") if isinstance(key, dict) else key)
         if (other := seen.setdefault(public, key_id)) != key_id:
             raise SignatureError(where, f"lists one key under two ids, {other[:12]}… and {key_id[:12]}…")
 
 
 def _spelled_one_way(key: Any) -> str:
-    """PEM has many spellings: line lengths, words around it, and points of a curve that are compressed or not."""
+    """Return a key in one spelling. PEM varies in line lengths, surrounding text, and the
+    compression of curve points.
+    """
     text = str(key.get("public") if isinstance(key, dict) else key)
     if "-----BEGIN" not in text:
         return "".join(text.lower().split())
@@ -100,7 +102,7 @@ def _spelled_one_way(key: Any) -> str:
     try:
         found = load_pem_public_key(text.encode())
     except (ValueError, UnsupportedAlgorithm):
-        return text  # no key at all: nothing that it signs is ever accepted
+        return text  # not a key: its signatures are never accepted
     return found.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo).hex()
 
 
@@ -108,16 +110,16 @@ def _spelled_one_way(key: Any) -> str:
 
 
 def target_path(info: TargetFile) -> str:
-    """Where a target is on a mirror of a site."""
+    """Return the path of a target on a mirror."""
     return f"targets/{hashed_path(info)}"
 
 
 def hashed_path(info: TargetFile) -> str:
-    """A target's path with its hash in it, so that no URL ever changes its contents."""
+    """Return a target's path with its hash in it, so that the contents of a URL never change."""
     directory, slash, name = info.path.rpartition("/")
     return f"{directory}{slash}{digest_of(info)}.{name}"
 
 
 def digest_of(info: TargetFile) -> str:
-    """SHA-256, which every site of Puller has; other repositories may have others."""
+    """Return the SHA-256, or another hash for repositories without SHA-256."""
     return info.hashes.get("sha256") or next(iter(info.hashes.values()))

@@ -1,12 +1,12 @@
-"""Releases, and how each reaches its hosts: all at once, or in a rollout that grows.
+"""Releases for all hosts at once, or with a rollout that grows.
 
-* A host's place depends on its name, the bundle and the version, and on nothing else: the same for ever and on
-  every machine, evenly spread, and in another order for each release. Rollouts of one wave have one order: there the
-  name of the wave stands for bundle and version, and releases that belong together reach the same hosts.
-* A rollout that grows never gives up a host that it has reached.
-* Nothing here touches disk, network or clock: ``now`` is handed in.
+* The place of a host depends only on its name, the bundle and the version. Places are permanent, identical on every
+  machine, evenly spread, and different for each release. Rollouts of one wave share one order: the name of the wave
+  replaces bundle and version, and releases that belong together reach the same hosts.
+* A growing rollout keeps every host that it has reached.
+* This module does not use disk, network or clock. The caller passes ``now``.
 
-Percentages are counted in whole hundredths, so that what is compared, written and shown is the same number.
+Percentages are counted in whole hundredths, so that compared, written and displayed values are identical.
 """
 
 import contextlib
@@ -23,20 +23,20 @@ from foundation.strict_json import excerpt
 from foundation.timestamps import minute_text, zulu_text
 
 STEPS = 10_000
-"""Places there are, and steps in which a rollout grows: hundredths of a percent."""
+"""Number of places, and of steps in which a rollout grows: hundredths of a percent."""
 LONGEST_ROLLOUT = timedelta(days=36_525)
-"""Far from what anybody waits for, and small enough that no date overflows."""
+"""Longer than any real rollout, and short enough that no date overflows."""
 
-# Not compiled here: few releases go out in steps.
+# Not compiled at import, because few releases have rollouts.
 _PERCENT = r"(?:0|[1-9][0-9]?)\.(?:[0-9][1-9]|[1-9])"
 _TIME = r"2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """A rollout: ``percent`` of all hosts, or from none at ``start`` evenly to all of them ``duration`` later.
+    """A rollout to ``percent`` of all hosts, or evenly from 0 % at ``start`` to 100 % after ``duration``.
 
-    ``before`` is what the hosts not reached should run; ``None`` when there was nothing. Raises `FormatError`,
-    with the name of the field, for what cannot be a rollout.
+    ``before`` is the release for all other hosts, or ``None``. Raises `FormatError` with the name of the field for an
+    invalid rollout.
     """
 
     percent: float | None = None
@@ -45,7 +45,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     duration: timedelta | None = None
     """Whole seconds."""
     halted: bool = False
-    """Hosts that run the release stay on it, no other gets it. Says how far it came, so it has a ``percent``."""
+    """Hosts that run the release keep it, and other hosts do not get it. Requires ``percent``, the share reached."""
     before: "Release | None" = None
     wave: str | None = None
     """A name that rollouts of several bundles share."""
@@ -65,7 +65,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any], before: "Release | None", wave: str | None = None) -> Self:
-        """From the fields of the signed index; raises `FormatError` with the name of one."""
+        """Parse the fields of the signed index. Raises `FormatError` with the name of a field."""
         return cls(
             percent=_given(fields, "percent", _parse_percent),
             start=_given(fields, "start", parse_time),
@@ -76,7 +76,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fields(self) -> dict[str, Any]:
-        """As the index writes it, in its one spelling."""
+        """Return the fields in the only spelling of the index."""
         halted = {"halted": True} if self.halted else {}
         before = {"before": self.before.version} if self.before is not None else {}
         wave = {"wave": self.wave} if self.wave is not None else {}
@@ -89,18 +89,18 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         return {"start": zulu_text(self.start), "duration": seconds}
 
     def reached(self, now: datetime) -> float:
-        """Percent of hosts that this has reached by ``now``, in whole hundredths."""
+        """Return the percentage of hosts reached by ``now``, in whole hundredths."""
         if self.start is None or self.duration is None:
             return self.percent or 0.0
         elapsed = min(max(now - self.start, timedelta(0)), self.duration)
         return elapsed * STEPS // self.duration / 100
 
     def takes(self, at: float, now: datetime) -> bool:
-        """Whether a host whose `place` is ``at`` should run the release, if it does not run it yet."""
+        """Return whether a host whose `place` is ``at`` should switch to the release."""
         return not self.halted and at < self.reached(now)
 
     def held(self, at: float, now: datetime) -> str:
-        """Why a host whose `place` is ``at`` is not taken; goes on after the name of the release."""
+        """Return why a host whose `place` is ``at`` does not get the release. Messages put its name before the text."""
         reached = shown_percent(self.reached(now))
         if not self.halted:
             return f"reaches this host at {shown_percent(at + 0.01)}, now {reached}{self._expected(at)}"
@@ -109,7 +109,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         return f"is halted by the publisher at {reached}, this host's place is {shown_percent(at)}"
 
     def reaches(self, at: float) -> datetime | None:
-        """When a rollout that grows by itself gets to a `place`; ``None`` for one that does not grow."""
+        """Return when a growing rollout reaches a `place`. ``None`` if it does not grow."""
         if self.start is None or self.duration is None:
             return None
         needed = round(at * 100) + 1
@@ -129,17 +129,17 @@ class Release(msgspec.Struct, frozen=True):
     bundle: str
     version: str
     rollout: Rollout | None = None
-    """How it reaches hosts; ``None`` means all of them at once."""
+    """``None``: all hosts at once."""
 
     @classmethod
     def of(cls, bundle: str, version: str) -> "Release":
-        """The release of this name and version, for all hosts; raises `FormatError`."""
+        """Return the release of this name and version, for all hosts. Raises `FormatError`."""
         return cls(parse_name(bundle), parse_version(version))
 
     def chosen_for(self, host: str, now: datetime, current: bool) -> "Selection":
-        """The selection for ``host`` when its channel names this; ``current`` says that it runs this already.
+        """Return the selection for ``host`` if its channel names this release. ``current``: the host already runs it.
 
-        Then it stays on it, whatever the rollout says: growing and halting move no host back.
+        A host that runs the release keeps it: neither growth nor a halt moves a host back.
         """
         if self.rollout is None or current:
             return Selection(self)
@@ -150,13 +150,13 @@ class Release(msgspec.Struct, frozen=True):
         return Selection(self.rollout.before, f"{self} {self.rollout.held(at, now)}", waits_until)
 
     def place(self, host: str) -> float:
-        """Where ``host`` stands in the queue for this."""
+        """Return the place of ``host`` in the rollout order of this release."""
         if self.rollout is not None and self.rollout.wave is not None:
             return place_in_wave(host, self.rollout.wave)
         return place(host, self.bundle, self.version)
 
     def fields(self) -> dict[str, Any]:
-        """As the index writes it, in its one spelling."""
+        """Return the fields in the only spelling of the index."""
         fields: dict[str, Any] = {"version": self.version}
         return fields if self.rollout is None else {**fields, "rollout": self.rollout.fields()}
 
@@ -165,30 +165,30 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The release that one host should run, ``None`` for whatever it has.
+    """The release that one host should run. ``None``: the installed release.
 
-    ``held`` is a sentence, where that is not what its channel names: why not.
+    ``held`` explains why the selection differs from the release that the channel names. Usually empty.
     """
 
     release: Release | None
     held: str = ""
     waits_until: datetime | None = None
-    """When its rollout reaches the host, where that can be told."""
+    """When the rollout reaches the host, if known."""
 
 
 def place(host: str, bundle: str, version: str) -> float:
-    """Where ``host`` stands in the queue for one release: from 0 to 99.99, in whole hundredths.
+    """Return the place of ``host`` in the rollout order of one release: from 0 to 99.99, in whole hundredths.
 
-    The first 15 hexadecimal digits of the SHA-256 of three lines, bundle, version and host, modulo `STEPS`. The
-    first two hold no line end, so no two hosts or releases make the same text.
+    It is the first 15 hexadecimal digits of the SHA-256 of three lines, bundle, version and host, modulo `STEPS`.
+    Bundle and version cannot contain a line end, so the text is unique for each host and release.
     """
     return _place(f"{bundle}\n{version}\n{host}\n")
 
 
 def place_in_wave(host: str, wave: str) -> float:
-    """Where ``host`` stands in the queue for all releases of one wave: as `place`, of the lines ``wave NAME`` and host.
+    """Return the place of ``host`` in all releases of one wave: like `place`, of the lines ``wave NAME`` and host.
 
-    No bundle's name holds a space, so that no wave has the text of a release.
+    The name of a bundle cannot contain a space, so the text of a wave differs from the text of every release.
     """
     return _place(f"wave {wave}\n{host}\n")
 
@@ -201,12 +201,12 @@ def _place(text: str) -> float:
 
 
 def shown_percent(percent: float) -> str:
-    """For people: ``10 %``, ``12.5 %``."""
+    """Format a percentage for users: ``10 %``, ``12.5 %``."""
     return f"{round(percent, 2):g} %"
 
 
 def _check_percent(percent: float) -> None:
-    if not 0 <= percent <= 100 or round(percent * 100) / 100 != percent:  # NaN is not between anything
+    if not 0 <= percent <= 100 or round(percent * 100) / 100 != percent:  # false for NaN
         raise FormatError(
             "percent", f"is {percent}", expected="a number from 0 to 100 with at most two decimals"
         )
@@ -227,8 +227,8 @@ def _given(fields: Mapping[str, Any], key: str, parse: Callable[[str, Any], Any]
 
 
 def _parse_percent(key: str, value: Any) -> float:
-    """A whole number, or text such as ``"12.5"``: JSON that everybody reads alike has no fractions."""
-    if type(value) is int:  # not True
+    """Parse a whole number, or text such as ``"12.5"``. JSON parsers disagree about fractions, so they are text."""
+    if type(value) is int:  # excludes True
         return float(value)
     if isinstance(value, str) and re.fullmatch(_PERCENT, value):
         return float(value)
@@ -240,7 +240,7 @@ def _written_percent(percent: float) -> int | str:
 
 
 def parse_time(key: str, value: Any) -> datetime:
-    """The time that a signed document spells; raises `FormatError` at ``key``."""
+    """Parse a time of a signed document. Raises `FormatError` at ``key``."""
     if isinstance(value, str) and re.fullmatch(_TIME, value):
         with contextlib.suppress(ValueError):  # such as the 30th of February
             return datetime.fromisoformat(value)

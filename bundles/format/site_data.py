@@ -1,8 +1,8 @@
-"""Site data as targets of a site: documents of values that hosts read beside their bundles.
+"""Site data as targets of a site: documents of values that hosts read in addition to their bundles.
 
-* ``_data/exports.yaml`` is the path of the document ``exports``; no bundle's name begins like that.
-* The target is the text of the document as it was published. What it means is not the wire's matter.
-* The bin that names it says with it when it was published, and by which format hosts are to read it.
+* ``_data/exports.yaml`` is the path of the document ``exports``. Names of bundles cannot start with an underscore.
+* The target is the text of the document as published. This module does not interpret it.
+* The bin with the document contains its time of publication, and the format for hosts.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ from foundation.strict_json import excerpt
 
 FORMAT = 1
 DIRECTORY = "_data"
-"""Below ``targets/``, and in the paths of these targets."""
+"""Directory below ``targets/``, and in the paths of these targets."""
 
 SIGNED = "site:"
-"""Begins the location of a document among those that a host is configured with."""
+"""Prefix for the location of a document in the configuration of a host."""
 
 _SUFFIX = ".yaml"
 
 
 class SiteDocument(msgspec.Struct, frozen=True):
-    """A document, verified: ``contents`` are its text in UTF-8, unless it was published as something else."""
+    """A verified document. ``contents`` is UTF-8, unless it was published in another encoding."""
 
     name: str
     contents: bytes
@@ -36,12 +36,12 @@ class SiteDocument(msgspec.Struct, frozen=True):
 
 
 def data_path(name: str) -> str:
-    """The path of a document as a target of the site."""
+    """Return the path of a document as a target of the site."""
     return f"{DIRECTORY}/{name}{_SUFFIX}"
 
 
 def data_name(path: str) -> str | None:
-    """The name of the document at the path of a target; ``None`` for a target that is none."""
+    """Return the name of the document at the path of a target, or ``None`` for another target."""
     directory, _, file = path.rpartition("/")
     if directory != DIRECTORY or not file.endswith(_SUFFIX):
         return None
@@ -51,7 +51,7 @@ def data_name(path: str) -> str | None:
 
 
 def parse_data_name(name: str) -> str:
-    """The name of a document follows the rules for bundles; raises `FormatError`."""
+    """Check a document name by the rules for bundle names. Raises `FormatError`."""
     try:
         return parse_name(name)
     except FormatError as error:
@@ -59,14 +59,16 @@ def parse_data_name(name: str) -> str:
 
 
 def custom_fields(published: datetime) -> dict[str, Any]:
-    """The fields of a document in its bin beside length and hashes: ``custom`` in the TUF specification, 4.5."""
-    from foundation.timestamps import zulu_text  # here and below: a configuration asks for names alone
+    """Return the fields of a document in its bin, except length and hashes: ``custom`` in the TUF
+    specification, 4.5.
+    """
+    from foundation.timestamps import zulu_text  # here and below, because a configuration only needs names
 
     return {"format": FORMAT, "published": zulu_text(published)}
 
 
 def read_custom(custom: Any, where: str) -> datetime:
-    """The time of publication of a document; raises `FormatError`, also for a format that this version cannot read."""
+    """Return the publication time of a document. Raises `FormatError`, also for an unknown format."""
     known = fields.mapping(custom, f"{where}: custom")
     if known.get("format") != FORMAT:
         what = (

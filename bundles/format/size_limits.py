@@ -20,33 +20,33 @@ MIB = 1024 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Upper bounds; sizes are bytes."""
+    """Upper limits. Sizes are bytes."""
 
     archive: int = 1024 * MIB
-    """The compressed archive."""
+    """Size of the compressed archive."""
     size: int = 4096 * MIB
-    """All files together."""
+    """Total size of all files."""
     description: int = 8 * MIB
-    """``bundle.json``, which is held in memory."""
+    """Size of ``bundle.json``, which is kept in memory."""
     ratio: int = 200
-    """Files to archive. Text compresses five to ten times; what deflate can do at most is 1030."""
+    """Ratio of files to archive. Text compresses five to ten times. The maximum of deflate is 1030."""
     ratio_from: int = 64 * MIB
-    """Files of this size together may have any ratio: one large empty log is no bomb."""
+    """Up to this total size, any ratio is accepted: a large empty log is not an attack."""
 
     def check_archive(self, size: int) -> None:
-        """Raises ``FormatError``, as all of these do, with the value and the limit."""
+        """Raise ``FormatError`` with size and limit for an archive that is too large."""
         _at_most("", size, self.archive)
 
     def check_description(self, size: int) -> None:
-        """Raises ``FormatError`` for a ``bundle.json`` of too many bytes."""
+        """Raise ``FormatError`` for a ``bundle.json`` that is too large."""
         _at_most("bundle.json", size, self.description)
 
     def check_files(self, description: "BundleDescription") -> None:
-        """Raises ``FormatError`` for files of too many bytes together."""
+        """Raise ``FormatError`` for files that are too large together."""
         _at_most("files", description.size, self.size)
 
     def check_ratio(self, description: "BundleDescription", archive: int) -> None:
-        """Raises ``FormatError`` for files that are larger than ``archive`` bytes can honestly hold: a bomb."""
+        """Raise ``FormatError`` for files too large for an archive of ``archive`` bytes: a decompression bomb."""
         if description.size > self.ratio_from and description.size > archive * self.ratio:
             what = f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
             raise FormatError("files", what, code=ProblemCode.UNPACKABLE_FILE)
@@ -57,19 +57,19 @@ LIMITS = Limits()
 LARGEST_METADATA: Final = MappingProxyType(
     {"root": 512_000, "timestamp": 16_384, "snapshot": 2_000_000, "targets": 4_000_000}
 )
-"""Bytes, by role; each bin may be as large as the targets. Four million in each of 64 are 800,000 bundles."""
+"""Bytes by role. Each bin may be as large as the targets. 64 bins of four million bytes hold 800,000 bundles."""
 
 LARGEST_STORED: Final = max(LARGEST_METADATA.values())
-"""Bytes; nothing that was accepted from a site, archives aside, is larger."""
+"""Bytes. The largest file from a site, except for archives."""
 
 LARGEST_SITE_DATA: Final = LARGEST_STORED
-"""Bytes of one document; the addresses of 40,000 hosts."""
+"""Bytes of one document, enough for the addresses of 40,000 hosts."""
 
 LARGEST_INDEX: Final = 1_000_000
-"""Bytes; 3,000 versions of one bundle."""
+"""Bytes, enough for 3,000 versions of one bundle."""
 
 LARGEST_HISTORY: Final = 32_000_000
-"""Bytes; 50,000 publications of one bundle."""
+"""Bytes, enough for 50,000 publications of one bundle."""
 
 
 def _at_most(where: str, value: int, limit: int) -> None:

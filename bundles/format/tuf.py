@@ -1,10 +1,10 @@
-"""The one door to python-tuf's metadata and securesystemslib's keys: without the libraries of tokens and key services.
+"""The only import of python-tuf's metadata and securesystemslib's keys, without libraries of tokens and key services.
 
-* securesystemslib's signers import the library of each service that is installed, used or not: boto3 alone takes
-  longer than a publication. They are not found meanwhile, which the signers take for *not installed*;
-  ``bundles/publisher/tokens.py`` loads a signer anew, with its library, when a key wants it.
-* That holds when these modules are imported here first, so nothing else imports them by their own names
-  (``tests/puller/test_imports.py``). What came before, in somebody else's program, costs time and nothing else.
+* The signers of securesystemslib import the library of every installed service, even if it is unused. boto3 alone takes
+  longer than a publication. This module hides the libraries, so that the signers consider them *not installed*.
+  ``bundles/publisher/tokens.py`` reloads a signer with its library when a key needs it.
+* This requires that these modules are first imported here, so other modules must not import them directly
+  (``tests/puller/test_imports.py``). An earlier import by another program only costs time.
 """
 
 import sys
@@ -16,9 +16,9 @@ _LIBRARIES = ("azure", "boto3", "google", "hvac", "keylet", "pkcs11")
 
 @contextmanager
 def _not_found(names: tuple[str, ...]) -> Iterator[None]:
-    """Packages that cannot be imported for now; those that have been stay."""
+    """Prevent the import of packages within the block. Already imported packages stay."""
     hidden = [name for name in names if name not in sys.modules]
-    # What is None there is not looked for (Python's reference, 5.3.1), and the import raises ModuleNotFoundError.
+    # An entry of None makes an import raise ModuleNotFoundError (Python's reference, 5.3.1).
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
         yield
