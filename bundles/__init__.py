@@ -1,1 +1,1 @@
-"""Both sides of the wire: format, signing, publishing, fetching, unpacking."""
+"""Both sides of the transfer of bundles: formats, signatures, publication, download, unpacking."""

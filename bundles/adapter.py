@@ -1,4 +1,4 @@
-"""The adapter of ``requests`` for all HTTPS of this project; see ``bundles/certificates.py``."""
+"""The adapter of ``requests`` for all HTTPS of this project. See ``bundles/certificates.py``."""
 
 import ssl
 from typing import Any
@@ -21,7 +21,7 @@ class Adapter(HTTPAdapter):
 
 
 def session() -> requests.Session:
-    """Return a session whose HTTPS goes through the adapter."""
+    """Return a session with this adapter for HTTPS."""
     made = requests.Session()
     made.mount("https://", Adapter())
     return made

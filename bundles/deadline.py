@@ -1,9 +1,9 @@
-"""How long something may wait, and how it is left.
+"""Deadlines, and work that is abandoned when its deadline expires.
 
-* A deadline is a point in time, and a question that is asked until then: its ``check`` raises what ends the wait.
-* What blocks in code that is not ours (names that are resolved, connections, TLS, sockets) is done aside, in a thread
-  that is left behind when its time is over. Nothing is ever raised into such code: an exception of a signal's handler
-  may come between a lock and the block that releases it, and then the lock stays taken.
+* A deadline is a point in time with a ``check``, which is called while waiting and may raise an error to end the wait.
+* Blocking library code (name resolution, connections, TLS, sockets) runs in another thread, which is abandoned when its
+  time is over. Exceptions are never injected into such code: an exception of a signal handler between a lock and the
+  block that releases it would leave the lock taken.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     _Answer = TypeVar("_Answer")
 
-_LOOK = 0.1  # seconds between two looks at whether to go on
+_LOOK = 0.1  # seconds between two checks
 
 
 class DeadlineError(TimeoutError):
-    """The time is over."""
+    """The deadline has expired."""
 
 
 def _go_on() -> None:
-    """The check of a deadline that nothing ends before its time."""
+    """Never end the wait early. The default ``check``."""
 
 
 class Deadline:
-    """A point in time, ``seconds`` from now; ``check`` raises when the wait is to end before."""
+    """A point in time, ``seconds`` from now. ``check`` raises an error to end the wait earlier."""
 
     def __init__(self, seconds: float, check: Callable[[], None] = _go_on) -> None:
         self.seconds = seconds
@@ -39,7 +39,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds; not less than 0."""
+        """Return the remaining seconds, at least 0."""
         return max(self._end - time.monotonic(), 0.0)
 
     @property
@@ -47,7 +47,9 @@ class Deadline:
         return not self.left
 
     def at_most(self, seconds: float) -> float:
-        """``seconds``, or less when the end is nearer; raises ``DeadlineError``, and what ``check`` raises."""
+        """Return ``seconds`` or the remaining time, if that is less. Raises ``DeadlineError``, and the errors of
+        ``check``.
+        """
         self.check()
         left = self.left
         if not left:
@@ -55,16 +57,16 @@ class Deadline:
         return min(seconds, left)
 
     def verify(self) -> None:
-        """Raise as ``at_most`` when there is no time left."""
+        """Raise like ``at_most`` if the time is over."""
         self.at_most(0)
 
     def within(self, seconds: float) -> Deadline:
-        """Another that is over after so many seconds, or where this one is over now if that is earlier."""
+        """Return a deadline after so many seconds, or at the end of this deadline if that is earlier."""
         return Deadline(min(seconds, self.left), self.check)
 
     @contextlib.contextmanager
     def share(self, parts: int) -> Iterator[None]:
-        """While the block runs, this is over when one of so many equal parts of what is left has passed."""
+        """Shorten this deadline to one of ``parts`` equal parts of the remaining time while the block runs."""
         end, self._end = self._end, time.monotonic() + self.left / parts
         try:
             yield
@@ -72,13 +74,13 @@ class Deadline:
             self._end = end
 
     def pause(self, seconds: float) -> None:
-        """Let time pass; raises as ``at_most``."""
+        """Wait. Raises like ``at_most``."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(self.at_most(min(left, _LOOK)))
 
     def cut(self) -> None:
-        """Let the deadline be over now."""
+        """Let the deadline expire now."""
         self._end = 0.0
 
 
@@ -86,19 +88,19 @@ _works_alone = False
 
 
 def work_alone() -> None:
-    """Let ``aside`` start no threads in this process from now on.
+    """Let ``aside`` work without threads in this process from now on.
 
-    A worker may start none. The agent ends a worker at the deadline, whatever blocks it.
+    A worker must not start threads. The agent ends a worker at the deadline, even if it is blocked.
     """
-    global _works_alone  # of the process, as is the right to start threads
+    global _works_alone  # per process, like the permission to start threads
     _works_alone = True
 
 
 def aside(work: Callable[[], _Answer], deadline: Deadline) -> _Answer:
-    """Do ``work`` in another thread, and give or raise as it does.
+    """Run ``work`` in another thread, and return its result or raise its error.
 
-    Raises ``DeadlineError``, and what the deadline's ``check`` raises. Then ``work`` is left behind: the deadline is
-    over, so that it ends when it next asks, and what it still gives is dropped.
+    Raises ``DeadlineError``, and the errors of the deadline's ``check``. Then ``work`` is abandoned: it ends when it
+    next checks the deadline, which has expired, and its result is dropped.
     """
     if _works_alone:
         deadline.verify()

@@ -1,7 +1,7 @@
-"""SHA-256, without importing ``hashlib`` where that does not pay.
+"""SHA-256, without the import of ``hashlib`` for small data.
 
-It loads libcrypto, which takes a fortieth of a run that finds nothing to do, and is up to six times as fast: so it is
-for what is large, and for all where it is there anyway.
+``hashlib`` loads libcrypto, which takes a fortieth of a run without changes, but is up to six times as fast. It is used
+for large data, and for all data if it is already imported.
 """
 
 import sys
@@ -15,7 +15,7 @@ else:
     except ImportError:
         try:
             from _sha256 import sha256
-        except ImportError:  # a Python that has it of libcrypto alone, as Red Hat's
+        except ImportError:  # Python with SHA-256 from libcrypto only, as on Red Hat
             from hashlib import sha256
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LARGE = 64 * 1024
 
 
 def sha256_beginning(first: bytes) -> "hashlib._Hash":
-    """The digest of contents whose ``first`` piece this is, to be updated with the others."""
+    """Return a digest for contents that start with ``first``. The caller adds the other pieces."""
     if len(first) < _LARGE and "hashlib" not in sys.modules:
         return sha256(first)
     import hashlib

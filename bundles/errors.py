@@ -2,19 +2,19 @@
 
 BundleError
 * TransportError      the network or the server: try again at the next timer tick
-  - NotFoundError        the server answered that there is no such file
+  - NotFoundError        the server does not have the file
   - OversizeError       the server sends more than the file may have
-  - UnchangedError      the server answers that what it gave before is still right
-* TrustError          the publisher or an attacker: keep the current bundle, say so loudly
+  - UnchangedError      the file is unchanged since the last response
+* TrustError          the publisher or an attacker: keep the current bundle and report an error
   - SignatureError      bytes, signatures or thresholds do not match what was signed
-  - ExpiredError        signed once, but its time is over
+  - ExpiredError        correctly signed, but expired
   - RollbackError       older than, or different from, what this machine has already trusted
-* FormatError         authentic or not, it is not understood: upgrade the agent or fix the publisher
+* FormatError         unknown or invalid format: upgrade the agent or fix the publisher
   - UnpackError         an archive that is not a canonical, safe bundle
-* PublishError        what the publisher asked for would break a promise of the site
+* PublishError        the requested change would break a guarantee of the site
   - KeyFileError        a signing key that cannot be used: wrong passphrase, wrong type, open to others
-    - TokenError          a key in a token or a service that does not answer, or not as it should
-* SettingsError       what this machine was told does not work: the site's URL, a proxy, the trust anchor
+    - TokenError          a key in a token or key service that fails
+* SettingsError       invalid settings of this machine: the site's URL, a proxy, the trust anchor
 * StoreError          the local store of this machine: disk full, permission, corruption
 """
 
@@ -28,7 +28,7 @@ Kind = TypeVar("Kind", bound="BundleError")
 
 
 def reason_of(error: BaseException) -> str:
-    """The sentence of an error of a library, which may be no more than its name."""
+    """Return the message of a library error, or its class name if the message is empty."""
     return str(error) or type(error).__name__
 
 
@@ -36,17 +36,16 @@ class BundleError(Exception):
     """Base of all errors of this package. ``str()`` formats its problem: *where: what*.
 
     ``where`` is the file, the URL or the part of a document. The attribute ``what`` is the message with ``expected``,
-    the values that are allowed, and ``hint``, how to fix it. No part shows the user name, the password or the
-    query of a URL.
+    the valid values, and ``hint``, how to fix it. No part contains the user name, the password or the query of a URL.
     """
 
     code = ProblemCode.INTERNAL_ERROR
-    """The code if ``raise`` gives none."""
+    """The default code."""
 
     def __init__(
         self, where: str, what: str, *, code: ProblemCode | None = None, expected: str = "", hint: str = ""
     ) -> None:
-        # Here, and not where errors are shown: then none of them can be forgotten.
+        # Masked here and not where errors are displayed, so that no error is missed.
         where, what, expected = mask_urls(where), mask_urls(what), mask_urls(expected)
         super().__init__(where, what)
         self.where = where
@@ -61,7 +60,7 @@ class BundleError(Exception):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problem as a value."""
+        """Return the problem as a value."""
         location = Location(self.where)
         return (
             Problem(
@@ -74,30 +73,30 @@ class BundleError(Exception):
         )
 
     def under(self, where: str, kind: "type[Kind]", code: ProblemCode | None = None) -> "Kind":
-        """Return the error with another place and class. ``code`` is by default the one of the class."""
+        """Return the error with another place and class. The default ``code`` belongs to the class."""
         return kind(where, self._message, code=code, expected=self.expected, hint=self.hint)
 
 
 class TransportError(BundleError):
-    """The network or the server failed; nothing is known to be wrong with what is published."""
+    """The network or the server failed. The published data may be correct."""
 
     code = ProblemCode.NETWORK_FAILURE
 
 
 class NotFoundError(TransportError):
-    """The server says that there is no such file."""
+    """The server does not have the file."""
 
     code = ProblemCode.FILE_NOT_FOUND
 
 
 class OversizeError(TransportError):
-    """More bytes than the file may have; nothing beyond the limit was read."""
+    """The file exceeds its size limit. Data beyond the limit was not read."""
 
     code = ProblemCode.OVERSIZED_FILE
 
 
 class UnchangedError(TransportError):
-    """The server says that what it gave before is still right; only who asks for that gets this answer."""
+    """The file is unchanged. Only raised for conditional requests."""
 
 
 class TrustError(BundleError):
@@ -123,19 +122,19 @@ class RollbackError(TrustError):
 
 
 class FormatError(BundleError):
-    """Not understood: an unknown format version, or not a document of the kind expected."""
+    """An unknown format version, or a document of another kind."""
 
     code = ProblemCode.UNKNOWN_FORMAT
 
 
 class UnpackError(FormatError):
-    """An archive that the strict unpacker refuses."""
+    """An archive that the strict unpacker rejects."""
 
     code = ProblemCode.INVALID_ARCHIVE
 
 
 class PublishError(BundleError):
-    """A publisher's command that is refused before anything is written."""
+    """A publisher's command that is rejected before anything is written."""
 
     code = ProblemCode.PUBLISH_REFUSED
 

@@ -1,8 +1,8 @@
-"""How far something large is: noted where bytes pass, told to whoever watches.
+"""Progress of transfers: reported where bytes pass, and sent to a watcher.
 
-* One place notes, whoever fetches or packs: a file that is downloaded within ``transfer`` belongs to that transfer, and
-  several files in it add up. Outside of any nothing is told.
-* Nobody watches by default. A watcher is told in the thread in which the bytes pass, and is to be quick.
+* A file that is downloaded or packed within ``transfer`` counts towards that transfer. Several files add up. Without a
+  transfer, nothing is reported.
+* By default there is no watcher. Watchers are called in the thread that moves the bytes, and must be fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
 
     class Watcher(Protocol):
-        """Somebody who wants to know."""
+        """Receiver of progress reports."""
 
         def moved(self, transfer: Transfer) -> None:
             """Called at the beginning, and whenever bytes have passed."""
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
             """Called once, when all is done or has failed."""
 
     class Relay(Protocol):
-        """Where another process notes what begins in this one."""
+        """Forwards the start of files to another process."""
 
         def begin_file(self, name: str, held: int, of: int | None) -> None:
-            """See ``Transfer.begin_file``."""
+            """Receive the arguments of ``Transfer.begin_file``."""
 
 
 _watcher: Watcher | None = None
@@ -36,7 +36,7 @@ _current: Transfer | None = None
 
 
 class Transfer:
-    """One thing that is on its way, such as a release or a file; sizes are bytes, times seconds."""
+    """The transfer of an object such as a release or a file. Sizes are bytes, times are seconds."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class Transfer:
         announced: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``what`` is fit to be shown: no password and no query of a URL; ``size`` is ``None`` until it is known.
+        """``what`` is shown to users, and must not contain a password or the query of a URL.
 
-        ``announced``: its beginning is in the log already.
+        ``size`` is ``None`` if unknown. ``announced``: the log already mentions the start.
         """
         self.what = what
         self.doing = doing
         self.done = done
         self.announced = announced
         self.held = 0
-        """Of an earlier attempt, which are not fetched again."""
+        """Bytes from an earlier attempt, which are not fetched again."""
         self._size = size
         self._clock = clock
         self._began = self._last = clock()
@@ -67,42 +67,42 @@ class Transfer:
 
     @property
     def have(self) -> int:
-        """Bytes that are here."""
+        """Bytes that are available locally."""
         return self._have
 
     @property
     def passed(self) -> int:
-        """Bytes that came in this transfer."""
+        """Bytes that this transfer has received."""
         return max(self.have - self.held, 0)
 
     @property
     def size(self) -> int | None:
-        """Bytes of all: as it was said to be, or for a single file as the server says."""
+        """Total size in bytes: as declared, or for a single file as the server states."""
         return self._size if self._size is not None else self._told_size if len(self._files) < 2 else None
 
     @property
     def seconds(self) -> float:
-        """From the beginning until bytes passed last."""
+        """Time from the start to the last received bytes."""
         return self._last - self._began
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second on average; ``None`` before it can be told."""
+        """Average bytes per second, or ``None`` before the first bytes."""
         return self.passed / self.seconds if self.passed and self.seconds > 0 else None
 
     @property
     def left(self) -> float | None:
-        """Seconds until the end, if it goes on like this; ``None`` when that cannot be told."""
+        """Estimated seconds until the end, or ``None`` if unknown."""
         if self.size is None or self.rate is None:
             return None
         return max(self.size - self.have, 0) / self.rate
 
     def expect(self, size: int) -> None:
-        """So many bytes more will come, of whatever files."""
+        """Set the number of bytes still to come, in any files."""
         self._size = self._have + size
 
     def begin_file(self, name: str, held: int, of: int | None) -> None:
-        """A file of this name is asked for, of which ``held`` bytes are here, and which has ``of`` in all."""
+        """Begin a file with ``held`` local bytes and a total size of ``of`` bytes."""
         before = self._files.get(name, 0)
         self.held += held - before
         self._have += held - before
@@ -110,19 +110,19 @@ class Transfer:
         self._told_size = of
 
     def note(self, name: str, have: int) -> None:
-        """So many bytes of a file are here."""
+        """Set the number of local bytes of a file."""
         self.advance(have - self._files.get(name, 0))
         self._files[name] = have
 
     def advance(self, count: int) -> None:
-        """So many bytes more have passed, of whatever file."""
+        """Add a number of bytes of any file."""
         self._have += count
         self._last = self._clock()
 
 
 @contextlib.contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """While the block runs, ``watcher`` is told."""
+    """Send progress reports to ``watcher`` while the block runs."""
     global _watcher  # one process has one terminal, one journal and one status
     before, _watcher = _watcher, watcher
     try:
@@ -140,8 +140,8 @@ def transfer(
     done: str = "fetched",
     announced: bool = False,
 ) -> Iterator[Transfer]:
-    """While the block runs, what is downloaded belongs to a ``Transfer`` of these arguments."""
-    global _current  # downloads are made one after the other
+    """Count downloads towards a ``Transfer`` with these arguments while the block runs."""
+    global _current  # downloads are sequential
     before, _current = _current, Transfer(what, size, doing=doing, done=done, announced=announced)
     mine, watcher, well = _current, _watcher, False
     try:
@@ -157,7 +157,7 @@ def transfer(
 
 @contextlib.contextmanager
 def relayed_to(relay: Relay) -> Iterator[None]:
-    """While the block runs, ``relay`` is told which files begin."""
+    """Report the start of files to ``relay`` while the block runs."""
     global _relay  # as ``watched_by``
     before, _relay = _relay, relay
     try:
@@ -167,13 +167,13 @@ def relayed_to(relay: Relay) -> Iterator[None]:
 
 
 def expect(size: int) -> None:
-    """Note how many bytes more will come in the transfer that is going on."""
+    """Set the number of bytes still to come in the current transfer."""
     if _current is not None:
         _current.expect(size)
 
 
 def begin_file(name: str, held: int, of: int | None) -> None:
-    """Note the beginning of a file within the transfer that is going on; see ``Transfer.begin_file``."""
+    """Begin a file within the current transfer. See ``Transfer.begin_file``."""
     if _relay is not None:
         _relay.begin_file(name, held, of)
     if _current is not None:
@@ -181,14 +181,14 @@ def begin_file(name: str, held: int, of: int | None) -> None:
 
 
 def note(name: str, have: int) -> None:
-    """Note how many bytes of a file are here."""
+    """Set the number of local bytes of a file."""
     if _current is not None:
         _current.note(name, have)
         _tell(_current)
 
 
 def advance(count: int) -> None:
-    """Note that so many bytes more have passed."""
+    """Add a number of bytes."""
     if _current is not None:
         _current.advance(count)
         _tell(_current)

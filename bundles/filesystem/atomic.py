@@ -1,10 +1,9 @@
-"""The one way in which this project writes files, its own state and the files that it manages.
+"""Atomic writes of files, for Puller's own state and for managed files.
 
-* After any crash a path holds its old content or its new content, never a part of either.
-* A file never exists at its path with other than its final owner, mode and content.
-* What a killed process leaves under a temporary name is removed by the next one that writes in that directory, and what
-  another process is at work on is not.
-* Only *not found* means absent; every other failure while reading is an error of the caller's.
+* After any crash a path has its old or its new content, never a part of either.
+* A file never exists at its path without its final owner, mode and content.
+* The next writer in a directory removes temporary files of killed processes, but not of running ones.
+* Only *not found* means absent. Callers must treat every other failure to read as an error.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from pathlib import Path
 
 Pathish = str | os.PathLike[str]
 
-_PIECE = 8192  # bytes; some files, as those of /proc, say that they have none
+_PIECE = 8192  # bytes; files such as those in /proc report a size of 0
 _MOST_KEPT = 3
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _LEFTOVER = r"\..+\.[0-9a-f]{12}\.new(\.[^.]+)?"
@@ -35,10 +34,10 @@ def write_file(
     gid: int | None = None,
     durable: bool = True,
 ) -> None:
-    """Write ``data`` to ``path`` atomically and durably; without ``durable`` a power cut may undo it, or empty it.
+    """Write ``data`` to ``path`` atomically. Without ``durable``, a power failure may undo the write or empty the file.
 
-    ``mode`` is the final permission bits, whatever the umask; ``uid`` and ``gid`` are ids, ``None`` leaves the
-    running user's. Raises ``OSError``; the old file is untouched then and no temporary file stays behind.
+    ``mode`` is the final mode, regardless of the umask. ``uid`` and ``gid`` are ids, and ``None`` is the running user.
+    Raises ``OSError``. The old file then stays unchanged, and the temporary file is removed.
     """
     directory, name = os.path.split(os.fspath(path))
     with naming(path), open_directory(directory or ".") as descriptor:
@@ -48,7 +47,7 @@ def write_file(
 
 @contextlib.contextmanager
 def naming(path: Pathish) -> Iterator[None]:
-    """Let errors of the system name ``path``, and not the temporary name or the descriptor that they came by."""
+    """Let system errors name ``path`` instead of a temporary name or a descriptor."""
     try:
         yield
     except OSError as error:
@@ -71,23 +70,22 @@ def replace_file(
     durable: bool = True,
     verify: Callable[[str, int], None] | None = None,
 ) -> None:
-    """Write ``chunks`` to ``name`` in an open directory, atomically and durably; arguments are as for ``write_file``.
+    """Write ``chunks`` to ``name`` in an open directory, atomically. The arguments are as for ``write_file``.
 
-    ``labels_from`` is a descriptor of the file being replaced: its extended attributes (ACLs, SELinux label,
-    capabilities excepted) are carried over. The ACL is discarded if the former owner is another user, and if the new
-    file has a set-id bit. The new file gets the modification time of ``times``, if that is given. ``verify`` is given
-    the name of the finished file in the directory, which ends like ``name`` then, and a descriptor to read it. Raises
-    ``OSError``, and what ``chunks`` and ``verify`` raise; the old file is untouched then, and the temporary one is
-    removed.
+    ``labels_from`` is a descriptor of the replaced file: its extended attributes (ACLs, SELinux label, but not
+    capabilities) are copied. The ACL is discarded if the former owner is another user, and if the new file has a set-id
+    bit. The new file gets the modification time of ``times``. ``verify`` receives the temporary name, which has the
+    suffix of ``name``, and a descriptor for reading. Raises ``OSError``, and the errors of ``chunks`` and ``verify``.
+    The old file then stays unchanged, and the temporary file is removed.
 
-    1. Create a file under a random name in the same directory, for its owner alone, and lock it.
-    2. Access control lists: nobody's but those of the file being replaced.
+    1. Create a private file with a random name in the same directory, and lock it.
+    2. Remove inherited access control lists, and copy those of the replaced file.
     3. Write the content.
-    4. Owner, then mode.
-    5. Let it be verified, as it will be, and open for reading only: what is open for writing cannot be executed.
-    6. Bring the file to the disk; a rename that gets there before the content would leave an empty file.
+    4. Set the owner, then the mode.
+    5. Verify the final file through a read-only descriptor, because a file open for writing cannot be executed.
+    6. Flush the file: a rename that reaches the disk before the content would leave an empty file.
     7. Rename it to ``name``.
-    8. Bring the directory to the disk, and with it the rename.
+    8. Flush the directory with the rename.
     """
     # 1.
     descriptor, temporary = _create(directory, name, mode & 0o600, _suffix(name) if verify else "")
@@ -129,26 +127,29 @@ def replace_file(
 
 
 def _create(directory: int, name: str, mode: int, suffix: str) -> tuple[int, str]:
-    """A new file, locked, and its temporary name. Until it is locked, another process may take it for a leftover."""
+    """Create and lock a new file. Returns its descriptor and temporary name.
+
+    Another process may remove the file as a leftover before it is locked. Then create it again.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         temporary = temporary_name(name) + suffix
         descriptor = os.open(temporary, flags, mode, dir_fd=directory)
         with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # whoever removes a leftover holds it for a moment only
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # other processes hold this lock only to remove leftovers
         if os.fstat(descriptor).st_nlink:
             return descriptor, temporary
         os.close(descriptor)
 
 
 def _suffix(name: str) -> str:
-    """The end of a name that tells what is in the file; nothing when it is too long to be that."""
+    """Return the file extension of a name, or nothing if it is too long for one."""
     suffix = os.path.splitext(name)[1]
     return suffix if len(os.fsencode(suffix)) <= _LONGEST_SUFFIX else ""
 
 
 def _close_for_writing(descriptor: int) -> None:
-    """Let a descriptor read what it has written, and write no more; there is no moment without a lock on it."""
+    """Make a descriptor read-only. Its file stays locked at every instant."""
     reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):  # as in ``in_progress``
@@ -160,20 +161,20 @@ def _close_for_writing(descriptor: int) -> None:
 
 
 def temporary_name(name: str) -> str:
-    """Where ``name`` is made before it gets its name. Random, and created with ``O_EXCL`` or ``mkdir``: what somebody
-    has planted at a temporary name is an error, never followed.
+    """Return a random temporary name for ``name``.
+
+    Created with ``O_EXCL`` or ``mkdir``: a file planted at a temporary name is an error and never followed.
     """
-    beginning = os.fsdecode(
-        os.fsencode(name)[:200]
-    )  # so that the whole fits into the 255 bytes that file systems take
+    beginning = os.fsdecode(os.fsencode(name)[:200])  # file systems limit names to 255 bytes
     return f".{beginning}.{os.urandom(6).hex()}.new"
 
 
 @contextlib.contextmanager
 def in_progress(descriptor: int) -> Iterator[None]:
-    """Keep ``remove_leftovers`` of other processes away from what is open here, and close it at the end.
+    """Protect an open file from ``remove_leftovers`` of other processes, and close it at the end.
 
-    By a lock, because that ends with its holder. Where there are no locks (some network file systems), go without.
+    The protection is a lock, because a lock ends with its holder. Without support for locks (some network file
+    systems), the file is unprotected.
     """
     try:
         with contextlib.suppress(OSError):
@@ -184,7 +185,7 @@ def in_progress(descriptor: int) -> Iterator[None]:
 
 
 def remove_leftovers(directory: int) -> None:
-    """Remove what a killed process of ours left half made in an open directory; a problem with that is no problem."""
+    """Remove temporary files of killed processes in an open directory. Ignores errors."""
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             if ".new" in name and re.fullmatch(_LEFTOVER, name, re.DOTALL):
@@ -192,7 +193,7 @@ def remove_leftovers(directory: int) -> None:
 
 
 def _remove_leftover(directory: int, name: str) -> None:
-    with contextlib.suppress(OSError):  # locked: another process is at work on it
+    with contextlib.suppress(OSError):  # locked: another process uses it
         descriptor = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
         )
@@ -205,13 +206,13 @@ def _remove_leftover(directory: int, name: str) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """A short write (a full disk, a signal) is continued until the kernel gives an error."""
+    """Write all data. Continue after a short write (a full disk, a signal) until the kernel reports an error."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-# A capability belongs to the content that it was granted to, and a file system that has no labels is no failure.
+# Capabilities belong to the content that they were granted to. A file system without labels is accepted.
 _NOT_CARRIED = ("security.capability", "security.ima", "security.evm")
 _ACL, _INHERITED_ACL = "system.posix_acl_access", "system.posix_acl_default"
 _ACL_USER, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x01, 0x04, 0x10, 0x20  # tags of the entries that chmod sets
@@ -230,22 +231,23 @@ def _copy_labels(source: int, target: int, mode: int, *, keeps_acl: bool) -> Non
 
 
 def drop_acls_of_others(new: int, directory: int, owner: int | None) -> None:
-    """Remove from what is ``new`` the access control lists that it has from its directory, if that is somebody else's.
+    """Remove access control lists that a new file inherited from a directory of another user.
 
-    Who owns the directory may have named themselves there. Nothing is removed where that is ``owner``, root, or the
-    running user.
+    The owner of the directory may have granted permissions to themselves. Lists stay if that owner is ``owner``, root,
+    or the running user.
     """
     if os.fstat(directory).st_uid in (0, os.geteuid(), owner):
         return
     for name in (_ACL, _INHERITED_ACL):
-        with contextlib.suppress(OSError):  # there is none
+        with contextlib.suppress(OSError):  # no list
             os.removexattr(new, name)
 
 
 def _narrowed(acl: bytes, mode: int) -> bytes:
-    """An access control list as ``chmod`` will leave it: the old one could open the file to others for a moment.
+    """Return an access control list as ``chmod`` will change it. The old list could open the file to others for a
+    moment.
 
-    The format is that of linux/posix_acl_xattr.h: a version, then a tag, permissions and an id for each entry.
+    The format is defined in linux/posix_acl_xattr.h: a version, then a tag, permissions and an id for each entry.
     """
     entries = [acl[start : start + 8] for start in range(4, len(acl), 8)]
     tags = [entry[0] for entry in entries]
@@ -256,9 +258,9 @@ def _narrowed(acl: bytes, mode: int) -> bytes:
 
 
 def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
-    """Remove all but the newest few of what was set aside under such names; a problem with that is no problem.
+    """Remove all but the newest few objects that were set aside with such names. Ignores errors.
 
-    Otherwise whatever damages a file in every run would fill the disk.
+    The limit protects the disk if a file is damaged in every run.
     """
     with contextlib.suppress(OSError):
         names = (name for name in os.listdir(directory) if name.startswith(prefix) and name.endswith(suffix))
@@ -268,7 +270,7 @@ def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
 
 
 def remove_any(path: Path) -> None:
-    """Remove a file, a link, or a directory with all that is in it. Raises ``OSError``."""
+    """Remove a file, a link, or a directory with its contents. Raises ``OSError``."""
     if path.is_dir() and not path.is_symlink():
         from bundles.filesystem.trees import remove_tree
 
@@ -279,7 +281,7 @@ def remove_any(path: Path) -> None:
 
 @contextlib.contextmanager
 def open_directory(path: Pathish) -> Iterator[int]:
-    """A descriptor of a directory, so that what follows stays in it whatever happens to its name."""
+    """Yield a descriptor of a directory, so that later operations stay in it even if its name changes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -288,19 +290,19 @@ def open_directory(path: Pathish) -> Iterator[int]:
 
 
 def sync_directory(path: Pathish) -> None:
-    """Make renames in this directory survive a power cut; raises ``OSError``."""
+    """Make renames in this directory survive a power failure. Raises ``OSError``."""
     with open_directory(path) as descriptor:
         os.fsync(descriptor)
 
 
 def read_limited(path: str | Path, limit: int) -> bytes:
-    """Read a regular file of at most ``limit`` bytes; raises ``OSError``, and ``ValueError`` when it is larger.
+    """Read a regular file of at most ``limit`` bytes. Raises ``OSError``, and ``ValueError`` for a larger file.
 
-    Opened without blocking, so that a FIFO in the way is an error and not a hang.
+    The file is opened without blocking, so that a FIFO is an error and not a hang.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # said here, because Python would name the descriptor
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # Python would name the descriptor
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         return read_opened(descriptor, limit, path)
     finally:
@@ -308,7 +310,7 @@ def read_limited(path: str | Path, limit: int) -> bytes:
 
 
 def read_opened(descriptor: int, limit: int, path: Pathish) -> bytes:
-    """Read an open file of at most ``limit`` bytes; raises ``OSError``, and ``ValueError`` if it is larger."""
+    """Read an open file of at most ``limit`` bytes. Raises ``OSError``, and ``ValueError`` for a larger file."""
     with open(descriptor, "rb", buffering=0, closefd=False) as stream:
         data = _read_at_most(stream, limit + 1)
     if len(data) > limit:
@@ -317,8 +319,8 @@ def read_opened(descriptor: int, limit: int, path: Pathish) -> bytes:
 
 
 def _read_at_most(stream: io.FileIO, limit: int) -> bytes:
-    """The content, by its size: asking for the limit at once would take as much memory, whatever is there."""
-    piece = os.fstat(stream.fileno()).st_size + 1  # one more, to see the end of a file that has not grown
+    """Read up to ``limit`` bytes in pieces. A single read of the limit would allocate that much memory."""
+    piece = os.fstat(stream.fileno()).st_size + 1  # one more, to detect the end of the file
     pieces: list[bytes] = []
     while limit and (read := stream.read(min(limit, max(piece, _PIECE)))):
         pieces.append(read)

@@ -1,8 +1,7 @@
-"""Free space of a disk, asked for before it is used: an update that does not fit is refused before it hurts anybody.
+"""Checks of free disk space, so that an update without enough space is rejected early.
 
-* A reserve stays free, for reports and state and for everybody else on this file system.
-* It is a courtesy and no guarantee: others write at the same time, and a disk that is full after all is handled where
-  it happens.
+* A reserve stays free for reports, state and other users of the file system.
+* The check is not a guarantee, because other processes write at the same time. Writers must handle a full disk.
 """
 
 import contextlib
@@ -15,13 +14,13 @@ from bundles.errors import StoreError
 from foundation.quantities import size_text
 
 LARGEST_RESERVE = 16 * 1024 * 1024
-"""Bytes; of a small file system a twentieth is kept free instead."""
+"""Bytes. On a small file system, a twentieth of its size."""
 
 
 def check_free_space(where: Path, directory: Path, *, size: int, files: int) -> None:
-    """Raises ``StoreError`` about ``where`` when ``files`` new files of ``size`` bytes do not fit below ``directory``.
+    """Raise ``StoreError`` about ``where`` if ``files`` new files of ``size`` bytes do not fit below ``directory``.
 
-    A file takes whole blocks, and so at most one block more than its size. Raises ``OSError`` too.
+    A file occupies whole blocks, so at most one block more than its size. Also raises ``OSError``.
     """
     disk = os.statvfs(directory)
     free, reserve = disk.f_bavail * disk.f_frsize, min(LARGEST_RESERVE, disk.f_blocks * disk.f_frsize // 20)
@@ -29,13 +28,13 @@ def check_free_space(where: Path, directory: Path, *, size: int, files: int) -> 
     if needed + reserve > free:
         what = f"needs {size_text(needed)}, and {size_text(reserve)} are to stay free"
         raise StoreError(str(where), f"{what}; {size_text(free)} are free on {_mount_point(directory)}")
-    if disk.f_files and files > disk.f_favail:  # Btrfs has no fixed number of inodes, and says 0
+    if disk.f_files and files > disk.f_favail:  # Btrfs reports 0, because it has no fixed number of inodes
         what = f"needs {files} inodes, {disk.f_favail} are free on {_mount_point(directory)}"
         raise StoreError(str(where), what)
 
 
 def free_space(path: Path) -> str:
-    """How much is free where a path is, or would be: ``20.1 MB are free on /var``. Raises ``OSError``."""
+    """Return the free space at a path that may not exist yet: ``20.1 MB are free on /var``. Raises ``OSError``."""
     while not path.exists():
         path = path.parent
     disk = os.statvfs(path)
@@ -45,7 +44,7 @@ def free_space(path: Path) -> str:
 
 @contextlib.contextmanager
 def needing(size: int) -> Iterator[None]:
-    """Note ``size`` (bytes) on the ``OSError`` of a full disk that passes, for whoever tells it."""
+    """Add ``size`` (bytes) as a note to an ``OSError`` of a full disk."""
     try:
         yield
     except OSError as error:
@@ -55,7 +54,7 @@ def needing(size: int) -> Iterator[None]:
 
 
 def _mount_point(directory: Path) -> Path:
-    """The directory that the file system is mounted on, which people know it by."""
+    """Return the mount point of the file system, which users know."""
     place = Path(os.path.realpath(directory))
     while place != place.parent and place.stat().st_dev == place.parent.stat().st_dev:
         place = place.parent

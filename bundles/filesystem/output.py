@@ -1,11 +1,12 @@
-"""Files that commands write where the user says: pages, copies of a site, exports, archives, reports of lint.
+"""Output files of commands, at paths that the user chooses: pages, copies of a site, exports, archives, reports of
+lint.
 
 Such a directory may belong to another user, such as ``www-data``, while root runs the command.
 
-* Links on the way to a directory are followed by the rules of ``safe_paths``: a link of another user leads only to
-  what this user owns. Otherwise the command fails and writes nothing.
-* The last name of a path is never followed. A file is made under a random name in the open directory and renamed.
-* A directory that is made is the one that gets its mode, whatever another user puts in its place.
+* Links on the way to a directory are followed by the rules of ``safe_paths``: a link of another user is followed only
+  to objects of that user. Otherwise the command fails and writes nothing.
+* The last name of a path is never followed. A file is created under a random name in the open directory and renamed.
+* Modes are set through descriptors, so another user cannot exchange a new directory before its mode is set.
 """
 
 import contextlib
@@ -25,9 +26,9 @@ _MODE_OF_FILE, _MODE_OF_DIRECTORY = 0o644, 0o755
 def write_output(
     path: Pathish, data: bytes, *, mode: int = _MODE_OF_FILE, make_directories: bool = False
 ) -> None:
-    """Write a file that a command was asked for, atomically and durably; raises ``OSError``.
+    """Write an output file, atomically and durably. Raises ``OSError``.
 
-    The path must be free, or a regular file: replacing a link such as ``/dev/stdout`` would break the machine.
+    The path must be unused or a regular file: replacing a link such as ``/dev/stdout`` would break the machine.
     """
     with naming(path), open_parent(path, make=make_directories) as (directory, name):
         require_replaceable(directory, name)
@@ -36,7 +37,7 @@ def write_output(
 
 @contextlib.contextmanager
 def open_parent(path: Pathish, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Open the directory of ``path`` safely, and also return the last name; raises ``OSError``."""
+    """Open the directory of ``path`` safely, and also yield the last name. Raises ``OSError``."""
     directory, name = os.path.split(os.path.abspath(path))
     with open_output_directory(directory, make=make) as descriptor:
         remove_leftovers(descriptor)
@@ -47,7 +48,7 @@ def open_parent(path: Pathish, *, make: bool = False) -> Iterator[tuple[int, str
 def open_output_directory(
     path: Pathish, *, make: bool = False, mode: int = _MODE_OF_DIRECTORY
 ) -> Iterator[int]:
-    """Open a directory safely; with ``make``, create the missing directories with ``mode``. Raises ``OSError``."""
+    """Open a directory safely. With ``make``, create the missing directories with ``mode``. Raises ``OSError``."""
     descriptor = _made(os.path.abspath(path), mode) if make else open_safely(os.path.abspath(path))
     try:
         yield descriptor
@@ -78,20 +79,20 @@ def _made(path: str, mode: int) -> int:
 
 
 def _make(parent: int, name: str, mode: int) -> int:
-    """Create a directory, whatever the umask, and open it."""
+    """Create a directory regardless of the umask, and open it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=parent)
     descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
-    # A directory that another user has put here meanwhile keeps its mode.
+    # A directory that another user has created meanwhile keeps its mode.
     if os.fstat(descriptor).st_uid == os.geteuid() and not os.listdir(descriptor):
         os.fchmod(descriptor, mode)
     return descriptor
 
 
 class OutputTree:
-    """The files below ``root``, by paths relative to it. Methods raise ``OSError``.
+    """The files below ``root``, by relative paths. Methods raise ``OSError``.
 
-    The last directory stays open, because files of one directory are usually written one after the other.
+    The last directory stays open, because files of one directory are usually written in sequence.
     """
 
     def __init__(self, root: Pathish) -> None:
@@ -99,13 +100,13 @@ class OutputTree:
         self._last: tuple[str, int] | None = None
 
     def exists(self) -> bool:
-        """Return whether anything is at the root."""
+        """Return whether the root exists."""
         return os.path.lexists(self.root)
 
     def write(
         self, path: str, chunks: Iterable[bytes], *, mode: int = _MODE_OF_FILE, durable: bool = True
     ) -> None:
-        """Write a file, and make its directories. A link at the path itself is replaced."""
+        """Write a file, and create its directories. A link at the path itself is replaced."""
         with naming(f"{self.root}/{path}"):
             directory, name = self._directory(path, make=True)
             replace_file(directory, name, chunks, mode=mode, durable=durable)
@@ -119,7 +120,7 @@ class OutputTree:
             os.fsync(directory)
 
     def read(self, path: str, limit: int) -> bytes:
-        """Read a regular file of at most ``limit`` bytes; raises ``ValueError`` if it is larger."""
+        """Read a regular file of at most ``limit`` bytes. Raises ``ValueError`` for a larger file."""
         with naming(f"{self.root}/{path}"):
             directory, name = self._directory(path)
             with open_regular(Path(name), directory=directory) as stream:
@@ -140,18 +141,18 @@ class OutputTree:
         return found is not None and stat.S_ISREG(found.st_mode)
 
     def remove(self, path: str) -> None:
-        """Remove a file or a link, if it is there."""
+        """Remove a file or a link, if it exists."""
         with contextlib.suppress(FileNotFoundError), naming(f"{self.root}/{path}"):
             directory, name = self._directory(path)
             os.unlink(name, dir_fd=directory)
 
     def sync(self) -> None:
-        """Bring everything that was written to the disk."""
+        """Flush all written files to disk."""
         with open_output_directory(self.root, make=True) as directory:
             sync_filesystem(directory)
 
     def close(self) -> None:
-        """Close the directory that was used last."""
+        """Close the last used directory."""
         if self._last is not None:
             os.close(self._last[1])
             self._last = None

@@ -1,17 +1,16 @@
-"""Ways through directories, gone one name after the other; and directories that are about to be changed in.
+"""Safe path resolution, one name at a time, and descriptors of directories to change.
 
-A way is gone from the root (``Walk``), so that nobody can turn it by a link that comes meanwhile:
+A ``Walk`` starts at the root, so that a link created meanwhile cannot redirect it:
 
-1. Open the next name in the directory that is open, not following it (``O_PATH | O_NOFOLLOW``).
-2. Show it to whoever judges names (``saw``); what is no link is the next directory, and ``..`` the one above.
-3. Of a link, put the names of its target before those that are left, and remember the link itself behind them.
-4. When all names of its target are gone, judge the link by where it has led (``came_by``).
+1. Open the next name in the current directory without following it (``O_PATH | O_NOFOLLOW``).
+2. Pass it to ``saw``, which may reject it. If it is not a link, it becomes the current directory. ``..`` is the parent.
+3. For a link, insert the names of its target before the remaining names, and the link itself after them.
+4. After all names of the target, pass the link and its destination to ``came_by``.
 
-* What is opened stays what is meant, whatever becomes of the names on the way meanwhile.
-* A link that only root, or the running user, can have put where it is, is followed. Any other is followed only to what
-  those who can have put it there may write anyway, or a user could lead what root writes below ``/home/user/dir`` into
-  ``/etc``: by a link of their own, or by one of root's that they have moved, or given a second name, in a directory of
-  theirs.
+* Open descriptors keep their meaning, even if names on the path change.
+* A link that only root or the running user can have created is followed. Any other link is followed only to files that
+  its possible creators may write anyway. Otherwise a user could redirect a write of root below ``/home/user/dir`` into
+  ``/etc``: with their own link, or with a link of root that they moved or hard-linked into their own directory.
 """
 
 import errno
@@ -24,12 +23,12 @@ import msgspec
 
 REAL_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_LINKS = 40  # as many as the kernel follows
+_MOST_LINKS = 40  # limit of the kernel
 T = TypeVar("T")
 
 
 class UnsafeLinkError(OSError):
-    """A link of another user on the way, which is not followed. ``strerror`` states the reason."""
+    """A link of another user on the path, which is not followed. ``strerror`` states the reason."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(errno.ELOOP, reason, path or None)
@@ -37,22 +36,26 @@ class UnsafeLinkError(OSError):
 
 
 def open_safely(path: str) -> int:
-    """Open the directory at an absolute path; raises ``OSError``, and ``UnsafeLinkError`` for a link of others."""
+    """Open the directory at an absolute path. Raises ``OSError``, and ``UnsafeLinkError`` for a
+    link of another user.
+    """
     return _at_end(path, lambda walk: os.open(".", REAL_DIRECTORY, dir_fd=walk.here))
 
 
 def hold_directory(path: str) -> int:
-    """Open a directory to work in. It requires fewer permissions than ``open_safely``, because it lists nothing."""
+    """Open a directory to work in. Requires fewer permissions than ``open_safely``, because it cannot list the
+    directory.
+    """
     return _at_end(path, lambda walk: os.open(".", _STEP | os.O_DIRECTORY, dir_fd=walk.here))
 
 
 def resolve(path: str) -> str:
-    """A path without its links; raises as ``open_safely`` does. It need not lead to a directory, but to something."""
+    """Return an existing path without links. Raises like ``open_safely``. The path may lead to any type of file."""
     return _at_end(path, lambda walk: walk.real)
 
 
 def others_can_exchange(path: str) -> bool:
-    """Return whether another user can put something else in the place of ``path``; raises ``OSError``."""
+    """Return whether another user can replace the object at ``path``. Raises ``OSError``."""
     walk = _ExchangeWalk(path)
     try:
         walk.go()
@@ -62,16 +65,16 @@ def others_can_exchange(path: str) -> bool:
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A link that was met on the way."""
+    """A link on the path."""
 
     name: str
     found: os.stat_result
     directory: os.stat_result
-    """The one that it is in."""
+    """Status of the directory that contains the link."""
 
 
 class Walk:
-    """From the root to what a path names; what is met is told to ``saw`` and ``came_by``, which may raise."""
+    """Walk from the root to a path. Calls ``saw`` and ``came_by``, which may raise errors."""
 
     def __init__(self, path: str) -> None:
         self._left: list[str | Link] = [*path.split("/")[::-1]]
@@ -81,17 +84,17 @@ class Walk:
 
     @property
     def real(self) -> str:
-        """The path so far, without links."""
+        """Return the path so far, without links."""
         return "/" + "/".join(self._way)
 
     def saw(self, name: str, found: os.stat_result) -> None:
-        """An entry of the directory ``here``, which is a link or will be ``here`` next."""
+        """Check an entry of the directory ``here``. It is a link or becomes ``here`` next."""
 
     def came_by(self, link: Link) -> None:
-        """A link was followed: ``here`` is where it leads."""
+        """Check a link after it was followed. ``here`` is its destination."""
 
     def go(self) -> None:
-        """To the end; raises ``OSError``."""
+        """Walk to the end. Raises ``OSError``."""
         while self._left:
             step = self._left.pop()
             if isinstance(step, Link):
@@ -104,7 +107,7 @@ class Walk:
         # 1. Open the name
         there = os.open(name, _STEP, dir_fd=self.here)
         try:
-            # 2. Show it
+            # 2. Check it
             found = os.fstat(there)
             self.saw(name, found)
             if stat.S_ISLNK(found.st_mode):
@@ -129,7 +132,7 @@ class Walk:
 
 
 class _SafeWalk(Walk):
-    """One that nobody leads to what is not theirs."""
+    """A walk that raises ``UnsafeLinkError`` for unsafe links."""
 
     def came_by(self, link: Link) -> None:
         if why := _why_not(link, os.fstat(self.here)):
@@ -137,7 +140,7 @@ class _SafeWalk(Walk):
 
 
 class _ExchangeWalk(Walk):
-    """A walk that checks who may rename the entries on the way."""
+    """A walk that checks who may rename the entries on the path."""
 
     is_possible = False
 
@@ -152,7 +155,7 @@ class _ExchangeWalk(Walk):
 
 
 def _at_end(path: str, ask: Callable[[Walk], T]) -> T:
-    """The answer of a walk at its end to ``ask``; errors name the path."""
+    """Return the result of ``ask`` at the end of a walk. Errors name the path."""
     walk = _SafeWalk(path)
     try:
         walk.go()
@@ -166,16 +169,16 @@ def _at_end(path: str, ask: Callable[[Walk], T]) -> T:
 
 
 def _why_not(link: Link, to: os.stat_result) -> str:
-    """Why a link is not followed to what it leads to; empty when it may be.
+    """Return why a link must not be followed to its destination. Empty if it is safe.
 
-    1. Harmless are root, the running user, and whoever owns what the link leads to.
-    2. The link must belong to one of these: its owner has written it.
-    3. So must its directory: the owner of that can have moved another link there.
-    4. Nobody else may have been able to put it there, unless they may write what it leads to anyway.
+    1. Trusted users are root, the running user, and the owner of the destination.
+    2. The owner of the link must be trusted, because the owner chose its target.
+    3. So must the owner of its directory, who can move another link there.
+    4. Other users must not be able to create the link, unless they may write the destination anyway.
     """
     what = "directory" if stat.S_ISDIR(to.st_mode) else "file"
     end = f"leads to a {what} of user {to.st_uid}"
-    # 1. Harmless
+    # 1. Trusted users
     harmless = (0, os.geteuid(), to.st_uid)
     # 2. The link's owner
     if link.found.st_uid not in harmless:
@@ -191,15 +194,15 @@ def _why_not(link: Link, to: os.stat_result) -> str:
 
 
 def _others_can_have_put(link: Link) -> bool:
-    """Whether somebody beside the owners of link and directory can have put the link there."""
+    """Return whether users other than the owners of link and directory can have created the link."""
     if not writers(link.directory):
         return False
-    # In a sticky directory nobody can move what belongs to somebody else, but give a second name to it.
+    # In a sticky directory, users cannot move files of others, but they can create hard links to them.
     return not link.directory.st_mode & stat.S_ISVTX or link.found.st_nlink > 1
 
 
 def _is_as_open(to: os.stat_result, directory: os.stat_result) -> bool:
-    """Whether all who may write to ``directory`` may do so ``to`` the other."""
+    """Return whether all users who may write to ``directory`` may also write ``to`` the destination."""
     if to.st_mode & stat.S_ISVTX:
         return False
     may, wanted = to.st_mode & stat.S_IWOTH, writers(directory)
@@ -209,6 +212,6 @@ def _is_as_open(to: os.stat_result, directory: os.stat_result) -> bool:
 
 
 def writers(found: os.stat_result) -> int:
-    """Which of the bits for group and others let somebody write; root's own group is root."""
+    """Return the mode bits that let group or others write. Root's own group counts as root."""
     bits = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return bits & ~stat.S_IWGRP if found.st_gid in (0, os.getegid()) else bits

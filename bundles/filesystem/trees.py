@@ -1,4 +1,4 @@
-"""Directory trees on disk, looked at and removed without following a link.
+"""Directory trees on disk, read and removed without following links.
 
 All functions raise ``OSError``.
 """
@@ -27,17 +27,16 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """The kind of a file by its ``st_mode``, in words."""
+    """Return the type of a file from its ``st_mode``, in words."""
     return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
 def walk(
     root: Path, leave_out: Callable[[str], bool] = lambda _: False
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below ``root``, as a path relative to it and its ``lstat``; a directory before what it
-    holds.
+    """Yield everything below ``root``, as a relative path with its ``lstat``. A directory comes before its contents.
 
-    What ``leave_out`` says yes to, by its last component, is not given, nor what is below it.
+    Skips an entry and its contents if ``leave_out`` returns True for its name.
     """
     waiting = [""]
     while waiting:
@@ -53,9 +52,9 @@ def walk(
 
 
 def open_regular(path: Path, *, follow: bool = False, directory: int | None = None) -> BinaryIO:
-    """Open a regular file to read, and nothing else: a FIFO here is an error and does not hang.
+    """Open a regular file for reading. Other types are errors, so that a FIFO does not hang.
 
-    ``path`` is relative to the open ``directory``, if one is given. Raises ``OSError``.
+    ``path`` is relative to the open ``directory``, if given. Raises ``OSError``.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags, dir_fd=directory)
@@ -67,17 +66,17 @@ def open_regular(path: Path, *, follow: bool = False, directory: int | None = No
 
 
 def pieces_of(stream: BinaryIO) -> Iterator[bytes]:
-    """The rest of ``stream``, in pieces whose size depends on nothing but the rest."""
+    """Yield the rest of ``stream`` in pieces of fixed size."""
     while piece := stream.read(_PIECE):
         yield piece
 
 
 class Counted:
-    """Hands on ``pieces``; ``size`` in bytes and ``sha256`` are those of what has passed so far."""
+    """Passes on ``pieces``, and computes ``size`` in bytes and ``sha256`` of the pieces so far."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self.size = 0
-        self._digest = sha256()  # of nothing, so far
+        self._digest = sha256()  # of zero bytes
         self._pieces = pieces
 
     @property
@@ -100,19 +99,19 @@ class Counted:
 
 
 def measure(path: Path) -> Counted:
-    """Size and SHA-256 of a regular file that may be reached through links."""
+    """Return size and SHA-256 of a regular file. Follows links."""
     with open_regular(path, follow=True) as stream:
         return Counted(pieces_of(stream)).exhaust()
 
 
 def sync_filesystem(descriptor: int) -> None:
-    """Bring everything that was written to the file system of ``descriptor`` to the disk: syncfs(2).
+    """Flush the file system of ``descriptor``: syncfs(2).
 
-    For a tree of new files this is as safe as fsync on each of them (Linux reports write errors here since 5.8), and
-    for ten thousand of them about ten times as fast, because the disk is told once. ``os.sync`` would also wait for
-    every other file system, such as a network share that hangs. Raises ``OSError``.
+    For a new tree this is as safe as fsync on each file (Linux reports write errors since 5.8). For ten thousand files
+    it is about ten times as fast, because the disk is flushed once. ``os.sync`` would also wait for other file systems,
+    such as a hanging network share. Raises ``OSError``.
     """
-    import ctypes  # here, because nothing else needs it
+    import ctypes  # only needed here
 
     if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
         number = ctypes.get_errno()
@@ -141,22 +140,18 @@ def walk_directories(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a directory with all that is in it, also where directories are read-only."""
+    """Remove a directory with its contents, even if directories are read-only."""
     remove_directory(str(root), forced=True)
 
 
 def remove_directory(name: str, *, within: int | None = None, forced: bool = False) -> None:
-    """Remove the directory ``name``, which is below the open directory ``within``, with all that is in it.
-
-    ``forced`` makes directories writable first. Deep trees are made flat: a directory moves to the top before it is
-    emptied. So neither the stack nor open files grow with the depth, and a tree of any depth takes linear time.
-    """
+    """Remove the directory ``name`` below the open directory ``within``, with its contents."""
     top = os.open(name, _NO_LINK, dir_fd=within)
     try:
         if forced:
             os.fchmod(top, 0o700)
         names = os.listdir(top)
-        while names:  # each directory is listed once, so that nobody who adds files keeps this going
+        while names:  # each directory is listed once, so that new files cannot prolong the loop
             names += _remove(names.pop(), top, forced=forced)
     finally:
         os.close(top)
@@ -167,7 +162,7 @@ def _remove(name: str, top: int, *, forced: bool) -> list[str]:
     """Remove a file, or a directory. Return the new names of its own directories, which move to ``top``."""
     moved: list[str] = []
     try:
-        os.unlink(name, dir_fd=top)  # first: a link to a directory is no directory
+        os.unlink(name, dir_fd=top)  # first, because a link to a directory is removed like a file
         return moved
     except IsADirectoryError:
         directory = os.open(name, _NO_LINK, dir_fd=top)
@@ -186,7 +181,7 @@ def _remove(name: str, top: int, *, forced: bool) -> list[str]:
 
 
 def _move_up(name: str, directory: int, top: int, *, forced: bool) -> str:
-    if forced:  # who is not root may only move a directory that is writable
+    if forced:  # moving a directory requires write permission in it, except for root
         descriptor = os.open(name, _NO_LINK, dir_fd=directory)
         try:
             os.fchmod(descriptor, 0o700)

@@ -1,7 +1,7 @@
-"""A new version put together from what is here: which of its files some stored bundle has, and which are to be fetched.
+"""Assembly of a new version from files of stored bundles and downloads.
 
-* Nothing in the store is trusted for that: every file is compared with its SHA-256 while it is copied.
-* A bundle that cannot be read has no files here.
+* Stored files are untrusted: each file is compared with its SHA-256 while it is copied.
+* Files of unreadable bundles are not used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,23 +17,24 @@ from bundles.format.size_limits import LIMITS
 from bundles.store.verify import read_description
 
 REQUEST = 16 * 1024
-"""Bytes that a request more is worth: one waits for the other, and on a line of 10 Mbit/s with a round trip of 13 ms
-as many bytes of the archive come in that time."""
+"""Cost of one more request in bytes. Requests are sequential, and a line of 10 Mbit/s with a round trip of 13 ms
+transfers this much of the archive in that time.
+"""
 
 
 def is_promising(artifact: Artifact) -> bool:
-    """Whether to look at the description: an archive that is hardly longer is fetched as fast.
+    """Return whether to fetch the description. Not for an archive that is only slightly larger.
 
-    Raises ``FormatError`` for one that is longer than it may be.
+    Raises ``FormatError`` for a description above its size limit.
     """
     LIMITS.check_description(artifact.description.length)
     return _cost(artifact.description.length, 1) < artifact.archive.length
 
 
 class Assembly:
-    """The bundle of ``artifact``, whose ``description`` was verified, on a machine with bundles in ``directories``.
+    """The bundle of ``artifact`` with a verified ``description``, on a machine with bundles in ``directories``.
 
-    Raises ``FormatError`` for a description that is not understood.
+    Raises ``FormatError`` for an invalid description.
     """
 
     def __init__(self, artifact: Artifact, description: bytes, directories: Iterable[Path]) -> None:
@@ -44,7 +45,7 @@ class Assembly:
 
     @property
     def missing(self) -> list[Digest]:
-        """The files that no bundle here has, each once."""
+        """Return the distinct files that no local bundle has."""
         return [Digest(entry.size, sha256) for sha256, entry in self._missing.items()]
 
     @cached_property
@@ -54,9 +55,9 @@ class Assembly:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether to fetch what is missing, and not the archive: fewer bytes, and no great number of requests for it.
+        """Return whether fetching the missing files is cheaper than the archive, in bytes and requests.
 
-        How small files are compressed nobody has signed; they are taken to shrink as the archive does.
+        Compressed sizes are unsigned. They are estimated with the ratio of the archive.
         """
         if not self._missing.keys() <= worth_asking_for(self._files.files.values()).keys():
             return False
@@ -65,7 +66,7 @@ class Assembly:
         return _cost(expected, len(self.missing)) < archive
 
     def parts(self, fetched: Mapping[str, Path]) -> Parts:
-        """A source for each file: what is here, and what was ``fetched``, compressed, by SHA-256."""
+        """Return a source for each file: local, or ``fetched`` and compressed, by SHA-256."""
         sources: dict[str, Source] = {sha256: Fetched(path) for sha256, path in fetched.items()}
         return Parts(self._artifact, self._description, {**self._here, **sources})
 

@@ -33,42 +33,42 @@ from bundles.format.size_limits import LIMITS
 # Fingerprints.
 
 LONGEST_TRUSTED = 24 * 3600.0
-"""Seconds after which a fingerprint says nothing any more."""
+"""Seconds after which a fingerprint is no longer trusted."""
 
 _LENGTH = 64
 
 
 def fingerprint(directory: Path) -> str:
-    """The digest of all that a tree shows from outside of its files; raises ``OSError``."""
+    """Return the digest of the names and metadata of all files of a tree. Raises ``OSError``."""
     digest = sha256()
-    for name, found in sorted(walk(directory)):  # the file system gives them in any order
+    for name, found in sorted(walk(directory)):  # the order of directory entries is not defined
         about = (found.st_mode, found.st_uid, found.st_gid, found.st_size, found.st_ino)
         digest.update(b"%s\0%r %d %d\n" % (os.fsencode(name), about, found.st_mtime_ns, found.st_ctime_ns))
     return digest.hexdigest()
 
 
 class Fingerprints:
-    """The recorded fingerprints in ``directory``, by the name of the tree. A problem with one is as good as none."""
+    """The recorded fingerprints in ``directory``, by the name of the tree. Unreadable fingerprints count as missing."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def fits(self, name: str, found: str) -> bool:
-        """Whether ``found`` is the recorded fingerprint, and was recorded not long ago."""
+        """Return whether ``found`` is the recorded fingerprint and recent."""
         path = self._directory / name
         with contextlib.suppress(OSError, ValueError):
-            age = time.time() - os.lstat(path).st_mtime  # negative: the clock was wrong then or is now
+            age = time.time() - os.lstat(path).st_mtime  # negative: the clock is or was wrong
             return 0 <= age < LONGEST_TRUSTED and read_limited(path, _LENGTH) == found.encode("ascii")
         return False
 
     def put(self, name: str, found: str) -> None:
-        """Record the fingerprint of what was compared just now."""
+        """Record the fingerprint of a tree that was just compared."""
         with contextlib.suppress(OSError):
             self._directory.mkdir(mode=0o700, exist_ok=True)
             write_file(self._directory / name, found.encode("ascii"), mode=0o600, durable=False)
 
     def keep_only(self, names: Container[str]) -> None:
-        """Forget the others."""
+        """Delete the fingerprints of other trees."""
         with contextlib.suppress(OSError):
             for name in os.listdir(self._directory):
                 if name not in names:
@@ -79,11 +79,11 @@ _LEFTOVER = r"\..+\.[0-9a-f]{12}\.(new|old)"
 
 
 Make = Callable[[Path], object]
-"""Makes a bundle's directory at a path where there is nothing, whole and on the disk, or raises and leaves nothing."""
+"""Creates a bundle's directory at an unused path, complete and flushed. Raises and leaves nothing otherwise."""
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """A bundle in the store; ``sha256`` is that of the archive it came from, ``path`` its directory."""
+    """A bundle in the store: ``sha256`` of its archive, and ``path`` of its directory."""
 
     name: str
     version: str
@@ -95,33 +95,33 @@ class Installed(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    """The bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason."""
+    """The bundles below ``root``. Methods raise ``StoreError`` for problems of the machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._intact: dict[Path, str] = {}
-        """Bundles that have been compared, or have their recorded fingerprint, each with it."""
+        """Fingerprints of bundles that were compared or match their recorded fingerprint."""
 
-    # Looking
+    # Reading
 
     def names(self) -> list[str]:
-        """The bundles of which something is installed."""
+        """Return the names of bundles with stored contents, sorted."""
         with explained(self.root):
             names = [name for name in _entries(self.root) if not name.startswith(".")]
             return sorted(name for name in names if (self.root / name).is_dir())
 
     def directory(self, name: str) -> Path:
-        """The directory of all that is stored of one name; raises ``FormatError``."""
+        """Return the directory of a bundle name. Raises ``FormatError``."""
         return self.root / parse_name(name)
 
     def complete(self, name: str) -> list[str]:
-        """The SHA-256 of each complete bundle of this name, the latest installed first."""
+        """Return the SHA-256 of each complete bundle of this name, latest installed first."""
         with explained(directory := self.directory(name)):
             found = [entry for entry in _entries(directory) if is_sha256(entry)]
             return sorted(found, key=lambda entry: (directory / entry).lstat().st_mtime_ns, reverse=True)
 
     def read(self, name: str, sha256: str) -> Installed:
-        """A bundle by what its ``bundle.json`` says, its other files not looked at; raises ``StoreError``."""
+        """Read the ``bundle.json`` of a bundle, without a check of its other files. Raises ``StoreError``."""
         place = self._place(name, sha256)
         with explained(place):
             identity = parse_identity(read_limited(place / DESCRIPTION, LIMITS.description))
@@ -130,29 +130,29 @@ class Contents:
         return Installed(name, identity.version, sha256, place)
 
     def read_intact(self, name: str, sha256: str) -> Installed:
-        """A bundle whose files are as they were unpacked; raises ``StoreError`` when they are not."""
+        """Return a bundle with unchanged files. Raises ``StoreError`` if a file has changed."""
         bundle = self.read(name, sha256)
         if bundle.path not in self._intact:
             found = self._fingerprint(bundle.path)
-            # What was added, by a command of the bundle that keeps a cache beside itself, changes none of its files.
+            # Additional files are accepted: a command of the bundle may keep a cache in its directory.
             if not self._fingerprints.fits(sha256, found) and (
                 wrong := self.differences(bundle, unlisted=False)
             ):
-                from bundles.first_few import first_few  # only for messages
+                from bundles.first_few import first_few  # only needed for messages
 
                 raise StoreError(str(bundle.path), first_few(wrong, 1))
             self._intact[bundle.path] = found
         return bundle
 
     def differences(self, bundle: Installed, *, unlisted: bool = True) -> list[str]:
-        """How a bundle differs from its ``bundle.json``, in sentences; see ``bundles.store.verify``."""
+        """Return differences between a bundle and its ``bundle.json``, in sentences. See ``bundles.store.verify``."""
         from bundles.store.verify import differences
 
         with explained(bundle.path):
             return differences(bundle.path, unlisted=unlisted)
 
     def is_sound(self, name: str, sha256: str, *, repair: bool) -> bool:
-        """Whether a bundle is there and intact; with ``repair`` every byte is compared to find out."""
+        """Return whether a bundle is intact. With ``repair``, compare every byte."""
         with suppress(StoreError):
             bundle = self.read_intact(name, sha256)
             return not (repair and self.differences(bundle))
@@ -161,9 +161,9 @@ class Contents:
     # Changing
 
     def put(self, name: str, sha256: str, make: Make) -> Path:
-        """Let ``make`` make a bundle in place of what is there, if anything; steps 2 to 4 of ``Store.install``.
+        """Let ``make`` create a bundle and replace the existing directory: steps 2 to 4 of ``Store.install``.
 
-        Raises ``StoreError``, and what ``make`` raises.
+        Raises ``StoreError``, and the errors of ``make``.
         """
         place = self._place(name, sha256)
         # 2.
@@ -180,7 +180,7 @@ class Contents:
         return place
 
     def keep_only(self, name: str, kept: set[str | None]) -> list[str]:
-        """Remove the bundles of this name but for ``kept``, and leftovers; the SHA-256 of what was removed."""
+        """Remove leftovers and the bundles of this name except ``kept``. Returns the removed SHA-256."""
         with explained(directory := self.directory(name)):
             removed = sorted(entry for entry in _entries(directory) if is_sha256(entry) and entry not in kept)
             for sha256 in removed:
@@ -190,14 +190,14 @@ class Contents:
         return removed
 
     def remove(self, name: str) -> None:
-        """Remove all that is stored of this name; nothing stored is no error."""
+        """Remove everything stored under this name, if anything."""
         with explained(directory := self.directory(name)):
             if os.path.lexists(directory):
                 _discard(directory)
             _sweep(self.root)
 
     def renew_fingerprints(self) -> None:
-        """Record those of what was compared without one that fits; looking (status, a dry run) writes none."""
+        """Record new fingerprints of compared bundles. Read-only commands (status, a dry run) do not call this."""
         known = self._fingerprints
         for place, found in self._intact.items():
             if os.path.lexists(place) and not known.fits(place.name, found):
@@ -227,17 +227,17 @@ class Contents:
 
 
 def is_sha256(text: str) -> bool:
-    """Whether ``text`` can be the name of a complete bundle."""
+    """Return whether ``text`` can be the name of a complete bundle."""
     return re.fullmatch(SHA256, text) is not None
 
 
 def hidden(path: Path, purpose: str) -> Path:
-    """A random name beside ``path``, which `_sweep` knows for a leftover if a crash keeps it from its own."""
+    """Return a random name beside ``path``. `_sweep` recognizes and removes it as a leftover after a crash."""
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}.{purpose}")
 
 
 def set_aside(path: Path) -> None:
-    """Keep what is in the place of something else, for people to look at; raises ``StoreError``."""
+    """Rename an unexpected object out of the way, for inspection. Raises ``StoreError``."""
     with explained(path):
         os.rename(path, path.with_name(f"{path.name}.{os.urandom(6).hex()}.damaged"))
         forget_oldest(path.parent, suffix=".damaged")
@@ -245,7 +245,7 @@ def set_aside(path: Path) -> None:
 
 @contextmanager
 def explained(place: Path) -> Iterator[None]:
-    """A problem with ``place``: what goes wrong within raises ``StoreError`` that names it."""
+    """Raise ``StoreError`` that names ``place`` for errors within the block."""
     try:
         yield
     except FormatError as error:
@@ -257,14 +257,14 @@ def explained(place: Path) -> Iterator[None]:
 
 
 def _discard(place: Path, *, successor: Path | None = None) -> None:
-    """Take a directory's name away before its files; its ``successor``, if any, gets the name at once.
+    """Rename a directory away before its files are removed. A ``successor`` gets the name immediately.
 
-    A crash between the two renames leaves ``current`` dangling, which ``install`` sees to.
+    A crash between the two renames leaves ``current`` dangling. ``install`` repairs that.
     """
     os.rename(place, old := hidden(place, "old"))
     if successor:
         os.rename(successor, place)
-    # Before the first file is removed: after a power cut the old name must not be back, with files missing below it.
+    # Before the first file is removed: a power failure must not bring the old name back with files missing.
     sync_directory(place.parent)
     remove_any(old)
 

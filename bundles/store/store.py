@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 
 class Links:
-    """The links in ``directory``, that of one bundle. Methods raise ``StoreError``."""
+    """The links of one bundle, in ``directory``. Methods raise ``StoreError``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def path(self, link: str) -> Path:
-        """Where a link is, for messages."""
+        """Return the path of a link, for messages."""
         return self._directory / link
 
     def target(self, link: str) -> str | None:
-        """The SHA-256 that a link points to; ``None`` when there is none. Raises ``StoreError`` for what is no link."""
+        """Return the SHA-256 that a link points to, or ``None``. Raises ``StoreError`` for another type of file."""
         path = self.path(link)
         with explained(path):
             try:
@@ -70,7 +70,7 @@ class Links:
         return target
 
     def point(self, link: str, sha256: str) -> None:
-        """Let a link point to another bundle, at once and durably; raises ``StoreError``, the old one stays then."""
+        """Point a link to another bundle, atomically and durably. If it raises ``StoreError``, the old link stays."""
         path = self.path(link)
         with explained(path):
             if path.is_dir() and not path.is_symlink():
@@ -85,9 +85,9 @@ class Links:
             sync_directory(path.parent)
 
     def set_aside_damaged(self, link: str) -> None:
-        """Take what is no link of ours out of its place; raises ``StoreError`` that says so, if there was such a thing.
+        """Rename an invalid link out of the way, and raise ``StoreError`` with the new name.
 
-        Nothing is moved that only cannot be read, which says nothing about what it is.
+        An unreadable link stays, because its type is unknown.
         """
         try:
             self.target(link)
@@ -99,10 +99,9 @@ class Links:
 
 
 class Store:
-    """All bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason.
+    """All bundles below ``root``. Methods raise ``StoreError`` for problems of the machine.
 
-    The root and the directories in it are made when they are needed, and only for their owner: bundles hold
-    secrets.
+    The root and its directories are created on demand and are private, because bundles contain secrets.
     """
 
     def __init__(self, root: Path, *, limits: Limits = LIMITS) -> None:
@@ -110,48 +109,48 @@ class Store:
         self._limits = limits
         self._contents = Contents(root)
 
-    # What is there
+    # Reading
 
     def names(self) -> list[str]:
-        """The bundles of which something is installed."""
+        """Return the names of all bundles in the store."""
         return self._contents.names()
 
     def installed(self, name: str) -> list[Installed]:
-        """All complete bundles of this name, the latest installed first."""
+        """Return all complete bundles of this name, latest installed first."""
         return [self._contents.read(name, sha256) for sha256 in self._contents.complete(name)]
 
     def directories(self) -> list[Path]:
-        """The directory of each complete bundle, of whatever name, looked at no closer."""
+        """Return the directories of all complete bundles, without further checks."""
         contents = self._contents
         return [contents.directory(name) / each for name in self.names() for each in contents.complete(name)]
 
     def find(self, name: str, sha256: str) -> Installed | None:
-        """The bundle of an archive with this SHA-256; ``None`` when ``install`` has to bring it, or bring it anew."""
+        """Return the bundle of an archive with this SHA-256. ``None`` if ``install`` must fetch it again."""
         with suppress(StoreError):
             return self._contents.read_intact(name, sha256)
         return None
 
     def current(self, name: str) -> Installed | None:
-        """The bundle that is applied on this machine; ``None`` when nothing has been yet."""
+        """Return the applied bundle, or ``None`` before the first one."""
         return self._follow(name, "current")
 
     def named(self, name: str, link: str = "current") -> Installed | None:
-        """The bundle that a link names, also where its files are damaged; ``None`` when that cannot be told."""
+        """Return the bundle that a link names, even if its files are damaged. ``None`` if unknown."""
         with suppress(StoreError):
             if (sha256 := self._links(name).target(link)) is not None:
                 return self._contents.read(name, sha256)
         return None
 
     def good(self, name: str) -> Installed | None:
-        """The last bundle that passed."""
+        """Return the last bundle that passed."""
         return self._follow(name, "good")
 
     def previous(self, name: str) -> Installed | None:
-        """The bundle that was current before."""
+        """Return the bundle that was current before."""
         return self._follow(name, "previous")
 
     def verify(self, name: str, sha256: str | None = None) -> list[str]:
-        """How a bundle, by default the current one, differs from its ``bundle.json``; reads every file."""
+        """Return the differences of a bundle (default: the current one) from its ``bundle.json``. Reads every file."""
         wanted = sha256 or self._links(name).target("current")
         return self._contents.differences(self._contents.read(name, wanted)) if wanted else []
 
@@ -167,20 +166,20 @@ class Store:
         repair: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> Installed:
-        """Unpack ``archive`` unless its bundle is there already, in which case the archive is not looked at.
+        """Unpack ``archive`` unless its bundle is already in the store. The archive is not read then.
 
-        A bundle that is there and is damaged is replaced; with ``repair`` every byte is compared to find out. Raises
-        ``SignatureError`` and ``UnpackError`` as ``unpack`` does, and what ``check`` raises; what is there stays then.
+        Replaces a damaged bundle. With ``repair``, every byte is compared. Raises ``SignatureError`` and
+        ``UnpackError`` like ``unpack``, and the errors of ``check``. The old bundle then stays.
 
-        1. Is the bundle there, and intact? Then go on with 5.
-        2. Make the directory for bundles of this name; what is in its place and is none is set aside.
-        3. Unpack (``bundles.archive.unpack``): under a hidden name of its own where something is in its place.
-        4. Exchange the damaged bundle for the new one by two renames, and record the fingerprint of what is there now.
-        5. Read back what is there: it is of the version that was asked for.
+        1. If the bundle is intact, continue with step 5.
+        2. Create the directory for bundles of this name, and set aside any other file in its place.
+        3. Unpack (``bundles.archive.unpack``), under a hidden name if the bundle's directory exists.
+        4. Replace the damaged bundle by two renames, and record the fingerprint of the new one.
+        5. Read the bundle from the store, and check its version.
         """
 
         def make(place: Path) -> None:
-            # Imported here, with all that it checks by: not for a bundle that is here already.
+            # Imported here, because bundles in the store do not need it.
             from bundles.archive.unpack import unpack
 
             limits = self._limits
@@ -191,7 +190,7 @@ class Store:
     def assemble(
         self, parts: "Parts", *, name: str, version: str, check: Callable[[], None] = lambda: None
     ) -> Installed:
-        """Make a bundle of its files, with the steps of ``install``; raises ``UnpackError`` and ``StoreError``."""
+        """Assemble a bundle from its files, like ``install``. Raises ``UnpackError`` and ``StoreError``."""
 
         def make(place: Path) -> None:
             from bundles.archive.unpack import assemble
@@ -213,12 +212,12 @@ class Store:
         return bundle
 
     def activate(self, name: str, sha256: str) -> Installed:
-        """Make an installed bundle the current one, and remember the one before it."""
+        """Make an installed bundle the current one, and remember the previous one."""
         bundle = self._contents.read_intact(name, sha256)
         before = None
-        with suppress(StoreError):  # if it is damaged, there is nothing to remember
+        with suppress(StoreError):  # a damaged bundle cannot be the previous one
             before = self._follow(name, "current")
-        # ``previous`` first: a crash between the two loses nothing, as both name the same bundle then.
+        # ``previous`` first: after a crash between the two steps, both links name the same bundle.
         if before and before.sha256 != sha256:
             self._links(name).point("previous", before.sha256)
         if before != bundle:
@@ -226,7 +225,7 @@ class Store:
         return bundle
 
     def mark_good(self, name: str, sha256: str) -> None:
-        """Remember an installed bundle as the one to roll back to."""
+        """Remember an installed bundle as the target of rollbacks."""
         self._contents.read_intact(name, sha256)
         with suppress(StoreError):
             if self._links(name).target("good") == sha256:
@@ -236,10 +235,10 @@ class Store:
     # Housekeeping
 
     def prune(self, name: str, *, except_for: str = "") -> list[str]:
-        """Remove all bundles but current, good, previous and the one with the SHA-256 ``except_for``, and leftovers.
+        """Remove leftovers and all bundles except current, good, previous and ``except_for`` (a SHA-256).
 
-        Returns the SHA-256 of what was removed. Removes nothing as long as one of the links cannot be read; what is in
-        the place of `previous`, which nothing else corrects, is set aside.
+        Returns the removed SHA-256. Removes nothing while a link is unreadable. An invalid `previous` is set aside,
+        because no other step repairs it.
         """
         links = self._links(name)
         links.set_aside_damaged("previous")
@@ -249,7 +248,7 @@ class Store:
         return removed
 
     def remove(self, name: str) -> None:
-        """Remove all that is stored of this name; nothing stored is no error."""
+        """Remove everything stored under this name, if anything."""
         self._contents.remove(name)
 
     def _links(self, name: str) -> Links:

@@ -1,7 +1,6 @@
-"""Is an unpacked bundle still what was unpacked?
+"""Comparison of an unpacked bundle with its description.
 
-The differences are sentences; none means that every file is there with its contents and its mode, and nothing
-else.
+The differences are sentences. An empty list means that exactly the listed files exist, with their contents and modes.
 """
 
 import os
@@ -18,14 +17,14 @@ from bundles.format.size_limits import LIMITS
 
 
 def read_description(directory: Path) -> bytes:
-    """The ``bundle.json`` of an unpacked bundle; raises ``OSError``, ``ValueError`` when it is too large."""
+    """Return the ``bundle.json`` of an unpacked bundle. Raises ``OSError``, and ``ValueError`` if it is too large."""
     return read_limited(directory / DESCRIPTION, LIMITS.description)
 
 
 def differences(directory: Path, *, unlisted: bool = True) -> list[str]:
-    """How an unpacked bundle differs from its ``bundle.json``; raises ``FormatError`` and ``OSError``.
+    """Return the differences of an unpacked bundle from its ``bundle.json``. Raises ``FormatError`` and ``OSError``.
 
-    Without ``unlisted``, what was added to it does not count.
+    Without ``unlisted``, additional files are ignored.
     """
     description = BundleDescription.parse(read_description(directory))
     found = dict(walk(directory))
