@@ -1,1 +1,1 @@
-"""The host's side of a site: TUF workflow, revalidation, resumed downloads."""
+"""The client of a site on a host: TUF workflow, revalidation, resumed downloads."""

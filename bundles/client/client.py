@@ -46,7 +46,7 @@ from bundles.transport.mirror import Mirror
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The verified metadata of one mirror; ``version`` is that of its timestamp."""
+    """The verified metadata of one mirror, with the version of its timestamp."""
 
     mirror: Mirror
     indexes: Indexes
@@ -56,7 +56,7 @@ class View:
 def find_behind(
     views: Sequence[View], failures: Mapping[Mirror, BundleError]
 ) -> Iterator[tuple[Mirror, str]]:
-    """Mirrors that have what was published before, and how it can be told; the last of ``views`` is the newest."""
+    """Yield mirrors with older metadata, each with an explanation. The last of ``views`` is the newest."""
     newest = views[-1]
     for view in views:
         if view.version < newest.version:
@@ -68,24 +68,26 @@ def find_behind(
 
 
 def within(mirror: Mirror, error: BundleError) -> str:
-    """An error as a sentence, its place relative to the mirror."""
+    """Return an error as a sentence, with a path relative to the mirror."""
     where = error.where.removeprefix(f"{mirror}/").removeprefix(str(mirror))
     return f"{where}: {error.what}" if where else error.what
 
 
 def worst(failures: Sequence[BundleError]) -> BundleError:
-    """The one to raise when no mirror helped: an attack before a format, and that before the network."""
+    """Return the error to raise if every mirror failed: attacks come before format errors, and these before network
+    errors.
+    """
     return max(failures, key=lambda error: (_severity(error, failures), _is_incomplete(error)))
 
 
 def _severity(error: BundleError, among: Sequence[BundleError]) -> int:
     if isinstance(error, RollbackError) and any(map(_is_incomplete, among)):
-        return 0  # a mirror that is behind one that is incomplete, as while both are uploaded to
+        return 0  # probably an upload in progress: one mirror is behind, another is incomplete
     return 2 if isinstance(error, TrustError) else 1 if isinstance(error, FormatError) else 0
 
 
 def _is_incomplete(error: BundleError) -> bool:
-    """Whether a mirror lacks a file that its own verified metadata names: its timestamp is as new as any."""
+    """Return whether a mirror lacks a file that its own verified metadata names. Its timestamp may be current."""
     return isinstance(error, NotFoundError) and not error.where.endswith("/timestamp.json")
 
 
@@ -95,7 +97,7 @@ _BACK = "the next refresh brings it back"
 
 
 def load_stored(store: TrustDirectory, bundles: Iterable[str], documents: Iterable[str]) -> Indexes:
-    """The stored indexes of ``bundles``, and the stored ``documents``; raises `StoreError`."""
+    """Return the stored indexes of ``bundles``, and the stored ``documents``. Raises `StoreError`."""
     indexes, data = {}, {}
     with explained(store.path):
         root: Root = _load(store, Root.type).signed
@@ -152,7 +154,7 @@ def _load(store: TrustDirectory, role: str) -> Metadata[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A verified file in its place; ``size`` is bytes."""
+    """A verified file at its destination, with its size in bytes."""
 
     path: Path
     size: int
@@ -160,11 +162,10 @@ class Fetched:
 
 
 class TrustClient:
-    """One host's view of what a site publishes of some ``bundles`` and ``documents`` of site data, and of nothing else.
+    """One host's view of the published ``bundles`` and site data ``documents``.
 
-    ``directory`` keeps what was trusted; one process at a time may use it.
-
-    ``notes`` collects sentences for people: mirrors that failed although another one helped, damaged state.
+    ``directory`` stores the trusted metadata. Only one process at a time may use it. ``notes`` collects sentences for
+    users: failed mirrors where another mirror helped, and damaged state.
     """
 
     def __init__(
@@ -177,7 +178,9 @@ class TrustClient:
         deadline: Deadline | None = None,
         documents: Sequence[str] = (),
     ) -> None:
-        """``deadline`` is that of the mirrors: none of several takes all the time from those after it."""
+        """``deadline`` is the deadline of the mirrors. It is divided, so that one mirror cannot use up the time of the
+        next.
+        """
         self.notes: list[str] = []
         self._anchor = anchor
         self._mirrors = list(mirrors)
@@ -189,19 +192,19 @@ class TrustClient:
         self._indexes: Indexes | None = None
 
     def refresh(self) -> Indexes:
-        """Fetch and verify what is published of the bundles now.
+        """Fetch and verify the current metadata of the bundles.
 
-        Raises `TransportError`, `TrustError` or `FormatError` of the mirror with the worst answer when
-        none helped, `SettingsError` for the anchor, and `StoreError` for this machine's disk. What was
-        trusted stays then.
+        Raises `TransportError`, `TrustError` or `FormatError` of the mirror with the worst answer if every mirror
+        failed, `SettingsError` for the anchor, and `StoreError` for this machine's disk. The trusted metadata then
+        stays in force.
 
-        1. Load the trust anchor, and make the directory of what was trusted before usable (TUF 5.2).
-        2. Run the client workflow on each mirror, those that failed before last, and fetch the index of each bundle,
-           and the documents (TUF 5.3 to 5.7). Each is measured against what those before it had, so the last that
-           helped has the newest.
-        3. When none helped, raise the worst that one of them answered.
-        4. Remember which failed and which helped, and tell which are behind.
-        5. Mirrors that have the newest are asked first for bundles; what is not of these bundles is dropped here.
+        1. Load the trust anchor, and prepare the directory of trusted metadata (TUF 5.2).
+        2. Run the client workflow on each mirror, and fetch the indexes and documents (TUF 5.3 to 5.7). Mirrors that
+           failed before are last. Each mirror must be at least as new as the mirrors before it, so the last view is the
+           newest.
+        3. If every mirror failed, raise the worst error.
+        4. Record failed and successful mirrors, and note mirrors that are behind.
+        5. Prefer mirrors with the newest version for downloads, and remove stored files of other bundles.
         """
         # 1.
         anchor = Anchor.load(self._anchor)
@@ -224,19 +227,19 @@ class TrustClient:
         return newest.indexes
 
     def indexes(self) -> Indexes:
-        """The indexes that were trusted last, expired or not, from this machine alone.
+        """Return the last trusted indexes from disk, whether or not they have expired.
 
-        Raises `StoreError`, and `FormatError` for one that this version does not understand.
+        Raises `StoreError`, and `FormatError` for an index that this version cannot parse.
         """
         self._indexes = load_stored(self._store, self._bundles, self._documents)
         return self._indexes
 
     def digest(self, release: Release) -> str:
-        """SHA-256 of the bundle of ``release``, as signed; raises as `fetch` without fetching."""
+        """Return the signed SHA-256 of the bundle of ``release``. Raises like `fetch` without fetching."""
         return self.artifact(release).archive.sha256
 
     def artifact(self, release: Release) -> Artifact:
-        """The files of ``release``, as signed; raises as `digest`, and comes after `refresh` or `indexes`."""
+        """Return the signed files of ``release``. Requires `refresh` or `indexes` first. Raises like `digest`."""
         if self._indexes is None:
             raise RuntimeError("artifact() comes after refresh() or indexes()")
         return self._indexes.artifact(release)
@@ -244,9 +247,8 @@ class TrustClient:
     def fetch(self, release: Release, destination: Path) -> Fetched:
         """Download the bundle of ``release``, verify it, and place it at ``destination``.
 
-        What another attempt left beside ``destination`` is gone on with. After `refresh` or `indexes`. Raises
-        `FormatError` for a release that is not published, `StoreError` when there is no space for it,
-        otherwise as `refresh`.
+        Resumes a partial download beside ``destination``. Requires `refresh` or `indexes` first. Raises `FormatError`
+        for an unpublished release, `StoreError` for insufficient space, and otherwise like `refresh`.
         """
         archive = self.artifact(release).archive
         info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
@@ -255,10 +257,10 @@ class TrustClient:
         return Fetched(destination, archive.length, archive.sha256)
 
     def fetch_files(self, wanted: Sequence[Digest], directory: Path) -> dict[str, Path]:
-        """Download files of a bundle into ``directory``, compressed; their places by SHA-256.
+        """Download compressed files of a bundle into ``directory``. Returns their paths by SHA-256.
 
-        All over one connection, and in half of the time that is left: the archive may be needed after all. What is in
-        place already stays. Raises as `fetch`, for the first file that no mirror has.
+        Uses one connection, and half of the remaining time: the archive may still be needed. Existing files stay.
+        Raises like `fetch`, for the first file that every mirror lacks.
         """
         places = {digest.sha256: directory / f"{digest.sha256}.gz" for digest in wanted}
         with self.deadline.share(2):
@@ -268,21 +270,21 @@ class TrustClient:
         return places
 
     def discard_left(self, directory: Path) -> None:
-        """Remove what killed runs have left in ``directory`` of bundles, unless it is still worth going on with.
+        """Remove partial downloads of bundles in ``directory`` that are not worth resuming.
 
-        After `refresh`; a problem with it is noted.
+        Requires `refresh` first. Problems become notes.
         """
         published = self._indexes.artifacts() if self._indexes else ()
         wanted = {artifact.archive.sha256 for artifact in published}
         try:
             discard_left(directory, wanted, self._now())
-        except OSError as error:  # it is in nobody's way until the disk is full
+        except OSError as error:  # harmless until the disk is full
             self.notes.append(f"{error.filename or directory}: cannot be removed: {error.strerror or error}")
 
     # Mirrors
 
     def _ask_all(self, anchor: Anchor, memory: MirrorMemory) -> tuple[list[View], dict[Mirror, BundleError]]:
-        """The view of each mirror, or its failure; those in backoff are asked only when no other helps."""
+        """Return the view or the failure of each mirror. Mirrors in backoff are only tried if all others fail."""
         views: list[View] = []
         failures: dict[Mirror, BundleError] = {}
         for place, mirror in enumerate(sorted(self._mirrors, key=lambda mirror: memory.turn(str(mirror)))):
@@ -308,13 +310,14 @@ class TrustClient:
     def _account_for(
         self, memory: MirrorMemory, views: list[View], failures: dict[Mirror, BundleError]
     ) -> None:
-        """Remember which mirrors failed and which helped, and say what is wrong with any."""
+        """Record failed and successful mirrors, and note their problems."""
         names = [str(mirror) for mirror in self._mirrors]
         behind = dict(find_behind(views, failures))
         for mirror, error in failures.items():
             if mirror not in behind:
                 memory.failed(str(mirror), within(mirror, error))
-        # A mirror that is behind works. If it rested, the one that is ahead today could hide what is new tomorrow.
+        # A mirror that is behind works. If it were skipped, the current newest mirror could withhold tomorrow's
+        # release.
         for mirror in (*(view.mirror for view in views), *behind):
             memory.helped(str(mirror))
         memory.keep_only(names)
@@ -337,21 +340,23 @@ class TrustClient:
     def _remember(self, memory: MirrorMemory) -> None:
         try:
             self._store.write_or_remove(MEMORY, memory.to_bytes())
-        except OSError as error:  # costs the next run a few requests, and nothing else
+        except OSError as error:  # costs the next run a few more requests only
             self.notes.append(f"{self._store.path / MEMORY}: cannot be written: {error.strerror or error}")
 
     def _worst(self, failures: list[BundleError]) -> BundleError:
-        """The failure to raise when no mirror helped; the others are noted."""
+        """Return the failure to raise if every mirror failed. The other failures become notes."""
         found = worst(failures)
         self.notes += [str(error) for error in failures if error is not found]
         return found
 
     def _prefer(self, mirrors: list[Mirror]) -> None:
-        """Ask first, for the rest of this run, the mirrors that helped in it."""
+        """Try the mirrors that helped first, for the rest of this run."""
         self._mirrors = [*mirrors, *(mirror for mirror in self._mirrors if mirror not in mirrors)]
 
     def _from_one(self, fetch: Callable[[Mirror], None]) -> None:
-        """Let ``fetch`` succeed with one mirror, which is asked first from then on; raises the worst failure."""
+        """Try ``fetch`` with each mirror until it succeeds, and prefer that mirror afterwards. Raises the worst
+        failure.
+        """
         failures: list[BundleError] = []
         for place, mirror in enumerate(self._mirrors):
             try:

@@ -1,6 +1,6 @@
-"""When the stored metadata of a site expire, as far as this host needs them.
+"""Expiry of a site's stored metadata, as far as this host needs it.
 
-The publisher chooses how long signatures last: ``bundles/publisher/expiry.py``.
+The publisher chooses the lifetimes of signatures: ``bundles/publisher/expiry.py``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,10 +35,10 @@ class _Metadata(msgspec.Struct):
 
 
 def first_expiry(trust: Path, bundles: Iterable[str], documents: Iterable[str] = ()) -> datetime | None:
-    """The moment from which the metadata in ``trust`` are refused; ``None`` when they are not there, or not whole.
+    """Return when the metadata in ``trust`` expires. ``None`` if it is missing or incomplete.
 
-    Of the bins those of ``bundles`` and of ``documents`` of site data count: what else is there is not asked for any
-    more. Signatures are not looked at.
+    Only the bins of ``bundles`` and site data ``documents`` count, because other stored bins are no longer used.
+    Signatures are not verified.
     """
     found = [
         _read(trust / f"{name}.json")
@@ -57,7 +57,7 @@ def _names(trust: Path, paths: Iterable[str]) -> Iterator[str]:
 
 
 def _read(path: Path) -> _Signed | None:
-    """``None`` for what is not there or damaged: the next run fetches it anew."""
+    """Return ``None`` for a missing or damaged file, which the next run fetches again."""
     try:
         return msgspec.json.decode(read_limited(path, LARGEST_STORED), type=_Metadata).signed
     except (OSError, ValueError, RecursionError):

@@ -1,9 +1,8 @@
-"""Notes of a refresh: sentences for people, in two kinds.
+"""Notes of a refresh: sentences for users, in two kinds.
 
-* A plain ``str`` is a warning: somebody should act.
-* A `RoutineNote` reports an event that the design expects, and that no host can mend: another mirror has helped for
-  some days, or the publisher has rotated keys. As warnings, such notes would make the monitoring of a whole fleet
-  yellow at once.
+* A plain ``str`` is a warning that requires an action.
+* A `RoutineNote` reports an expected event that hosts cannot fix: another mirror has helped for some days, or the
+  publisher has rotated keys. As warnings, such notes would affect the monitoring of the whole fleet at once.
 """
 
 

@@ -1,10 +1,10 @@
-"""Downloads that broke off: the beginning of a file, beside the place where the whole is to be.
+"""Partial downloads: the beginning of a file, beside its destination.
 
-* A partial download is named by the SHA-256 of the whole, and nothing in it is trusted: whoever goes on with it
-  verifies the whole.
-* It stays when the network or a mirror failed, or the process was killed. It goes when the disk is full or what arrived
-  was not what was signed.
-* There are never more than a few of them, none is larger than what was signed, and none is kept for long.
+* A partial download is named by the SHA-256 of the complete file. Its data is untrusted, and a resumed download is
+  verified completely.
+* It stays if the network or a mirror failed, or the process was killed. It is removed if the disk is full or the data
+  contradicts the signatures.
+* Number, size and age of partial downloads are limited.
 """
 
 import contextlib
@@ -24,20 +24,19 @@ from bundles.format.identity import SHA256
 MOST_KEPT = 4
 LONGEST_KEPT = timedelta(days=7)
 SMALLEST_KEPT = 64 * 1024
-"""Bytes; what is less is fetched anew as fast."""
+"""Bytes. Fetching less data again is just as fast."""
 
 FILES = ".files"
-"""The end of the name of a directory with files of one bundle, fetched one by one; it begins with the SHA-256 of the
-archive."""
+"""Suffix of a directory with individually fetched files of a bundle. The prefix is the SHA-256 of the archive."""
 
 _LEFT = re.compile(rf"\.?({SHA256})\.(?:part|tar\.gz|files)")
-# Neither through a link nor with a hang on a FIFO that somebody has put in its place.
+# Neither follows a planted link nor blocks on a planted FIFO.
 _NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
 def partial_download(destination: Path, sha256: str) -> Iterator[BinaryIO]:
-    """The partial download of the file ``sha256``; it is renamed to ``destination`` when the block ends well.
+    """Yield the partial download of the file ``sha256``, and rename it to ``destination`` when the block succeeds.
 
     Raises ``OSError``.
     """
@@ -46,7 +45,7 @@ def partial_download(destination: Path, sha256: str) -> Iterator[BinaryIO]:
     try:
         with open(os.open(path, _NEW, 0o600), "r+b") as partial:
             yield partial
-            # Before the rename: a power cut must not leave a whole file's name on a part of it.
+            # Before the rename: a power failure must not leave an incomplete file under the final name.
             partial.flush()
             os.fsync(partial.fileno())
         os.rename(path, destination)
@@ -59,15 +58,14 @@ def partial_download(destination: Path, sha256: str) -> Iterator[BinaryIO]:
 
 
 def is_kept(size: int) -> bool:
-    """Whether a partial download of so many bytes stays for the next attempt."""
+    """Return whether a partial download of this size is kept for the next attempt."""
     return size >= SMALLEST_KEPT
 
 
 def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None:
-    """Remove what killed runs have left in ``directory``: partial downloads, archives that were complete, and files of
-    bundles in a directory of their own.
+    """Remove leftovers of killed runs in ``directory``: partial downloads, complete archives, directories of files.
 
-    What stays is a file that is ``wanted``, by its SHA-256, and neither too old nor too much. Raises ``OSError``.
+    Keeps the few newest that are ``wanted``, by SHA-256, and not too old. Raises ``OSError``.
     """
     left = [(path, found[1]) for path in directory.glob("*") if (found := _LEFT.fullmatch(path.name))]
     newest_first = sorted(left, key=lambda each: _written(each[0]), reverse=True)
@@ -84,7 +82,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _is_worth_keeping(path: Path, error: BaseException) -> bool:
-    # The network, and what ends the process, say nothing against the bytes that came before.
+    # Network errors and interruptions do not invalidate the received bytes.
     of_this_machine = isinstance(error, OSError)
     of_the_bytes = isinstance(error, BundleError) and not isinstance(error, TransportError)
     return not of_this_machine and not of_the_bytes and is_kept(os.lstat(path).st_size)
@@ -95,7 +93,7 @@ def _written(path: Path) -> float:
 
 
 def _remove_unless_ours(path: Path) -> None:
-    """A link or a directory in this place would otherwise be in the way for ever."""
+    """Remove a link or directory that would block this path permanently."""
     if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
         _remove(path)
 

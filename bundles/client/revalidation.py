@@ -1,17 +1,16 @@
-"""Revalidation of stored metadata: is what this host has verified before still what the site publishes?
+"""Revalidation of stored metadata: check whether the site still publishes the metadata that this host has verified.
 
-A cache asks this of its server (validation, RFC 9111, 4.3). The answer is *yes*, or *that cannot be told here*; then
-the whole workflow of ``bundles.client.client`` runs, which costs four times as much, most of it for importing what
-verifies signatures. *Yes* rests on bytes:
+A cache validates stored responses in the same way (RFC 9111, 4.3). The result is *unchanged* or *unknown*. If it is
+unknown, the complete workflow of ``bundles.client.client`` runs, which takes four times as long, mostly for imports
+that verify signatures. *Unchanged* requires:
 
-* the site's ``timestamp.json`` is, byte for byte, the one that this host has verified and stored;
-* from it the stored snapshot, targets, bins, indexes and site data follow by their SHA-256, for all asked about;
-* the site has no newer root, none of the stored metadata has expired, and the trust anchor is the one of this store;
-* of several mirrors, every one says so, but for those that are known to fail and are in backoff
-  (``bundles.client.mirror_backoff``).
+* the site's ``timestamp.json`` is byte for byte the one that this host has verified and stored;
+* the SHA-256 in it lead to the stored snapshot, targets, bins, indexes and site data, for all requested names;
+* the site has no newer root, none of the stored metadata has expired, and the trust anchor belongs to this store;
+* every mirror agrees, except mirrors that are in backoff (``bundles.client.mirror_backoff``).
 
-Nothing is accepted here that was not verified before, and nothing is written. Whatever is out of the ordinary (a
-redirect, a proxy, a client certificate, failures of any kind) is *cannot be told*.
+This module only accepts previously verified data, and writes nothing. Special cases (a redirect, a proxy, a client
+certificate, any failure) are *unknown*.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,20 +34,20 @@ from bundles.format.size_limits import LARGEST_STORED
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, goes_through_proxy, locate, request_headers
 
-_NOT_FOUND = 404  # of HTTP; the module that names it is slow to import
+_NOT_FOUND = 404  # of HTTP; the module that defines it is slow to import
 _Mirrors = list[tuple[Location, TransportSettings]]
 
 
 class Known:
-    """Indexes that were verified before and still are what the site publishes; asked as ``TrustClient`` is."""
+    """Verified indexes that the site still publishes. Same interface as ``TrustClient``."""
 
     def __init__(self, indexes: Indexes, notes: list[str]) -> None:
         self.indexes = indexes
         self.notes = notes
-        """Sentences for people: mirrors in backoff because they failed."""
+        """Sentences for users: mirrors in backoff because they failed."""
 
     def digest(self, release: Release) -> str:
-        """SHA-256 of the archive of a release; raises ``FormatError`` when it is not published."""
+        """Return the SHA-256 of the archive of a release. Raises ``FormatError`` if it is not published."""
         return self.indexes.artifact(release).archive.sha256
 
 
@@ -62,19 +61,19 @@ def revalidate(
     deadline: Deadline | None = None,
     documents: Iterable[str] = (),
 ) -> Known | None:
-    """The stored view of what the site publishes of ``bundles``, and of ``documents`` of site data.
+    """Return the stored ``bundles`` and ``documents`` of site data if the site still publishes them.
 
-    ``None`` when it cannot be told by that. So it is of a bundle that was not asked about before: nothing of it is
-    stored. ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline``
-    is that of all fetching; raises what its ``check`` raises.
+    ``None`` if that is unknown, for example for a bundle that was never requested before. ``directory`` belongs to
+    ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` applies to all requests. Raises
+    the errors of its ``check``.
 
-    1. Read what is stored: the root, by the anchor; from the timestamp the snapshot, targets, bins and indexes by
-       SHA-256; none of them expired (TUF 5.3.10, 5.4.4, 5.5.6, 5.6.5).
-    2. Leave out mirrors in backoff. A refresh would not ask them either, as long as another helps.
-    3. From every other mirror, over one connection and within the silence that one read may last:
-       a. ask for the next root: there must be none (TUF 5.3.3);
-       b. ask for ``timestamp.json``: it must be the stored one, byte for byte (TUF 5.4.3: the same version, no change).
-    4. When all say so, what was verified before still holds.
+    1. Read the stored metadata: the root by the anchor, and the snapshot, targets, bins and indexes by their SHA-256
+       from the timestamp. None may be expired (TUF 5.3.10, 5.4.4, 5.5.6, 5.6.5).
+    2. Skip mirrors in backoff. A refresh would skip them, too, as long as another mirror helps.
+    3. Request from every other mirror, over one connection and within the timeout of one read: (a) the next root, which
+       must not exist (TUF 5.3.3), (b) ``timestamp.json``, which must equal the stored one (TUF 5.4.3: the same version,
+       no change).
+    4. If all mirrors agree, the verified data is still valid.
     """
     deadline = deadline or Deadline(settings.total_timeout)
     try:
@@ -98,13 +97,13 @@ def revalidate(
         RecursionError,
         BundleError,
     ):
-        # Damaged files, a problem with the network: the whole workflow finds out what it is, and says it.
+        # Damaged files or network problems. The complete workflow reports them.
         return None
     return None
 
 
 def _without_backoff(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple[_Mirrors, list[str]]:
-    """The mirrors that a refresh would ask now, and what is wrong with the others."""
+    """Return the mirrors that are not in backoff, and notes about mirrors in backoff."""
     from bundles.client.mirror_backoff import MEMORY, MirrorMemory  # here, because most hosts have one site
 
     try:
@@ -118,10 +117,10 @@ def _without_backoff(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple
 def _is_unchanged(
     stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
 ) -> bool:
-    """Whether a mirror has what is stored, and nothing newer; raises for whatever does not fit."""
+    """Return whether a mirror has the stored timestamp and no newer root. Raises errors for unexpected responses."""
     if _is_out_of_the_ordinary(location, settings):
         return False
-    # Two small files: a site that takes longer than one silence may is not looked at any longer.
+    # Two small files: the limit is the timeout of one read.
     own = deadline.within(settings.read_timeout)
     # 3a. and 3b.
     newer_root = f"metadata/{stored.root_version + 1}.root.json"
@@ -134,7 +133,7 @@ def _is_unchanged(
 def _glance(
     location: Location, settings: TransportSettings, asked: tuple[str, str, int], deadline: Deadline
 ) -> tuple[int, bytes]:
-    """What ``bundles.transport.glance`` says of a mirror; raises ``OSError``, ``ValueError`` and `TransportError`."""
+    """Return the response of ``bundles.transport.glance``. Raises ``OSError``, ``ValueError`` and `TransportError`."""
     parts = urlsplit(location.base)
     headers = request_headers(location, settings)
     times = (settings.connect_timeout, settings.read_timeout)
@@ -152,14 +151,14 @@ def _glance(
 
 
 class _Stored:
-    """The stored metadata, read and checked as far as bytes, versions and dates go; raises for anything odd."""
+    """The stored metadata, with its hashes, types and expiry checked. Methods raise errors for any inconsistency."""
 
     def __init__(self, directory: Path, anchor: Path, now: datetime) -> None:
         self._now = now
         self._directory = directory
         root = self._read("root.json")
         self.root_version = int(self._signed(root, "root")["version"])
-        # A trust anchor that was replaced means another site, or keys that are no longer trusted.
+        # A replaced trust anchor means another site, or keys that are no longer trusted.
         given = read_limited(anchor, LARGEST_STORED)
         version = int(msgspec.json.decode(given)["signed"]["version"])
         _require(self._read(f"root_history/{version}.root.json") == given)
@@ -170,7 +169,7 @@ class _Stored:
         self._bits = int(targets["delegations"]["succinct_roles"]["bit_length"])
 
     def indexes(self, bundles: Iterable[str]) -> dict[str, Index]:
-        """The stored indexes of ``bundles``; raises when one is not as its bin says."""
+        """Return the stored indexes of ``bundles``. Raises an error if an index differs from its bin."""
         found = {}
         for bundle in bundles:
             if info := self._find(index_path(bundle)):
@@ -178,7 +177,7 @@ class _Stored:
         return found
 
     def documents(self, names: Iterable[str]) -> dict[str, SiteDocument]:
-        """The stored documents; raises when one is not as its bin says."""
+        """Return the stored documents. Raises an error if a document differs from its bin."""
         found = {}
         for name in names:
             if info := self._find(data_path(name)):
@@ -187,7 +186,7 @@ class _Stored:
         return found
 
     def _find(self, path: str) -> Mapping[str, Any] | None:
-        """The target at ``path``, as its bin names it."""
+        """Return the target at ``path`` from its bin."""
         return self._targets_of(bins.bin_of(path, self._bits)).get(path)
 
     def _verified(self, name: str, info: Mapping[str, Any]) -> bytes:
@@ -217,7 +216,7 @@ class _Stored:
 
 
 def _is_out_of_the_ordinary(location: Location, settings: TransportSettings) -> bool:
-    """A directory, a proxy, a client certificate: what ``bundles.transport.web`` knows how to do, and this does not."""
+    """Return whether only ``bundles.transport.web`` can handle a location (directory, proxy, client certificate)."""
     return location.is_directory or settings.client_cert is not None or goes_through_proxy(settings)
 
 

@@ -45,21 +45,22 @@ def fetch_target(
     *,
     is_exact: bool = True,
 ) -> None:
-    """Place what ``mirror`` has at ``path`` at ``destination``, if it is what ``info`` says.
+    """Download the target ``info`` from ``path`` on ``mirror`` to ``destination``.
 
-    What an earlier attempt has left, all of it or its beginning, is made use of. Raises ``TransportError``,
-    ``SignatureError``, ``StoreError`` for this machine, also when there is no space, and what ``check`` raises.
+    Uses the data of an earlier attempt. Raises ``TransportError``, ``SignatureError``, ``StoreError`` for this machine,
+    including insufficient space, and the errors of ``check``.
 
-    1. What is at ``destination`` already, and is right, is the answer.
-    2. Open the partial download, which is named by the SHA-256 of the whole; a new one is empty.
-    3. Is there space for the rest?
-    4. Ask for the rest, up to the signed length, and verify the whole (TUF 5.7.3). When what was held does not fit
-       together with it, start over, once.
-    5. Place the whole by a rename, on the disk before; what is not worth going on with is removed when a step fails.
+    1. If ``destination`` has the right contents, return.
+    2. Open the partial download, which is named by the SHA-256 of the complete file. A new one is empty.
+    3. Check the free space for the remaining data.
+    4. Request the remaining data, up to the signed length, and verify the complete file (TUF 5.7.3). If that fails with
+       existing data, start over once.
+    5. Flush the file and rename it to its destination. If a step fails, remove a partial download that is not worth
+       resuming.
     """
 
     def verify(data: bytes | BinaryIO) -> None:
-        """Aside, for large files: a gigabyte takes seconds, in code that is not ours and asks nobody."""
+        """Verify in another thread: a gigabyte takes seconds in library code that does not call ``check``."""
         aside(lambda: info.verify_length_and_hashes(data), Deadline(float("inf"), check))
 
     # 1.
@@ -78,7 +79,7 @@ def fetch_target(
 
 
 def _with_progress(error: TransportError, held: int, length: int) -> TransportError:
-    """``error`` with how far a download came."""
+    """Return ``error`` with the progress of the download."""
     if not is_kept(held):
         return error
     what = f"{error.what}; {size_text(held)} of {size_text(length)} are here, and the next attempt goes on from there"
@@ -96,10 +97,10 @@ def download_target(
     is_exact: bool = True,
     verify: _Verify | None = None,
 ) -> None:
-    """Write a target to ``into`` and verify it; raises ``TransportError``, ``SignatureError``.
+    """Write a target to ``into`` and verify it. Raises ``TransportError`` and ``SignatureError``.
 
-    At most ``limit`` bytes are taken. ``resume`` is that of ``Mirror.download``. Without ``is_exact``, the length of
-    ``info`` is only the largest that the file may have. A file that is too short is a ``TransportError``.
+    Reads at most ``limit`` bytes. ``resume`` is the argument of ``Mirror.download``. Without ``is_exact``, the length
+    of ``info`` is only an upper limit. A truncated file is a ``TransportError``.
     """
     try:
         mirror.download(path, limit, into, resume=resume, is_exact=is_exact and limit == info.length)
@@ -114,7 +115,7 @@ def download_target(
 
 
 def is_target(info: TargetFile, data: bytes | BinaryIO) -> bool:
-    """Whether these are the bytes that ``info`` speaks of."""
+    """Return whether ``data`` matches ``info``."""
     return _fits(info.verify_length_and_hashes, data)
 
 
@@ -130,14 +131,14 @@ def _is_placed(verify: _Verify, destination: Path) -> bool:
     try:
         with open_regular(destination) as placed:
             return _fits(verify, placed)
-    except OSError:  # it is not there, or something else is; either way it is replaced
+    except OSError:  # missing or not a regular file: it is replaced in both cases
         return False
 
 
 def _download_rest(
     mirror: Mirror, info: TargetFile, path: str, partial: BinaryIO, verify: _Verify, *, is_exact: bool
 ) -> None:
-    """Go on with what ``partial`` holds; when that was of another file after all, start over, once."""
+    """Resume ``partial``. If its data belongs to another file, start over once."""
 
     def download() -> None:
         download_target(
@@ -152,13 +153,13 @@ def _download_rest(
             download()
             return
     partial.truncate(0)
-    # Resumed after all: the rest of what it has itself begun.
+    # Resumes only data of this attempt, if the first request fails.
     download()
 
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """A problem with this machine's own files, in our words: an ``OSError`` within raises ``StoreError``."""
+    """Raise ``StoreError`` for an ``OSError`` of this machine's own files within the block."""
     try:
         yield
     except OSError as error:
@@ -171,7 +172,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 class CompressedFile(TargetFile):
-    """A file as the target that it would be: its length is the most that it may have."""
+    """A compressed file as a target. Its length is an upper limit."""
 
     def __init__(self, digest: Digest) -> None:
         path = file_path(digest.sha256)
@@ -179,7 +180,7 @@ class CompressedFile(TargetFile):
         self._digest = digest
 
     def verify_length_and_hashes(self, data: Any) -> None:
-        """Raises ``LengthOrHashMismatchError`` for a file that does not hold what was signed for."""
+        """Raise ``LengthOrHashMismatchError`` if the uncompressed contents differ from the signed digest."""
         try:
             verify(data, self._digest)
         except FormatError as error:
@@ -187,7 +188,7 @@ class CompressedFile(TargetFile):
 
 
 def fetch_file(digest: Digest, destination: Path, check: Callable[[], None], mirror: Mirror) -> None:
-    """Place a file, compressed, at ``destination``, whose directory is made; raises as ``fetch_target``."""
+    """Place a compressed file at ``destination``, and create its directory. Raises like ``fetch_target``."""
     with explained(destination):
         destination.parent.mkdir(mode=0o700, exist_ok=True)
     path = f"targets/{file_path(digest.sha256)}"
@@ -198,13 +199,13 @@ def fetch_file(digest: Digest, destination: Path, check: Callable[[], None], mir
 
 
 class SiteWorkflow(Workflow):
-    """The client workflow on a site of Puller, whose bins are held to more than TUF asks for.
+    """The client workflow on a Puller site, with stricter rules for bins than TUF.
 
-    Each must say which bin it is, and be signed as the root demands of the targets themselves.
+    Each bin must contain its own name, and be signed as the root requires for the targets.
     """
 
     def _persist_metadata(self, rolename: str, data: bytes) -> None:
-        """Before a bin is kept: what is kept was verified, and is not asked for again."""
+        """Check a bin before it is stored, because stored bins are not fetched again."""
         if self.is_delegated:
             signed = Metadata[Targets].from_bytes(data)
             check_bin(signed, rolename, self.trusted.root, self.fetcher.where)
@@ -212,7 +213,7 @@ class SiteWorkflow(Workflow):
 
 
 def check_bin(metadata: Metadata[Targets], name: str, root: Root, where: str) -> None:
-    """Raises `SignatureError` for a bin that is another one, or is not signed as ``root`` demands of targets."""
+    """Raise `SignatureError` for another bin, or a bin that is not signed as ``root`` requires for targets."""
     if (found := metadata.signed.unrecognized_fields.get(bins.NAME)) != name:
         raise SignatureError(where, f"is signed as {str(found)[:40]!r}", expected=name)
     signatures = root.get_verification_result(Targets.type, metadata.signed_bytes, metadata.signatures)
@@ -228,9 +229,9 @@ def fetch_indexes(
     bundles: Iterable[str],
     documents: Iterable[str],
 ) -> Indexes:
-    """The indexes of ``bundles``, and the ``documents`` of site data, after the refresh of ``workflow``.
+    """Return the indexes of ``bundles``, and the ``documents`` of site data, after the refresh of ``workflow``.
 
-    Raises `FormatError`, `SignatureError`, ``TransportError``, ``OSError``, and what python-tuf raises for a bin.
+    Raises `FormatError`, `SignatureError`, ``TransportError``, ``OSError``, and the errors of python-tuf for a bin.
     """
     check_layout(workflow.targets, str(mirror))
     indexes, data = {}, {}
@@ -247,14 +248,14 @@ def fetch_indexes(
 
 
 def check_layout(targets: Targets, where: str) -> None:
-    """Raises `FormatError` for targets that do not delegate to bins, as those of a site do."""
+    """Raise `FormatError` for targets without delegation to bins."""
     roles = targets.delegations.succinct_roles if targets.delegations else None
     if roles is None or roles.name_prefix != bins.PREFIX:
         raise FormatError(where, "has no index of each bundle: is it a site of this version of Puller?")
 
 
 def _find(workflow: Workflow, path: str) -> TargetFile | None:
-    """The target at ``path`` as its bin names it."""
+    """Return the target at ``path`` from its bin."""
     info = workflow.get_targetinfo(path)
     if info is not None and "sha256" not in info.hashes:
         raise FormatError(f"{workflow.fetcher.mirror}", f"names {path} without its sha256")
@@ -262,7 +263,7 @@ def _find(workflow: Workflow, path: str) -> TargetFile | None:
 
 
 def _contents(mirror: Mirror, store: TrustDirectory, name: str, info: TargetFile, largest: int) -> bytes:
-    """The target, from where it is stored as ``name`` when it has not changed; ``largest`` is bytes."""
+    """Return the target, from the stored file ``name`` if it is unchanged. ``largest`` is bytes."""
     if (stored := store.read(name)) is not None and is_target(info, stored):
         return stored
     buffer = BytesIO()

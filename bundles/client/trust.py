@@ -54,7 +54,7 @@ _WANTED = "wanted the root.json that `puller site init` wrote"
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """``where`` is for messages."""
+    """A trust anchor. ``where`` is for messages."""
 
     data: bytes
     version: int
@@ -62,14 +62,14 @@ class Anchor:
 
     @classmethod
     def load(cls, source: Path | bytes) -> "Anchor":
-        """Read and check an anchor; raises `SettingsError`."""
+        """Read and check an anchor. Raises `SettingsError`."""
         where = "the trust anchor" if isinstance(source, bytes) else str(source)
         data = source if isinstance(source, bytes) else _read(source)
         return cls(data, parse_root(data, where).version, where)
 
 
 def parse_root(data: bytes, where: str) -> Root:
-    """A root that its own keys signed; raises `SettingsError`."""
+    """Parse a root that is signed with its own keys. Raises `SettingsError`."""
     try:
         check_metadata(data, where)
         metadata = Metadata[Root].from_bytes(data)
@@ -78,7 +78,7 @@ def parse_root(data: bytes, where: str) -> Root:
         metadata.signed.verify_delegate(Root.type, metadata.signed_bytes, metadata.signatures)
     except UnsignedMetadataError as error:
         raise SettingsError(where, f"is not signed by its own keys ({error}): it is damaged") from None
-    except SettingsError:  # says already what was wanted; it is a BundleError, too
+    except SettingsError:  # already complete; it is a BundleError, too
         raise
     except BundleError as error:
         raise SettingsError(where, f"{error.what}; {_WANTED}") from None
@@ -108,12 +108,12 @@ _Role = Timestamp | Snapshot | Targets
 
 
 def index_file(bundle: str) -> str:
-    """The name of a stored index, in this directory."""
+    """Return the name of a stored index, relative to the directory."""
     return f"{_INDEXES}/{bundle}.json"
 
 
 def document_file(name: str) -> str:
-    """The name of a stored document of site data: no bundle's name begins so."""
+    """Return the name of a stored document of site data. Names of bundles cannot start with an underscore."""
     return f"{_INDEXES}/_{name}.yaml"
 
 
@@ -122,12 +122,12 @@ class _Standing(enum.Enum):
     ROTATED = enum.auto()
     """Signed by a key that has been revoked."""
     SHORT = enum.auto()
-    """Signed by keys that are still trusted, of which more are demanded by now. It stays until it is replaced."""
+    """Signed by too few keys for the current threshold, all of them still trusted. Stays until it is replaced."""
     DAMAGED = enum.auto()
 
 
 class TrustDirectory:
-    """The directory at ``path``; what is found wrong in it is added to ``notes``. Raises ``OSError``."""
+    """The directory at ``path``. Problems are added to ``notes``. Methods raise ``OSError``."""
 
     def __init__(self, path: Path, notes: list[str], now: Callable[[], datetime]) -> None:
         self.path = path
@@ -135,19 +135,19 @@ class TrustDirectory:
         self._now = now
 
     def prepare(self, anchor: Anchor) -> None:
-        """Make the directory usable; start over when the anchor is that of another site."""
+        """Prepare the directory. Start over if the anchor belongs to another site."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_directories()
         for place in (self.path, self.path / _INDEXES):
             with open_directory(place) as directory:
                 remove_leftovers(directory)
-        if _is_real_directory(self.path / "root.json"):  # a link is made here anew in every refresh
+        if _is_real_directory(self.path / "root.json"):  # each refresh recreates it as a link
             self.set_aside("root.json", "is a directory")
         self._check_origin(anchor)
         self._check_clock()
 
     def read(self, name: str) -> bytes | None:
-        """The contents of a file, ``None`` when there is none; what cannot be a file of ours is set aside."""
+        """Return the contents of a file, or ``None``. Sets aside an object that cannot be a stored file."""
         path = self.path / name
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -161,7 +161,7 @@ class TrustDirectory:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a file, unless it is as wanted already: a run that learns nothing new writes nothing."""
+        """Replace a file, unless it is identical. A run without news writes nothing."""
         found = self.read(name)
         if found == data:
             return
@@ -170,14 +170,14 @@ class TrustDirectory:
         write_file(self.path / name, data)
 
     def write_or_remove(self, name: str, data: bytes) -> None:
-        """`write`, or no file at all when there is nothing to write."""
+        """Write the file, or remove it if ``data`` is empty."""
         if data:
             self.write(name, data)
         else:
             (self.path / name).unlink(missing_ok=True)
 
     def set_aside(self, name: str, why: str) -> None:
-        """Keep what is at ``name`` for people to look at, under a name that nothing reads."""
+        """Rename an invalid file for inspection, to a name that is never read."""
         kept = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
         os.rename(self.path / name, self.path / kept)
         place = (self.path / name).parent
@@ -186,18 +186,18 @@ class TrustDirectory:
         self.notes.append(f"{self.path / name}: {why}; kept as {self.path / kept}")
 
     def highest_root(self) -> int:
-        """The highest version of a root that was ever stored here, also when its file was set aside; or 0."""
+        """Return the highest root version that was ever stored here, or 0. Includes roots that were set aside."""
         names = os.listdir(self.path / _HISTORY)
         return max((int(match[1]) for name in names if (match := _ROOT.match(name))), default=0)
 
     def check_roles(self, root: Root) -> None:
-        """Set aside what ``root`` does not stand behind, before anything is measured against it.
+        """Set aside metadata that ``root`` does not verify, before other metadata is compared with it.
 
-        1. Verify each stored role by the keys of ``root``.
-        2. What is damaged is set aside; versions are then checked against what is left.
-        3. What was signed by a key that has been revoked is forgotten, timestamp and snapshot alike (TUF 5.3.11).
-        4. Where anything was not as trusted, the indexes go, too.
-        5. A bin that is damaged is set aside, and one that needs other signatures by now is forgotten.
+        1. Verify each stored role with the keys of ``root``.
+        2. Set aside damaged roles. Versions are then checked against the remaining ones.
+        3. If timestamp or snapshot were signed by a revoked key, delete both (TUF 5.3.11).
+        4. If any role was not trusted, delete the indexes.
+        5. Set aside damaged bins, and delete bins that lack signatures by now.
         """
         # 1.
         standings = {role: self._standing(role.type, role, root) for role in (Timestamp, Snapshot, Targets)}
@@ -210,13 +210,13 @@ class TrustDirectory:
             self._forget_versions(root)
         # 4.
         if not set(standings.values()) <= {_Standing.TRUSTED}:
-            # They follow from what is no longer trusted, and without them nobody takes the rest for complete.
+            # They depend on untrusted metadata, and without them the stored data never counts as complete.
             self._remove(self._indexes())
         # 5.
         self._check_bins(root)
 
     def keep_only(self, bundles: Sequence[str], documents: Sequence[str] = ()) -> None:
-        """Remove the bins and indexes of all other bundles and documents, after a refresh of these."""
+        """Remove the bins and indexes of all other bundles and documents. Call this after a refresh."""
         targets = self._targets()
         if targets and targets.delegations and (roles := targets.delegations.succinct_roles):
             paths = (*map(index_path, bundles), *map(data_path, documents))
@@ -254,7 +254,7 @@ class TrustDirectory:
             metadata: Metadata[Any] = Metadata.from_bytes(data)
             root.verify_delegate(role.type, metadata.signed_bytes, metadata.signatures)
         except UnsignedMetadataError:
-            # Signatures by the present keys that do not hold were damaged; missing ones were not needed then.
+            # Invalid signatures of current keys mean damage. Missing ones were not required before.
             wanted = root.roles[role.type]
             present = metadata.signatures.keys() & wanted.keyids
             if len(present) >= wanted.threshold:
@@ -281,7 +281,7 @@ class TrustDirectory:
             (self.path / name).mkdir(mode=0o700, exist_ok=True)
 
     def _check_origin(self, anchor: Anchor) -> None:
-        """An anchor that contradicts the one this directory began with belongs to another site."""
+        """Start over if the anchor contradicts the stored root, because it then belongs to another site."""
         name = f"{_HISTORY}/{anchor.version}.root.json"
         found = self.read(name)
         if found is None or found == anchor.data:

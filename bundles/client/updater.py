@@ -71,7 +71,7 @@ from foundation.timestamps import zulu_text
 
 _NOT_FOUND = 404
 _AS_MANY_AS_THERE_ARE = sys.maxsize
-"""Each is signed by the keys of the one before it, so that nobody else can make the chain of roots longer."""
+"""Every root is signed with the keys of the root before it, so an attacker cannot extend the chain."""
 
 
 def _largest(role: str) -> int:
@@ -79,33 +79,34 @@ def _largest(role: str) -> int:
 
 
 class MirrorFetcher(FetcherInterface):
-    """A mirror as python-tuf sees it; ``path`` and ``data`` are those of the metadata last fetched."""
+    """A mirror as a fetcher of python-tuf. ``path`` and ``data`` belong to the metadata last fetched."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
         self.path = ""
         self.data = b""
         self.is_exact = False
-        """Whether the length of the next file is signed, and not only limited."""
+        """Whether the length of the next file is signed, or only an upper limit."""
         self.is_whole = False
         """Whether the end of the last file is certain."""
 
     @property
     def where(self) -> str:
-        """The metadata last asked for, for messages."""
+        """Location of the metadata last requested, for messages."""
         return f"{self.mirror}/{self.path}"
 
     def download_bytes(self, url: str, max_length: int) -> bytes:
-        """The bytes of one file; raises ``DownloadHTTPError`` when there is none, and `TransportError` otherwise.
+        """Return the bytes of one file. Raises ``DownloadHTTPError`` for a missing file, and `TransportError`
+        otherwise.
 
-        A file of more than ``max_length`` bytes raises `SignatureError`: it is not the one that was signed.
+        A file of more than ``max_length`` bytes raises `SignatureError`, because it cannot be the signed file.
         """
         self.path, self.data = url.lstrip("/"), b""
         buffer = io.BytesIO()
         try:
             self.is_whole = self.mirror.download(self.path, max_length, buffer, is_exact=self.is_exact)
         except NotFoundError as error:
-            # python-tuf takes this one as the end of the root chain. Everything else passes through it.
+            # python-tuf treats this error as the end of the root chain. Other errors pass through python-tuf.
             raise DownloadHTTPError(str(error), _NOT_FOUND) from error
         except OversizeError as error:
             raise error.under(error.where, SignatureError) from None
@@ -117,7 +118,7 @@ class MirrorFetcher(FetcherInterface):
 
 
 class Workflow(Updater):
-    """One refresh from one mirror, as of ``now``; ``directory`` is that of the metadata on the mirror."""
+    """One refresh from one mirror, as of ``now``. ``directory`` contains the metadata on the mirror."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class Workflow(Updater):
             snapshot_max_length=LARGEST_METADATA["snapshot"],
             targets_max_length=LARGEST_METADATA["targets"],
         )
-        # 5.2. From the anchor each time, and not from the stored root.json: damage there is made good on the way.
+        # 5.2. Starts from the anchor and not from the stored root.json, so that a damaged root.json is repaired.
         super().__init__(
             str(store.path), directory, fetcher=self.fetcher, config=config, bootstrap=anchor.data
         )
@@ -148,16 +149,16 @@ class Workflow(Updater):
 
     @property
     def targets(self) -> Targets:
-        """The targets that are published, after `refresh`."""
+        """The published targets, after `refresh`."""
         return self.trusted.targets
 
     @property
     def is_delegated(self) -> bool:
-        """Whether the metadata last asked for is that of a role that the targets delegate to."""
+        """Return whether the targets delegate to the role last requested."""
         return self._delegator != Root.type
 
     def _load_root(self) -> None:
-        """Clause 5.3; expiry (5.3.10) python-tuf looks at with the timestamp."""
+        """Run clause 5.3. python-tuf checks expiry (5.3.10) with the timestamp."""
         highest = self._store.highest_root()
         # 5.3.1 to 5.3.9.
         super()._load_root()
@@ -169,19 +170,19 @@ class Workflow(Updater):
         self._store.check_roles(reached)
 
     def _load_targets(self, role: str, parent_role: str) -> Targets:
-        """Clause 5.6, for the targets and for what is delegated by them."""
+        """Run clause 5.6, for the targets and for delegated roles."""
         self._delegator = parent_role
         return super()._load_targets(role, parent_role)
 
     def _download_metadata(self, rolename: str, length: int, version: int | None = None) -> bytes:
-        """Clauses 5.3.3, 5.4.1, 5.5.1 and 5.6.1: as many bytes as are signed, or at most as this version reads."""
+        """Run clauses 5.3.3, 5.4.1, 5.5.1 and 5.6.1, with the signed length or the limit of this version."""
         self.fetcher.is_exact = length != _largest(rolename)
         data = super()._download_metadata(rolename, self._checked(rolename, length, version), version)
         try:
             check_metadata(data, self.fetcher.where, rolename, self.trusted[self._delegator])
         except SignatureError as error:
-            # Nobody signs the length of a root and of a timestamp. A server that answers with an error message, or
-            # a connection that is lost, gives a document that nobody can have signed.
+            # The lengths of root and timestamp are not signed. An error page of a server or a lost connection gives a
+            # document without valid signatures, which is a failed transfer and not an attack.
             fetcher = self.fetcher
             if (
                 fetcher.is_exact
@@ -194,7 +195,7 @@ class Workflow(Updater):
         return data
 
     def _checked(self, role: str, length: int, version: int | None) -> int:
-        """A length as signed, or the largest for a role whose length nobody signs."""
+        """Return the signed length, or the limit for a role without one."""
         largest = _largest(role)
         if length > largest:
             where = f"{self.fetcher.mirror}: version {version} of {role}"
@@ -203,7 +204,7 @@ class Workflow(Updater):
         return length
 
     def _persist_file(self, filename: str, data: bytes) -> None:
-        """Clauses 5.3.8, 5.4.5, 5.5.7 and 5.6.6."""
+        """Run clauses 5.3.8, 5.4.5, 5.5.7 and 5.6.6."""
         self._store.write(str(Path(filename).relative_to(self._store.path)), data)
 
 
@@ -215,9 +216,9 @@ _MISMATCH = re.compile(r"Observed (length|hash) (\w+) does not match expected \w
 
 
 def verdict(error: tuf.RepositoryError | tuf.DownloadError, workflow: Workflow) -> BundleError:
-    """The error to raise for what `Workflow.refresh` raised; raises ``MemoryError`` when that was the cause."""
-    if isinstance(error.__cause__, MemoryError):  # python-tuf takes it for one of the metadata
-        raise MemoryError from None  # a new one: in a circle with ``error`` it would hold the memory that is missing
+    """Return the error for an exception of `Workflow.refresh`. Raises ``MemoryError`` if that was the cause."""
+    if isinstance(error.__cause__, MemoryError):  # python-tuf reports it as invalid metadata
+        raise MemoryError from None  # a new exception, because a cycle with ``error`` would keep the memory allocated
     where = workflow.fetcher.where
     match error:
         case tuf.DownloadHTTPError(__cause__=BundleError() as missing):
@@ -236,7 +237,7 @@ def verdict(error: tuf.RepositoryError | tuf.DownloadError, workflow: Workflow) 
 
 
 def mismatch(error: tuf.LengthOrHashMismatchError) -> str:
-    """A sentence for bytes that are not the signed ones."""
+    """Return a sentence for bytes that differ from the signed ones."""
     found = _MISMATCH.search(str(error))
     if not found:
         return str(error)
@@ -254,7 +255,7 @@ def _of_signatures(text: str, workflow: Workflow) -> str:
         return (
             f"is signed by {holding} of the {needed} keys needed, both by root {root.version} and by itself"
         )
-    # At version 1 no root of the site has followed the anchor yet: it may be that of another site.
+    # At version 1 no root has followed the anchor, which may belong to another site.
     hint = "; is the trust anchor that of this site?" if root.version == 1 else ""
     return f"is signed by {holding} of the {needed} keys that root {root.version} demands{hint}"
 
@@ -282,7 +283,7 @@ def _of_versions(workflow: Workflow) -> BundleError:
     match found:
         case Root():
             wanted = trusted.root.version + 1
-            # Beyond the next one is no rollback: the file is not the one that its name says.
+            # A version after the next one is not a rollback: the file contradicts its name.
             kind = RollbackError if found.version < wanted else SignatureError
             return kind(where, f"is version {found.version}, wanted {wanted}")
         case Timestamp() if found.version < trusted.timestamp.version:
@@ -315,7 +316,7 @@ def _older(found: int, trusted: int) -> str:
 
 
 def _fetched(workflow: Workflow) -> Signed | None:
-    """The metadata last fetched, trusted or not: only for what a message says."""
+    """Return the metadata last fetched, even if untrusted. Only for messages."""
     try:
         signed: Signed = Metadata.from_bytes(workflow.fetcher.data).signed
     except tuf.RepositoryError:
@@ -324,5 +325,5 @@ def _fetched(workflow: Workflow) -> Signed | None:
 
 
 def _role_of(path: str) -> str:
-    """``bin-05`` of ``metadata/12.bin-05.json``."""
+    """Return ``bin-05`` for ``metadata/12.bin-05.json``."""
     return path.removesuffix(".json").rpartition("/")[2].rpartition(".")[2]

@@ -1,1 +1,1 @@
-"""Work done by a process without privileges: what it may do, how it is started, and how it is spoken to."""
+"""Unprivileged worker processes: their restrictions, their start, and the communication with them."""

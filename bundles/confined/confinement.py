@@ -32,22 +32,22 @@ _VERSION = 1
 _PATH_BENEATH = 1
 _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 _BIND_TCP = 1
-_SCOPES = 0b11  # abstract sockets and signals, of processes outside
+_SCOPES = 0b11  # abstract sockets and signals of other processes
 # The number of file access rights in each version of the interface. The rights are numbered from the first.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _MOST_RIGHTS = 16
 
 
 def landlock_version(libc: ctypes.CDLL) -> int:
-    """The version of the kernel's interface; 0 where there is none."""
+    """Return the version of the kernel's interface, or 0 without Landlock."""
     return max(int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))), 0)
 
 
 def restrict_files(libc: ctypes.CDLL, readable: Iterable[str]) -> bool:
-    """Allow this process to read what is below ``readable``, and nothing else; what is not there is left out.
+    """Allow this process to read files below ``readable``, and nothing else. Missing paths are ignored.
 
-    Ports are not listened on either, and other processes not signalled, where the kernel can say so. Returns whether
-    the rules are in force: a kernel without Landlock has none. Raises ``OSError`` when the kernel refuses.
+    If the kernel supports it, listening on ports and signals to other processes are rejected, too. Returns whether the
+    rules are in force, which requires Landlock. Raises ``OSError`` if the kernel rejects the rules.
     """
     found = landlock_version(libc)
     if found == 0:
@@ -95,18 +95,14 @@ def _called(libc: ctypes.CDLL, number: int, *arguments: object) -> int:
 _SET_SECCOMP, _MODE_FILTER = 22, 2
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # of classic BPF
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = (
-    0,
-    4,
-    16,
-)  # offsets in what the filter sees; arguments have eight bytes each
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in the data of the filter; arguments have 8 bytes
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 
 _LOCAL, _NETLINK, _INTERNET = 1, 16, (2, 10)  # address families
 _PROTOCOLS = (0, 6, 17)  # the default, TCP and UDP
 _ROUTE = 0  # the protocol of netlink that the resolution of names uses
 _NETLINK_ADDRESS = 12
-"""Bytes of an address of netlink. Those of the internet are longer, so a port cannot be bound."""
+"""Size in bytes of a netlink address. Internet addresses are longer, so a port cannot be bound."""
 _WRITING = 0o3 | 0o100 | 0o1000 | 0o20000000
 """Flags of ``open``: write, create, truncate, temporary file."""
 
@@ -161,7 +157,7 @@ _AARCH64 = {
 
 
 class _Machine:
-    """An architecture: its number in the kernel, its refused calls, and the calls whose arguments are judged."""
+    """An architecture: its number in the kernel, its rejected calls, and the calls with checked arguments."""
 
     def __init__(
         self, number: int, refused: dict[str, int], *, socket: int, bind: int, opens: dict[int, int]
@@ -177,14 +173,14 @@ _MACHINES = {
     "aarch64": _Machine(0xC00000B7, _AARCH64, socket=198, bind=200, opens={56: 2}),
 }
 _SECOND_TABLE = 0x40000000
-"""Calls from here on are the same ones in another table, of x86."""
+"""Number of the first call in a second table of x86 with the same calls."""
 
 
 def restrict_system_calls(libc: ctypes.CDLL, *, local: bool) -> bool:
-    """Refuse the calls from now on, and without ``local`` sockets of this machine, too.
+    """Reject system calls from now on, and without ``local`` also sockets of this machine.
 
-    No new privileges must be said before. Returns whether the filter is in force: other architectures have none, and
-    neither has a kernel without seccomp. Raises ``OSError`` when the kernel refuses.
+    Requires "no new privileges" first. Returns whether the filter is in force, which requires a known architecture and
+    a kernel with seccomp. Raises ``OSError`` if the kernel rejects it.
     """
     machine = _MACHINES.get(os.uname().machine)
     if machine is None:
@@ -194,7 +190,7 @@ def restrict_system_calls(libc: ctypes.CDLL, *, local: bool) -> bool:
     arguments = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(program))
     if libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), arguments, 0, 0) != 0:
         error = ctypes.get_errno()
-        # The answers of a kernel that was built without it, and of what confines the agent already.
+        # Errors of a kernel without seccomp, and of a sandbox around the agent.
         if error not in (errno.EINVAL, errno.EPERM):
             raise OSError(error, f"seccomp: {os.strerror(error)}")
         return False
@@ -232,7 +228,7 @@ _REFUSED, _ALLOWED = _step(_RETURN, _REFUSE | errno.EPERM), _step(_RETURN, _ALLO
 
 
 def _for(value: int, steps: list[bytes]) -> list[bytes]:
-    """Return steps that are taken only if the loaded value is ``value``. They end with an answer."""
+    """Return steps for the case that the loaded value is ``value``. They end with a decision."""
     return [_step(_EQUAL, value, 0, len(steps)), *steps]
 
 
@@ -242,12 +238,12 @@ def _argument(position: int) -> bytes:
 
 
 def _only(values: Iterable[int]) -> list[bytes]:
-    """Return steps that allow the call with these values, and refuse it with others."""
+    """Return steps that allow the call with these values, and reject it with other values."""
     return [*(step for value in values for step in _for(value, [_ALLOWED])), _REFUSED]
 
 
 USERS = ("_puller", "nobody")
-"""The users that are tried, in this order, where none is named."""
+"""The default users, in order of preference."""
 _NOBODY = 65534
 
 _MEMORY = 1 << 30
@@ -267,11 +263,11 @@ _SYSTEM = (
 
 
 def confine(user: str, readable: Iterable[str] = ()) -> list[str]:
-    """Give up all that speaking to the network does not need.
+    """Give up all privileges that the network does not require.
 
-    ``user`` is a name or a number; empty: the first of `USERS`; ``root``: root's user, without its capabilities. It is
-    looked at only where this process is root. ``readable`` are files and directories beside the system's. Returns the
-    protections that the kernel lacks. Raises ``OSError`` and ``LookupError`` where that cannot be done.
+    ``user`` is a name or a number. Empty: the first of `USERS`. ``root``: the user root without its capabilities. It is
+    ignored if this process does not run as root. ``readable`` are further files and directories. Returns the
+    protections that the kernel lacks. Raises ``OSError`` and ``LookupError`` if the confinement fails.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     allowed = [*_SYSTEM, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable]
@@ -282,10 +278,10 @@ def confine(user: str, readable: Iterable[str] = ()) -> list[str]:
     _drop_capabilities(libc)
     if libc.prctl(_SET_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no new privileges")
-    # Others with the same user may not look into this one's memory, which has credentials.
+    # Other processes of the same user must not read this memory, which contains credentials.
     libc.prctl(_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
     missing = [] if restrict_files(libc, allowed) else [LANDLOCK]
-    # Services of this machine do for a user what it may do: as much as the agent, where it has that user.
+    # Local services trust a user. With the agent's own user, they would act with the agent's rights.
     return missing if restrict_system_calls(libc, local=os.geteuid() != agents) else [*missing, SECCOMP]
 
 
@@ -295,7 +291,7 @@ def _limit() -> None:
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_NPROC: 0,  # root has no such limit, so seccomp refuses new processes and threads, too
+        resource.RLIMIT_NPROC: 0,  # not enforced for root, so seccomp rejects new processes and threads, too
         resource.RLIMIT_NOFILE: _DESCRIPTORS,  # each pipe and socket has buffers in the kernel
         resource.RLIMIT_DATA: _MEMORY,
         resource.RLIMIT_AS: _mapped() + _MEMORY,  # shared memory is not data, but it is mapped
@@ -307,7 +303,7 @@ def _limit() -> None:
 
 
 def _mapped() -> int:
-    """Return the bytes that this process has mapped: libraries for the most part."""
+    """Return the number of bytes that this process has mapped, mostly libraries."""
     try:
         with open("/proc/self/statm", "rb") as stream:
             return int(stream.read().split()[0]) * resource.getpagesize()
@@ -336,7 +332,7 @@ def _become(uid: int, gid: int) -> None:
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    except OSError as error:  # in a container without that right, or without that user
+    except OSError as error:  # a container may lack the right or the user
         way = "`network_user: root` leaves it root's, and takes all of its rights"
         raise PermissionError(f"it may not become user {uid} ({error.strerror}); {way}") from None
 

@@ -1,4 +1,4 @@
-"""The way in which this process speaks to the network; apart from ``network``, which few runs of ``apply`` need."""
+"""The network access of this process. Separate from ``network``, which few runs of ``apply`` need."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class _Way:
-    """A way to the network, or one that is made when it is first asked for."""
+    """A network, created on demand."""
 
     def __init__(self, network: Network | None) -> None:
         self.network = network
 
     def made(self) -> Network:
-        """The network, made now unless it was before."""
+        """Return the network, created on first use."""
         if self.network is None:
             from bundles.confined.network import Network
 
@@ -30,11 +30,10 @@ _current: _Way | None = None
 
 @contextlib.contextmanager
 def confined(network: Network | None = None, *, at_once: bool = False) -> Iterator[Network]:
-    """While the block runs, what is fetched and sent over the network is so by workers without privileges.
+    """Send all network requests through unprivileged workers while the block runs.
 
-    ``at_once``: the worker of the first session is split off now, before anything secret is read. That is a fraction of
-    the work of starting a new program, which the others are from, when they are needed; ``network`` is one of which it
-    was split off before.
+    ``at_once`` forks the first worker now, before secrets are read. A fork takes a fraction of the time of a new
+    program, which later workers need. ``network`` may already have such a forked worker.
     """
     way = _Way(network)
     with _used(way):
@@ -44,13 +43,13 @@ def confined(network: Network | None = None, *, at_once: bool = False) -> Iterat
 
 
 def confined_when_needed() -> contextlib.AbstractContextManager[None]:
-    """As ``confined``, for who may have nothing to fetch."""
+    """Like ``confined``, for commands that may not need the network."""
     return _used(_Way(None))
 
 
 @contextlib.contextmanager
 def _used(way: _Way) -> Iterator[None]:
-    global _current  # as ``bundles.progress``: one process has one way to the network
+    global _current  # as in ``bundles.progress``: one per process
     before, _current = _current, way
     try:
         yield
@@ -61,11 +60,11 @@ def _used(way: _Way) -> Iterator[None]:
 
 
 def missing_protections() -> list[str]:
-    """Return a sentence for each protection of the workers that the kernel lacks, as far as workers were started."""
+    """Return a sentence for each protection that the kernel lacks, as reported by workers so far."""
     network = None if _current is None else _current.network
     return [] if network is None else [*network.missing.values()]
 
 
 def current() -> Network | None:
-    """How the network is to be spoken to; ``None``: by this process itself."""
+    """Return the network for requests. ``None``: this process sends them itself."""
     return None if _current is None else _current.made()

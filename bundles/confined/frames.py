@@ -1,8 +1,7 @@
 """Messages on a stream socket, in both directions.
 
-Towards a worker: a length (4 bytes, big endian) and a JSON document. The sender is trusted. From a worker: a length,
-a byte that names the kind of the message, and fields. Each field has its length before it, and is not interpreted
-here.
+To a worker: a length (4 bytes, big endian) and a JSON document. The sender is trusted. From a worker: a length, a byte
+for the kind of the message, and fields. Each field follows its length, and is not interpreted by this module.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ from collections.abc import Iterator
 from typing import Any
 
 CHUNK = 64 * 1024
-"""Bytes of a file in one message, at most."""
+"""Upper limit for the bytes of a file in one message."""
 LONGEST = 1024 * 1024
-"""Bytes of a message of a worker, at most."""
+"""Upper limit for the bytes of a message from a worker."""
 
 DATA = b"D"
-"""Bytes that follow those before."""
+"""The next bytes of the file."""
 TRUNCATE = b"T"
-"""What was sent before holds up to a position; fields: the position."""
+"""Previous data is valid up to a position. Field: the position."""
 BEGIN = b"B"
-"""A file begins; fields: its name, how much of it is held, and its length, or nothing where that is not known."""
+"""A file starts. Fields: its name, the size of the existing part, and its length, empty if unknown."""
 LOG = b"L"
 """A sentence for the log."""
 UNPROTECTED = b"U"
-"""The kernel lacks protections; fields: their names, from ``bundles.confined.confinement``."""
+"""The kernel lacks protections. Fields: their names, from ``bundles.confined.confinement``."""
 ERROR = b"E"
 """The call failed. Fields: class of the error, where, what, and optionally code, hint and expected values."""
 ANSWER = b"A"
-"""The call is done; fields are those of the operation."""
+"""The call is complete. Fields: the result of the operation."""
 
 _LENGTH = 4
-_BYTES = "\0bytes"  # a name that no header and no file has
+_BYTES = "\0bytes"  # neither a header nor a file has this name
 
 
 class FrameError(ValueError):
-    """Bytes that are no message."""
+    """Invalid bytes instead of a message."""
 
 
 def order(content: Any) -> bytes:
@@ -77,19 +76,19 @@ def _exactly(receive: Any, count: int) -> bytes | None:
 
 
 def message(kind: bytes, *fields: bytes) -> bytes:
-    """A message of a worker."""
+    """Return a message of a worker."""
     rest = b"".join(len(field).to_bytes(_LENGTH, "big") + field for field in fields)
     return (1 + len(rest)).to_bytes(_LENGTH, "big") + kind + rest
 
 
 class Messages:
-    """The messages in the bytes of a worker, which may be anything."""
+    """Parser for the untrusted bytes of a worker."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def add(self, data: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-        """The messages, kind and fields, that are whole with ``data``; raises ``FrameError``."""
+        """Yield kind and fields of all messages that ``data`` completes. Raises ``FrameError``."""
         self._bytes += data
         while len(self._bytes) > _LENGTH:
             length = int.from_bytes(self._bytes[:_LENGTH], "big")

@@ -1,8 +1,8 @@
-"""The network as the agent has it: calls to workers without privileges, and what they send, as far as it is allowed.
+"""Network access of the agent: calls to unprivileged workers, and limits for their answers.
 
-A worker may be anybody's by now. What it can do is to withhold: the bytes that it sends are verified by whoever asked
-for them, as those of a server are; their number is bounded here, and so is the time; its sentences are made plain text,
-and nothing else of it is interpreted.
+An attacker may control a worker. The worst that it can do is withhold data: callers verify its bytes like the bytes of
+a server. This module limits the number of bytes and the time, converts messages to plain text, and interprets nothing
+else.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from bundles.errors import (
 )
 from foundation.problems import ProblemCode
 
-_LOOK = 0.1  # seconds between two looks at whether to go on
+_LOOK = 0.1  # seconds between two checks of the deadline
 _AT_ONCE = 256 * 1024  # bytes
 _LONGEST_NAME, _LONGEST_TEXT = 255, 4000  # characters
 _LARGEST = 1 << 62
-_MOST_LINES, _MOST_BYTES_OF_LINES = 100, 64 * 1024  # of the log lines of one worker
-_MOST_FILES = 1000  # that one call may begin
+_MOST_LINES, _MOST_BYTES_OF_LINES = 100, 64 * 1024  # log lines of one worker
+_MOST_FILES = 1000  # files in one call
 _ERRORS = {
     each.__name__: each
     for each in (TransportError, NotFoundError, OversizeError, SettingsError, UnchangedError)
 }
 _CODES = frozenset(ProblemCode)
-# What Python, names, proxies and authorities depend on; all else of the environment is the agent's own affair.
+# Variables for Python, name resolution, proxies and authorities. Workers do not get the rest of the environment.
 _ENVIRONMENT = frozenset(
     {
         "LD_LIBRARY_PATH",
@@ -80,7 +80,7 @@ class Network:
 
     def __init__(self) -> None:
         self.user = ""
-        """Of the workers, as for ``bundles.confined.confinement.confine``."""
+        """User of the workers, as in ``bundles.confined.confinement.confine``."""
         self.missing: dict[str, str] = {}
         """Protections that the kernel lacks, each with a sentence."""
         self._first: tuple[socket.socket, int] | None = None
@@ -90,7 +90,7 @@ class Network:
         self._opened = 0
 
     def note_missing(self, names: list[bytes]) -> None:
-        """Note protections that the kernel lacks. Names that are unknown are ignored."""
+        """Note protections that the kernel lacks. Unknown names are ignored."""
         for name, effect in _EFFECTS.items():
             if name.encode() in names:
                 self.missing[name] = f"this kernel has no {effect}"
@@ -106,7 +106,7 @@ class Network:
         with contextlib.closing(theirs):
             try:
                 pid = os.fork()
-            except OSError:  # then it is one of the others
+            except OSError:  # `open` then uses the server
                 ours.close()
                 return
             if pid == 0:
@@ -114,9 +114,9 @@ class Network:
         self._first = ours, pid
 
     def open(self, operation: str, arguments: object, where: str) -> Connection:
-        """A session of ``operation`` (``module:function``), of which ``arguments`` are made of Python's own types.
+        """Open a session of ``operation`` (``module:function``). ``arguments`` consist of Python's built-in types.
 
-        ``where`` names the other end in messages. Raises `TransportError` where no process can be started.
+        ``where`` names the other end in messages. Raises `TransportError` if the process cannot be started.
         """
         self._opened += 1
         number = self._opened
@@ -132,7 +132,7 @@ class Network:
         return opened
 
     def end(self, number: int) -> None:
-        """Let the worker of a session be gone, whatever it does."""
+        """End the worker of a session, whatever its state."""
         self._open.pop(number, None)
         if (pid := self._alone.pop(number, 0)) != 0:
             _end(pid)
@@ -141,7 +141,7 @@ class Network:
                 self._server[0].sendall(order(("end", number)))
 
     def close(self) -> None:
-        """End all that was started; when this returns, nothing of it is left."""
+        """End all workers and the server, and wait for them."""
         for session in list(self._open.values()):
             session.close()
         if self._first is not None:
@@ -157,7 +157,7 @@ class Network:
                 os.waitpid(pid, 0)
 
     def _given(self, number: int, session: tuple[object, ...]) -> socket.socket:
-        """The connection to the first worker, which gets this session; raises ``OSError``."""
+        """Return the connection to the first worker, which gets this session. Raises ``OSError``."""
         assert self._first is not None  # noqa: S101  for the reader, and for mypy
         (connection, self._alone[number]), self._first = self._first, None
         try:
@@ -169,7 +169,7 @@ class Network:
         return connection
 
     def _from_server(self, number: int, session: tuple[object, ...]) -> socket.socket:
-        """The connection to a worker that the server starts; raises ``OSError``."""
+        """Return the connection to a worker of the server. Raises ``OSError``."""
         if self._server is None:
             control, its = socket.socketpair()
             try:
@@ -187,7 +187,7 @@ class Network:
                 control.sendall(data[sent:])
         except BaseException:
             ours.close()
-            self._end_server()  # the next session has another one
+            self._end_server()  # the next session starts a new server
             raise
         return ours
 
@@ -200,14 +200,14 @@ class Network:
 
 
 def _end(pid: int) -> None:
-    """End a child of this process, whatever it does. Its number is its own until it is waited for."""
+    """Kill a child of this process. Its process number cannot be reused before it is waited for."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
 
 class Connection:
-    """A session with a worker; not to be used by two threads at once."""
+    """A session with a worker. Not thread-safe."""
 
     def __init__(self, network: Network, number: int, connection: socket.socket, where: str) -> None:
         self._network = network
@@ -219,7 +219,7 @@ class Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether the session has come to its end."""
+        """Return whether the session has ended."""
         return self._connection is None
 
     def call(
@@ -231,11 +231,12 @@ class Connection:
         *,
         resume: bool = False,
     ) -> list[bytes]:
-        """The fields of the answer to a call; what comes of it is written to ``into``, up to ``limit`` bytes in all.
+        """Return the fields of the answer to a call, and write received data to ``into``, at most ``limit`` bytes in
+        total.
 
-        ``resume``: what ``into`` holds stays until the worker says otherwise. Raises what the worker says (a
-        `TransportError`, or a `SettingsError`), ``DeadlineError``, what the deadline's ``check`` raises, and the
-        ``OSError`` of ``into``. After anything but an answer of the worker the session is at its end.
+        ``resume`` keeps the contents of ``into`` unless the worker truncates them. Raises the errors that the worker
+        reports (`TransportError` or `SettingsError`), ``DeadlineError``, the errors of the deadline's ``check``, and
+        the ``OSError`` of ``into``. Every error except a reported one ends the session.
         """
         if self._connection is None:
             raise TransportError(self._where, "the process for the network has ended")
@@ -265,7 +266,7 @@ class Connection:
         raise self._error(fields)
 
     def close(self) -> None:
-        """End the session, whatever the worker does."""
+        """End the session and its worker."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -343,7 +344,7 @@ class _Lines:
 
 
 class _Received:
-    """What a worker sends of a file, taken as far as it may go."""
+    """Data of a file that a worker sends, within its limits."""
 
     def __init__(self, into: BinaryIO | None, held: int, limit: int, where: str, lines: _Lines) -> None:
         self._into = into
@@ -355,7 +356,7 @@ class _Received:
         self._name = ""
 
     def take(self, kind: bytes, fields: list[bytes]) -> None:
-        """Act upon one message; raises ``FrameError`` for what is none, and `OversizeError`."""
+        """Process one message. Raises ``FrameError`` for an invalid message, and `OversizeError`."""
         if kind == LOG and len(fields) == 1:
             self._lines.add(fields[0])
         elif kind == DATA and len(fields) == 1 and self._into is not None:
@@ -392,14 +393,14 @@ def _number(field: bytes) -> int:
 
 
 def _plain(field: bytes, longest: int) -> str:
-    """A text of whoever, without what a terminal or a log would obey."""
+    """Decode an untrusted text, without characters that control a terminal or a log."""
     text = field.decode("utf-8", "replace")[:longest]
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _start(descriptor: int) -> int:
-    """Start the server with the socket ``descriptor``; gives its process number, raises ``OSError``."""
-    # The code of this very agent, wherever it was found: a package, a checkout, an archive.
+    """Start the server with the socket ``descriptor``. Returns its process number. Raises ``OSError``."""
+    # The code of this agent, from a package, a checkout or an archive.
     path = [os.path.dirname(os.path.dirname(os.path.abspath(bundles.__file__))), *sys.path]
     boot = "import sys; sys.path[:] = sys.argv[1:]; from bundles.confined import server; server.serve()"
     flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
@@ -412,9 +413,9 @@ def _start(descriptor: int) -> int:
 
 
 def _be_worker(descriptor: int) -> None:
-    """Be the first worker; what this process has of the agent's is given up. Does not return."""
+    """Turn this process into the first worker, without the agent's descriptors and environment. Does not return."""
     try:
-        gc.disable()  # it would look at all that the agent has imported
+        gc.disable()  # a collection would visit all modules of the agent
         os.dup2(descriptor, DESCRIPTOR)
         nothing = os.open(os.devnull, os.O_RDWR)
         for each in (0, 1, 2):

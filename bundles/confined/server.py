@@ -1,8 +1,8 @@
-"""The server of workers: started by the agent, with its user, and it starts one worker for each session.
+"""Server of workers: started by the agent with its user, it forks one worker for each session.
 
-It speaks to nobody but the agent, and has read nothing of the agent's but the orders: a new program, so that the memory
-of a worker has no decrypted value, and no password of another server. It imports the operations, which takes the time
-of most of them, once for all.
+It communicates only with the agent, and reads only its orders. It is a new program, so that the memory of workers
+contains neither decrypted values nor passwords of other servers. It imports the operations once for all workers,
+because imports take most of their time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bundles.confined.worker import DESCRIPTOR, import_operation, settle, work
 
 
 def serve() -> None:
-    """Obey the agent at the other end of the socket `DESCRIPTOR` until it closes it; then no worker is left.
+    """Serve the agent at the other end of the socket `DESCRIPTOR` until it closes the socket. Then end all workers.
 
-    Orders are ``("open", number, operation, arguments, user)``, with the worker's socket beside it, where an operation
-    is named ``module:function``; and ``("end", number)``, after which this worker is gone.
+    Orders are ``("open", number, operation, arguments, user)`` with the worker's socket attached, where an operation is
+    ``module:function``, and ``("end", number)``, which ends a worker.
     """
     settle()
     control = socket.socket(fileno=DESCRIPTOR)
@@ -39,7 +39,7 @@ def serve() -> None:
             continue
         _, number, name, arguments, user = order
         connection = socket.socket(fileno=passed.pop())
-        with suppress(ImportError, AttributeError):  # the worker says so
+        with suppress(ImportError, AttributeError):  # the worker reports it
             import_operation(name)
         workers[number] = pid = os.fork()
         if pid == 0:
@@ -58,7 +58,7 @@ def _work(connection: socket.socket, name: str, arguments: Any, user: str) -> No
 
 
 def _end(pid: int) -> None:
-    """End a worker, whatever it does. Its number is its own until it is waited for."""
+    """Kill a worker. Its process number cannot be reused before it is waited for."""
     if pid:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""The worker: one process for one place on the network, with what it was told and nothing else."""
+"""Worker: one process for one location on the network, with only the data that it needs."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ from bundles.errors import BundleError, reason_of
 if TYPE_CHECKING:
 
     class Session(Protocol):
-        """What an operation opens, for its calls."""
+        """An open operation that answers calls."""
 
         readable: Sequence[str]
-        """Files and directories beside the system's that the calls read."""
+        """Further files and directories that the calls read."""
 
         def __call__(self, arguments: Any, into: AgentsFile) -> Sequence[bytes]:
-            """Do what is asked, write what comes of it to ``into``, and give the fields of the answer."""
+            """Process a call, write data to ``into``, and return the fields of the answer."""
             ...
 
 
 DESCRIPTOR = 3
-"""Of the socket to the agent, in what it starts."""
+"""Descriptor of the socket to the agent."""
 
 _LONGEST_TEXT = 4000  # bytes of a field of text
 
 
 def settle() -> None:
-    """Leave the agent's descriptors alone, and signals to all of its processes: it decides what they mean."""
+    """Close the agent's descriptors, and ignore signals to its process group: the agent handles them."""
     for each in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     os.closerange(DESCRIPTOR + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def work_first(connection: socket.socket) -> None:
-    """Serve the session that the first order is for; without one, the agent needed none."""
+    """Serve the session of the first order. Without an order, the agent did not need the worker."""
     if (session := read_order(connection.recv)) is not None:
         work(connection, *session)
 
 
 def import_operation(name: str) -> Callable[[Any], Session]:
-    """The operation ``module:function``."""
-    # With what gives up privileges: the code of an agent in /root cannot be read without them.
+    """Return the operation ``module:function``."""
+    # Import the confinement, too: without privileges, the code of an agent in /root is unreadable.
     import_module("bundles.confined.confinement")
     module, _, function = name.partition(":")
     found: Callable[[Any], Session] = getattr(import_module(module), function)
@@ -69,15 +69,15 @@ def import_operation(name: str) -> Callable[[Any], Session]:
 
 
 def work(connection: socket.socket, operation: str, arguments: Any, user: str) -> None:
-    """Serve one connection to its end.
+    """Serve one connection until it ends.
 
-    1. Open the session with the privileges of the agent: its files are read, and the network is not asked yet.
-    2. Give them up.
-    3. Answer one call after the other.
+    1. Open the session with the privileges of the agent. This reads files and does not use the network.
+    2. Give up the privileges.
+    3. Answer calls one after the other.
 
-    What fails is told as the answer to the next call.
+    An error of the first steps is the answer to the next call.
     """
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for the answer any more
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the agent no longer reads the answer
         try:
             # 1.
             session = import_operation(operation)(arguments)
@@ -107,33 +107,33 @@ def work(connection: socket.socket, operation: str, arguments: Any, user: str) -
 
 
 class AgentsFile:
-    """The file of the agent that a call writes to; what is written is sent there. Methods are those of a file."""
+    """The agent's file for the data of a call. Has methods of a file, and sends the data to the agent."""
 
     def __init__(self, connection: socket.socket, held: int) -> None:
-        """``held`` bytes are in it already."""
+        """``held`` is the current size in bytes."""
         self._connection = connection
         self._length = self._position = held
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Only from the beginning, and to the end."""
+        """Set the position to ``offset`` from the beginning, or to the end."""
         self._position = self._length if whence == os.SEEK_END else offset
         return self._position
 
     def truncate(self) -> int:
-        """Let it end here."""
+        """Truncate the file at the current position."""
         self._length = self._position
         self._connection.sendall(message(TRUNCATE, b"%d" % self._position))
         return self._position
 
     def write(self, data: bytes) -> int:
-        """Add bytes at the end."""
+        """Write bytes at the current position, which is the end."""
         for start in range(0, len(data), CHUNK):
             self._connection.sendall(message(DATA, data[start : start + CHUNK]))
         self._length = self._position = self._position + len(data)
         return len(data)
 
     def begin_file(self, name: str, held: int, of: int | None) -> None:
-        """See ``bundles.progress.begin_file``; how far it is follows from the bytes."""
+        """Report a file to ``bundles.progress.begin_file`` of the agent, which computes the progress from the bytes."""
         self._connection.sendall(message(BEGIN, _text(name), b"%d" % held, b"" if of is None else b"%d" % of))
 
 
