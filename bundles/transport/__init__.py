@@ -1,1 +1,1 @@
-"""Bytes from a mirror, bounded in size and time."""
+"""Downloads from mirrors and uploads, with limits of size and time."""

@@ -1,4 +1,4 @@
-"""A web server, spoken to by a worker without privileges: what `bundles.transport.web` does, done elsewhere."""
+"""Clients of a web server in an unprivileged worker. The worker runs `bundles.transport.web`."""
 
 from typing import BinaryIO
 from urllib.parse import quote
@@ -22,7 +22,7 @@ _SESSIONS = "bundles.transport.sessions"
 
 
 class ConfinedMirror:
-    """A mirror; methods are those of ``bundles.transport.mirror.Mirror``."""
+    """A mirror with the methods of ``bundles.transport.mirror.Mirror``."""
 
     is_remote = True
 
@@ -33,7 +33,7 @@ class ConfinedMirror:
         settings: TransportSettings,
         deadline: Deadline | None,
     ) -> None:
-        """Connects to nothing yet; raises `SettingsError` for a file of ``settings`` that cannot be read."""
+        """Raises `SettingsError` for an unreadable file of ``settings``. Does not connect."""
         require_files(settings)
         self._network = network
         self._location = location
@@ -47,7 +47,7 @@ class ConfinedMirror:
     def download(
         self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
     ) -> bool:
-        """See ``Mirror``; raises as it says, and what the deadline's ``check`` raises."""
+        """Download a file, as in ``Mirror``. Raises the same errors, and the errors of the deadline's ``check``."""
         url = f"{self._location.base}/{quote(path, safe='/+~%')}"
         deadline = deadline_of(url, self._settings, self._common_deadline)
         if self._connection is None or self._connection.is_over:
@@ -61,24 +61,24 @@ class ConfinedMirror:
 
 
 class ConfinedUploads:
-    """Documents for one origin; methods are those of ``bundles.transport.uploads.Uploads``."""
+    """Documents for one origin, with the methods of ``bundles.transport.uploads.Uploads``."""
 
     def __init__(self, network: Network, location: Location, settings: TransportSettings) -> None:
-        """Connects to nothing yet; raises `SettingsError` for a file of ``settings`` that cannot be read."""
+        """Raises `SettingsError` for an unreadable file of ``settings``. Does not connect."""
         require_files(settings)
         self._connection = network.open(
             f"{_SESSIONS}:open_uploads", handed_over(location, settings), str(location)
         )
 
     def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
-        """See ``Uploads``; raises as it says."""
+        """Send a document, as in ``Uploads``. Raises the same errors."""
         status, *_ = [*self._connection.call((method, url, data, kind, deadline.left), deadline), b""]
         if not (len(status) == 3 and status.isdigit()):
             raise TransportError(url, "the process for the network gives no status")
         return int(status)
 
     def close(self) -> None:
-        """See ``Uploads``."""
+        """Close the connection."""
         self._connection.close()
 
 
@@ -91,7 +91,7 @@ def fetch_file(
     settings: TransportSettings,
     common: Deadline | None,
 ) -> Received | None:
-    """A URL, as ``bundles.transport.download.download_if_changed`` gives it, and raises."""
+    """Download a URL like ``bundles.transport.download.download_if_changed``. Raises the same errors."""
     require_files(settings)
     deadline = deadline_of(url, settings, common)
     base = url.partition("#")[0].partition("?")[0]

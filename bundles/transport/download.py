@@ -1,6 +1,6 @@
-"""Any URL, apart from sites: what it gives now, or only whether that has changed.
+"""Downloads of URLs outside of sites, with optional revalidation.
 
-Raised is what `bundles.transport.mirror.Mirror.download` raises, and `SettingsError` for what is no such URL.
+Raises the errors of `bundles.transport.mirror.Mirror.download`, and `SettingsError` for an invalid URL.
 """
 
 from typing import BinaryIO
@@ -18,10 +18,10 @@ def download_url(
     settings: TransportSettings | None = None,
     deadline: Deadline | None = None,
 ) -> bool:
-    """Write what any http or https URL gives to the empty ``into``; raises as `Mirror.download`.
+    """Download an http or https URL to the empty ``into``. Raises like `Mirror.download`.
 
-    Returns whether the server has stated where the file ends. Credentials in the URL are for its origin; those of a
-    site do not belong in ``settings`` here.
+    Returns whether the server has stated where the file ends. Credentials in the URL are sent to its origin only.
+    ``settings`` must not contain the credentials of a site.
     """
     received = download_if_changed(url, limit, into, Validators(), settings, deadline)
     return received is not None and received.is_whole
@@ -35,7 +35,7 @@ def download_if_changed(
     settings: TransportSettings | None = None,
     deadline: Deadline | None = None,
 ) -> Received | None:
-    """Like `download_url`, unless what ``known`` stands for is still what the server has: then ``None``."""
+    """Download like `download_url`, or return ``None`` if the server still has the version ``known``."""
     settings = settings or TransportSettings()
     if (network := current()) is not None:
         return fetch_file(network, url, limit, into, known, settings, deadline)

@@ -36,15 +36,15 @@ class Glance:
     """A connection to a place. The first request opens it."""
 
     readable: tuple[str, ...] = ()
-    """As a session of ``bundles.confined.worker``. Certificate authorities are read by ``__init__``."""
+    """Readable paths, as in a session of ``bundles.confined.worker``. ``__init__`` reads certificate authorities."""
 
     def __init__(self, place: Place) -> None:
-        """Raises ``ValueError`` and ``OSError`` as ``connect_plainly``."""
+        """Raises ``ValueError`` and ``OSError`` like ``connect_plainly``."""
         self._place = place
         self._connection = connect_plainly(place.scheme, place.netloc, place)
 
     def __call__(self, arguments: Any, _into: object) -> tuple[bytes, bytes]:
-        """As a call of a session: `take`, with seconds instead of a deadline, and the status in digits."""
+        """Process a call of a session: `take`, with seconds as the deadline, and the status in digits."""
         root, timestamp, length, seconds = arguments
         status, content = self.take(root, timestamp, length, Deadline(seconds))
         return b"%d" % status, content
@@ -80,5 +80,5 @@ class Glance:
 
 
 def open_glance(arguments: Any) -> Glance:
-    """The operation for a worker. ``arguments`` are those of `Place`."""
+    """Return the operation for a worker. ``arguments`` are the fields of `Place`."""
     return Glance(Place(*arguments))

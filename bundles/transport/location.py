@@ -1,7 +1,7 @@
-"""Where a site is: a URL, or a directory such as a mounted stick.
+"""Location of a site: a URL, or a directory such as a mounted USB drive.
 
-* Parsed once, at the door; a location that cannot be fetched from is refused there.
-* Neither ``str`` nor ``repr`` of a location shows the user name and password that its URL may hold.
+* A location is parsed once, at the entry. An unusable location is rejected there.
+* Neither ``str`` nor ``repr`` of a location contains the user name and password of its URL.
 """
 
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -18,7 +18,7 @@ _WANTED = (
 
 
 class Location(msgspec.Struct, frozen=True):
-    """``base`` has no trailing slash and no user information; it is safe to show."""
+    """``base`` has no trailing slash and no user information, and may be displayed."""
 
     base: str
     username: str | None = None
@@ -26,7 +26,7 @@ class Location(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "Location":
-        """Read a location as an operator writes it; raises `SettingsError`."""
+        """Parse a location from the configuration. Raises `SettingsError`."""
         if any(character.isspace() or not character.isprintable() for character in text):
             raise SettingsError(mask_location(ascii(text)), f"blanks and control characters: {_WANTED}")
         if text.startswith("/"):
@@ -47,7 +47,7 @@ class Location(msgspec.Struct, frozen=True):
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: what credentials belong to."""
+        """Return scheme, host and port, to which credentials are restricted."""
         return origin_of(self.base)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Location(msgspec.Struct, frozen=True):
 
 
 def origin_of(url: str) -> str:
-    """``https://host:443`` of an http or https URL, in one spelling; raises `SettingsError`."""
+    """Return ``https://host:443`` for an http or https URL, in one spelling. Raises `SettingsError`."""
     parts = _split(url)
     port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
     return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"
@@ -67,8 +67,8 @@ def origin_of(url: str) -> str:
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # read here because it is the property that refuses ports that are no number
+        _ = parts.port  # this property rejects non-numeric ports
     except ValueError as error:
-        what = str(error).partition(" as ")[0]  # what it cannot read as a port may be a part of a password
+        what = str(error).partition(" as ")[0]  # an invalid port may be a part of a password
         raise SettingsError(mask_location(url), f"{what}: {_WANTED}") from None
     return parts

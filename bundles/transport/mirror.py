@@ -28,7 +28,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DirectoryMirror:
-    """A mirror in ``directory``, which may itself be reached through links; ``deadline`` is for all downloads."""
+    """A mirror in ``directory``, whose path may contain links. ``deadline`` applies to all downloads."""
 
     is_remote = False
 
@@ -42,11 +42,10 @@ class DirectoryMirror:
     def download(
         self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
     ) -> bool:
-        """See `Mirror.download`; always from the start, because a local file is there at once.
+        """Copy a file, as in `Mirror.download`, always from the start because a local file is fast.
 
-        A file that is too short is complete. It is another file than the signed one.
-
-        Raises `NotFoundError`, `OversizeError` and other `TransportError`.
+        A file that is too short counts as complete, because it differs from the signed one. Raises `NotFoundError`,
+        `OversizeError` and other `TransportError`.
         """
         source = Path(self._directory, path)
         into.seek(0)
@@ -57,7 +56,7 @@ class DirectoryMirror:
                 raise OversizeError(str(source), f"has {size} bytes, at most {limit} are allowed")
             left = limit
             progress.begin_file(source.name, 0, size)
-            # A bound of its own: the file may grow while it is read.
+            # Limited again: the file may grow while it is read.
             while left and (chunk := _read(stream, min(CHUNK, left), source)):
                 self._check_deadline(source)
                 into.write(chunk)
@@ -81,7 +80,7 @@ class DirectoryMirror:
             return _open_below(self._directory, parts)
         except FileNotFoundError:
             if not os.path.isdir(self._directory):
-                # Not *missing*: a medium that is not mounted says nothing about what was published.
+                # Not `NotFoundError`: an unmounted medium says nothing about the published files.
                 raise TransportError(
                     self._directory, "no such directory", hint="is the medium mounted?"
                 ) from None
@@ -93,7 +92,7 @@ class DirectoryMirror:
 
 
 def _open_below(directory: str, parts: list[str]) -> BinaryIO:
-    """A regular file below ``directory``, which may itself be reached through links; raises ``OSError``."""
+    """Open a regular file below ``directory``, whose path may contain links. Raises ``OSError``."""
     *directories, name = parts
     with contextlib.ExitStack() as opened:
         descriptor = opened.enter_context(open_directory(directory))
@@ -111,41 +110,42 @@ def _read(stream: BinaryIO, size: int, source: Path) -> bytes:
 
 
 class Mirror(Protocol):
-    """One place that a site is served from."""
+    """One location that serves a site."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether a server gives the files. It may answer with an error page instead."""
+        """Return whether a server sends the files. A server may send an error page instead."""
         ...
 
     def download(
         self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
     ) -> bool:
-        """Write the file at ``path``, relative to the site, to ``into``, and nothing else.
+        """Write the file at ``path``, relative to the site, to ``into``.
 
-        With ``resume``, what ``into`` holds is taken for the beginning of the file, and only the rest is asked
-        for where that can be done. Whether it was the beginning of this file, the caller has to verify.
+        With ``resume``, the contents of ``into`` count as the start of the file, and only the rest is requested if
+        possible. The caller must verify the complete file.
 
-        With ``is_exact`` the file has ``limit`` bytes. Fewer bytes are a transfer that ended early and a
-        `TransportError`, unless the server stated that length for a file that is not resumed: then it is another file.
-        Returns whether the end of the file is certain, and not only the end of a connection.
+        With ``is_exact`` the file has ``limit`` bytes. Fewer bytes mean a truncated transfer and raise
+        `TransportError`. The exception is a file that is not resumed and whose server stated that length: then it is
+        another file.
 
-        Raises `NotFoundError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
-        of the file may have been written then. A problem with ``into`` itself is an ``OSError``.
+        Returns whether the end of the file is certain, and not only the end of a connection. Raises `NotFoundError`,
+        `OversizeError` beyond ``limit`` bytes, and other `TransportError`. A part of the file may be written then. A
+        problem with ``into`` itself is an ``OSError``.
         """
         ...
 
     def __str__(self) -> str:
-        """Its location, safe to show."""
+        """Return the location without credentials."""
         ...
 
 
 def open_mirrors(
     locations: Sequence[str], settings: TransportSettings | None = None, deadline: Deadline | None = None
 ) -> list[Mirror]:
-    """A mirror for each location, in that order; connects to nothing yet. Raises `SettingsError`.
+    """Return a mirror for each location, in order, without connecting. Raises `SettingsError`.
 
-    ``deadline`` is for all that is downloaded from all of them; without one each file has a limit of its own.
+    ``deadline`` applies to all downloads from all mirrors together. By default, each file has its own limit.
     """
     return [_open(place, own, deadline) for place, own in locate(locations, settings or TransportSettings())]
 

@@ -16,7 +16,7 @@ from bundles.certificates import accept_alike
 
 
 class Keys(Protocol):
-    """The settings of TLS."""
+    """The TLS settings."""
 
     @property
     def ca_bundle(self) -> str | None: ...
@@ -27,12 +27,11 @@ class Keys(Protocol):
 
 
 def make_context(settings: Keys) -> ssl.SSLContext:
-    """The context with the authorities that ``bundles.transport.web`` has, and the client certificate if there is one.
+    """Return a context with the authorities of ``bundles.transport.web``, and the client certificate if configured.
 
-    Raises ``ValueError`` for authorities that are a case for that module, ``OSError`` for files that are not what they
-    should be.
+    Raises ``ValueError`` for authorities that only that module supports, and ``OSError`` for invalid files.
     """
-    # Where the system has none, that is a case for it.
+    # `requests` has its own authorities if the system has none.
     paths = ssl.get_default_verify_paths()
     file, directory = settings.ca_bundle or paths.cafile, None if settings.ca_bundle else paths.capath
     if not (file or directory) or (settings.ca_bundle and os.path.isdir(settings.ca_bundle)):

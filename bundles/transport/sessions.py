@@ -24,10 +24,10 @@ from bundles.transport.worker_arguments import taken_over
 
 
 class HeldFiles:
-    """The files of settings, held."""
+    """The files of settings, kept in memory."""
 
     def __init__(self, settings: TransportSettings) -> None:
-        """Raises `SettingsError` for a file that cannot be read, and ``OSError``."""
+        """Read the files. Raises `SettingsError` for an unreadable file, and ``OSError``."""
         self._names: dict[str, str] = {}
         trusted, _ = authorities(settings), certificate(settings)
         paths = {
@@ -38,12 +38,12 @@ class HeldFiles:
         self.settings = msgspec.structs.replace(
             settings, **{name: path and self._hold(path) for name, path in paths.items()}
         )
-        """With the copies in their places."""
+        """The settings with the paths of the copies."""
         self.readable = tuple(path for path in paths.values() if path)
-        """What they name; of these a directory stays where it is."""
+        """The original paths. Directories are not copied."""
 
     def named(self, text: str) -> str:
-        """A sentence with the names of the files instead of those of the copies."""
+        """Replace the paths of the copies by the original paths in a sentence."""
         for copy, path in self._names.items():
             text = text.replace(copy, path)
         return text
@@ -65,14 +65,14 @@ class HttpSession:
     """A session whose settings may name files."""
 
     def __init__(self, settings: TransportSettings) -> None:
-        """Raises as `HeldFiles`."""
+        """Raises like `HeldFiles`."""
         self._held = HeldFiles(settings)
         self.readable = self._held.readable
-        """See ``bundles.confined.worker.Session``."""
+        """Readable paths, as in ``bundles.confined.worker.Session``."""
         self.settings = self._held.settings
 
     def __call__(self, arguments: Any, into: AgentsFile) -> tuple[bytes, ...]:
-        """See ``bundles.confined.worker.Session``; the last of ``arguments`` are the seconds that all may take."""
+        """Process a call, as in ``bundles.confined.worker.Session``. The last argument is the time limit in seconds."""
         *asked, seconds = arguments
         try:
             return self.do(asked, into, Deadline(seconds))
@@ -82,29 +82,29 @@ class HttpSession:
             raise type(error)(error.where, what, code=error.code, **names) from None
 
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
-        """The call itself; raises `BundleError`, and what ``into`` raises."""
+        """Process the call. Raises `BundleError`, and the errors of ``into``."""
         raise NotImplementedError
 
 
 class MirrorSession(HttpSession):
-    """Files of a site; a call has the arguments of ``Mirror.download``, and gives what that returns."""
+    """Files of a site. Calls have the arguments and the result of ``Mirror.download``."""
 
     def __init__(self, location: Location, settings: TransportSettings) -> None:
         super().__init__(settings)
         self._mirror = WebMirror(location, self.settings)
 
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
-        """See `HttpSession`."""
+        """Download a file, as in `HttpSession`."""
         path, limit, resume, is_exact = asked
         self._mirror.deadline = deadline
         return (b"%d" % self._mirror.download(path, limit, into, resume=resume, is_exact=is_exact),)
 
 
 class FileSession(HttpSession):
-    """One URL; a call has the limit, and the validators of what is there already, and gives the new ones,
-    and whether the server has stated where the file ends.
+    """One URL. Calls have the limit and the validators of the existing file.
 
-    Without a field in the answer the file has not changed.
+    The answer contains the new validators, and whether the server has stated where the file ends. An answer without
+    fields means that the file has not changed.
     """
 
     def __init__(self, url: str, settings: TransportSettings) -> None:
@@ -112,7 +112,7 @@ class FileSession(HttpSession):
         self._file = WebFile(url, self.settings)
 
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
-        """See `HttpSession`."""
+        """Download the file, as in `HttpSession`."""
         limit, known = asked
         received = self._file.download(limit, into, Validators(*known), deadline)
         if received is None:
@@ -122,29 +122,29 @@ class FileSession(HttpSession):
 
 
 class UploadSession(HttpSession):
-    """Documents for one origin; a call has method, URL, document and media type, and gives the status."""
+    """Documents for one origin. Calls have method, URL, document and media type. The answer is the status."""
 
     def __init__(self, location: Location, settings: TransportSettings) -> None:
         super().__init__(settings)
         self._uploads = open_uploads_here(location, self.settings)
 
     def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
-        """See `HttpSession`."""
+        """Send a document, as in `HttpSession`."""
         method, url, data, kind = asked
         return (b"%d" % self._uploads.send(method, url, data, kind, deadline),)
 
 
 def open_mirror(arguments: Any) -> MirrorSession:
-    """The operation for files of a site."""
+    """Return the operation for files of a site."""
     return MirrorSession(*taken_over(arguments))
 
 
 def open_file(arguments: Any) -> FileSession:
-    """The operation for a URL, which comes before the rest of the arguments."""
+    """Return the operation for a URL, which is the first argument."""
     url, *rest = arguments
     return FileSession(url, taken_over(tuple(rest))[1])
 
 
 def open_uploads(arguments: Any) -> UploadSession:
-    """The operation for documents."""
+    """Return the operation for documents."""
     return UploadSession(*taken_over(arguments))

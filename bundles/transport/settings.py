@@ -18,28 +18,28 @@ from bundles.transport.location import Location
 from foundation.masking import Hidden
 
 CHUNK = 64 * 1024
-"""Bytes that are taken from a mirror at once."""
+"""Bytes per read from a mirror."""
 LONGEST_VALIDATOR = 1024  # characters
 MOST_RETRIES_OF_SEVERAL = 1
-"""Retries on each of several mirrors, whatever is configured."""
+"""Limit of retries on each of several mirrors, regardless of the configuration."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach a site over HTTP; times are seconds."""
+    """How to reach a site over HTTP. Times are seconds."""
 
     connect_timeout: float = 10.0
-    """For one address of the host; also for the TLS handshake."""
+    """For one address of the host, and for the TLS handshake."""
     read_timeout: float = 30.0
     """Without a single byte, and the time over which a transfer must keep a pace (see `transfer_limits`)."""
     total_timeout: float = 300.0
-    """For one file, with its redirects and retries, where there is no deadline for several together."""
+    """For one file with its redirects and retries, if there is no common deadline for several files."""
     retries: int = 3
-    """After the first attempt, for what can pass: lost connections, time limits, status 408, 429 and 5xx."""
+    """After the first attempt, for temporary failures: lost connections, timeouts, status 408, 429 and 5xx."""
     proxy: Hidden | None = None
-    """URL of a proxy, which may hold a password. Empty: none, whatever the environment says."""
+    """URL of a proxy, which may contain a password. Empty: no proxy, regardless of the environment."""
     ca_bundle: str | None = None
-    """PEM file or directory of certificate authorities; otherwise the system's."""
+    """PEM file or directory of certificate authorities. Default: the system's."""
     client_cert: str | None = None
     client_key: str | None = None
     """When it is not in the same file as the certificate."""
@@ -69,52 +69,53 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("token is empty or holds something other than printable ASCII")
 
     def without_credentials(self) -> "TransportSettings":
-        """The settings for a mirror whose operator is not the one that the credentials are for."""
+        """Return the settings for a mirror of another operator, without credentials."""
         changes = {"username": None, "password": None, "token": None, "client_cert": None, "client_key": None}
         return msgspec.structs.replace(self, **changes, headers={})
 
 
 class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server's names for the version of a file that it gave (RFC 9110, 8.8); sent back, they ask for a newer one."""
+    """A server's identifiers for a version of a file (RFC 9110, 8.8), for conditional requests."""
 
     etag: str = ""
     last_modified: str = ""
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "Validators":
-        """The validators in the headers of an answer, as far as they can be sent back."""
+        """Return the usable validators in the headers of a response."""
         found = (headers.get(name, "") for name in ("ETag", "Last-Modified"))
         return cls(
             *(value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else "" for value in found)
         )
 
     def headers(self) -> dict[str, str]:
-        """The conditions of a request."""
+        """Return the headers of a conditional request."""
         conditions = {"If-None-Match": self.etag, "If-Modified-Since": self.last_modified}
         return {name: value for name, value in conditions.items() if value}
 
 
 END_UNKNOWN = "the server states no length, so the file may be cut short; give its checksum"
-"""Why a file is refused whose end only the end of the connection shows."""
+"""Why a file is rejected if only the end of the connection marks its end."""
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A file that a server has sent."""
+    """A file received from a server."""
 
     validators: Validators
     is_whole: bool
-    """Whether the server has stated where the file ends. Otherwise a broken connection looks like the end."""
+    """Whether the server has stated where the file ends. Otherwise a lost connection looks like the end."""
 
 
 def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[Location, TransportSettings]]:
-    """Each location with the settings that hold for it; raises `SettingsError`."""
+    """Return each location with its settings. Raises `SettingsError`."""
     parsed = [Location.parse(location) for location in locations]
     if not parsed:
         raise SettingsError(
             "site", "no location is configured", expected="a URL such as https://www.example.org/puller"
         )
     if len(parsed) > 1:
-        # The next mirror is the better retry: one that hangs is to cost a minute, not the whole run.
+        # With several mirrors, the next mirror is the better retry. A hanging mirror should cost a minute, not the
+        # whole run.
         settings = msgspec.structs.replace(settings, retries=min(settings.retries, MOST_RETRIES_OF_SEVERAL))
     own = settings.without_credentials()
     return [(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
@@ -139,20 +140,20 @@ def too_late(url: str, deadline: Deadline) -> TransportError:
 
 
 def goes_through_proxy(settings: TransportSettings) -> bool:
-    """Whether a proxy is configured, or the environment names one, be it for other URLs."""
+    """Return whether the settings or the environment name any proxy."""
     environment = {name.lower() for name, value in os.environ.items() if value}
     return bool(settings.proxy and settings.proxy.reveal()) or not environment.isdisjoint(_PROXIES)
 
 
 def require_files(settings: TransportSettings) -> None:
-    """Raise `SettingsError` for a file of ``settings`` that cannot be read."""
+    """Raise `SettingsError` for an unreadable file of ``settings``."""
     for name in ("ca_bundle", "client_cert", "client_key"):
         if (path := getattr(settings, name)) is not None:
             require_readable(name, path)
 
 
 def require_readable(name: str, path: str) -> None:
-    """Raise `SettingsError` for a file, of the setting ``name``, that cannot be read."""
+    """Raise `SettingsError` if the file of the setting ``name`` is unreadable."""
     if not os.access(path, os.R_OK):
         raise SettingsError(path, f"the file that {name} names cannot be read")
 
@@ -165,7 +166,7 @@ def _is_header_text(text: str) -> bool:
 
 
 def credentials(location: Location, settings: TransportSettings) -> dict[str, str]:
-    """Headers for the configured origin; what the URL says goes before what the settings say."""
+    """Return headers for the configured origin. The URL takes precedence over the settings."""
     headers = {name: value.reveal() for name, value in settings.headers.items()}
     if location.username is not None:
         headers["Authorization"] = _basic(location.username, location.password or "")
@@ -179,7 +180,7 @@ def credentials(location: Location, settings: TransportSettings) -> dict[str, st
 
 
 def request_headers(location: Location, settings: TransportSettings) -> dict[str, str]:
-    """Headers of every request to the configured origin, credentials included."""
+    """Return the headers of every request to the configured origin, including credentials."""
     agent = settings.user_agent or "puller"
     return {"User-Agent": agent, "Accept-Encoding": "identity", **credentials(location, settings)}
 

@@ -20,15 +20,15 @@ from typing import Any
 from bundles.deadline import Deadline
 
 SLOWEST = 1000
-"""Bytes a second, on average over the longest silence that is allowed."""
+"""Bytes per second, on average over the read timeout."""
 
 
 class StalledError(TimeoutError):
-    """Bytes come, but next to none."""
+    """The transfer is too slow."""
 
 
 class Reading:
-    """The limits on the reads of one transfer; ``silence`` is seconds without a byte."""
+    """The limits for reads of one transfer. ``silence`` is the longest time without a byte, in seconds."""
 
     def __init__(self, deadline: Deadline, silence: float) -> None:
         self.deadline = deadline
@@ -36,17 +36,17 @@ class Reading:
         self.ask()
 
     def ask(self) -> None:
-        """A request is sent: its answer may take as long to begin as a silence may last."""
+        """Reset the limits for a request. Its response may take the whole ``silence`` to start."""
         self._has_begun = False
         self._bytes = 0
         self._waited = 0.0
 
     def read(self, sock: socket.socket, receive: Callable[[Any], int | None], buffer: Any) -> int | None:
-        """``receive`` something of ``sock`` into ``buffer``; raises ``TimeoutError``, and what the check raises."""
+        """Read from ``sock`` into ``buffer`` with ``receive``. Raises ``TimeoutError``, and the errors of the check."""
         sock.settimeout(self.deadline.at_most(self._silence))
         began = time.monotonic()
         count = receive(buffer)
-        # Up to the first byte it is the server that takes its time, and not the line.
+        # The time to the first byte belongs to the server, not to the line.
         if self._has_begun:
             self._account(count or 0, time.monotonic() - began)
         self._has_begun = True
@@ -57,21 +57,21 @@ class Reading:
         self._waited += waited
         if self._waited < self._silence:
             return
-        # At the end of a body (no bytes) there is nothing to stall any more.
+        # The end of a body (no bytes) is not a stall.
         if count and self._bytes < SLOWEST * self._silence:
             raise StalledError(f"less than {SLOWEST} bytes a second for {self._silence:g} s")
         self._bytes, self._waited = 0, 0.0
 
 
 def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.client.HTTPResponse]:
-    """The hook ``response_class`` of ``http.client``, called to read an answer, headers and body, from a socket.
+    """Return a hook ``response_class`` for ``http.client``, which reads responses from a socket within limits.
 
-    ``reading`` gives what limits each read; None when nobody waits for it any more.
+    ``reading`` returns the limits for each read, or None if the adapter is gone.
     """
 
     def open_answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
         response = _Answer(sock, *arguments, **options)
-        # Below its buffer, which headers and body are read through, so that neither escapes the limits.
+        # Below the buffer for headers and body, so that the limits apply to both.
         response.fp = io.BufferedReader(_LimitedReader(response.fp.detach(), sock, reading))
         return response
 
@@ -79,10 +79,10 @@ def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.c
 
 
 class _Answer(http.client.HTTPResponse):
-    """An answer behind all interim answers, such as 103 Early Hints. ``http.client`` skips only 100."""
+    """A response after all interim responses, such as 103 Early Hints. ``http.client`` skips only 100."""
 
     def _read_status(self) -> tuple[str, int, str]:
-        while True:  # as long as the limits of reading allow
+        while True:  # bounded by the limits of reading
             version, status, reason = super()._read_status()  # type: ignore[misc]  # which the types do not know
             if not 100 <= status < 200 or status == http.HTTPStatus.SWITCHING_PROTOCOLS:
                 return version, status, reason

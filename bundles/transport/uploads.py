@@ -22,10 +22,10 @@ from bundles.transport.transfer_limits import Reading, answers_under
 
 
 class PlainUploads:
-    """`Uploads` by the standard library alone, without proxies."""
+    """`Uploads` with the standard library only, without proxies."""
 
     def __init__(self, location: Location, settings: TransportSettings) -> None:
-        """Raises ``ValueError`` and ``OSError`` where this is no way."""
+        """Raises ``ValueError`` and ``OSError`` if the standard library is not enough."""
         parts = urlsplit(location.base)
         self._location = location
         self._settings = settings
@@ -33,7 +33,7 @@ class PlainUploads:
         self._connection = connect_plainly(parts.scheme, parts.netloc, settings)
 
     def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
-        """See `Uploads`; raises as it says."""
+        """Send a document, as in `Uploads`. Raises the same errors."""
         reading = Reading(deadline, self._settings.read_timeout)
         connection = self._connection
         connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
@@ -41,7 +41,7 @@ class PlainUploads:
             if connection.sock is None:
                 self._connect(url, deadline)
             path = quote(urlsplit(url).path or "/", safe="/%:@!$&'()*+,;=~")
-            # A server may answer, and close, before it has read all that it will not take.
+            # A server may respond and close the connection before it has read a body that it rejects.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, data, {**self._headers, "Content-Type": kind})
             answer = connection.getresponse()
@@ -53,7 +53,7 @@ class PlainUploads:
         return answer.status
 
     def close(self) -> None:
-        """See `Uploads`."""
+        """Close the connection."""
         self._connection.close()
 
     def _connect(self, url: str, deadline: Deadline) -> None:
@@ -65,8 +65,8 @@ class PlainUploads:
             raise TransportError(url, f"no connection within {self._settings.connect_timeout:g} s") from None
 
     def _finish(self, answer: http.client.HTTPResponse) -> None:
-        """Take a short body off the connection, which can then carry the next request; otherwise close it."""
-        # The status has been said; what comes behind it changes nothing.
+        """Read a short body, so that the connection can carry the next request. Otherwise close the connection."""
+        # The status is known, so errors in the body do not matter.
         with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
             answer.read(CHUNK)
         if not answer.isclosed():
@@ -81,25 +81,25 @@ class PlainUploads:
 
 
 class Uploads(Protocol):
-    """Requests with a body to URLs of one origin, over a connection that is kept."""
+    """Requests with a body to URLs of one origin, over a persistent connection."""
 
     def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
-        """The status that a server answers with; ``kind`` is the media type of ``data``.
+        """Send a document, and return the status. ``kind`` is the media type of ``data``.
 
-        It may block in the resolver for longer than the deadline, so it is to be called aside. Raises `TransportError`,
-        ``DeadlineError``, and what the deadline's ``check`` raises.
+        The name resolution may block longer than the deadline, so call this in another thread. Raises `TransportError`,
+        ``DeadlineError``, and the errors of the deadline's ``check``.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         ...
 
 
 def open_uploads(location: Location, settings: TransportSettings) -> Uploads:
-    """The way to the origin of a location; connects to nothing yet.
+    """Return `Uploads` for the origin of a location, without connecting.
 
-    Raises `SettingsError` for a file of ``settings`` that cannot be read.
+    Raises `SettingsError` for an unreadable file of ``settings``.
     """
     if (network := current()) is not None:
         return ConfinedUploads(network, location, settings)
@@ -107,9 +107,9 @@ def open_uploads(location: Location, settings: TransportSettings) -> Uploads:
 
 
 def open_uploads_here(location: Location, settings: TransportSettings) -> Uploads:
-    """As `open_uploads`, in this process."""
+    """Return `Uploads` like `open_uploads`, in this process."""
     if location.base.isascii() and not goes_through_proxy(settings):
-        # What is wrong with files is found, and said, by the other way.
+        # `WebUploads` reports problems with files.
         with contextlib.suppress(OSError, ValueError):
             return PlainUploads(location, settings)
     from bundles.transport.web_transfers import WebUploads  # requests takes 80 % of an idle run

@@ -65,7 +65,7 @@ Check = Callable[[requests.Response, bytes], None]
 
 
 class LimitedAdapter(Adapter):
-    """Connections of ``requests`` that read under ``reading``, which is set for each download."""
+    """Connections of ``requests`` with the limits in ``reading``, which is set for each download."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,19 +79,19 @@ class LimitedAdapter(Adapter):
         return pool
 
     def _hook(self) -> Callable[[], Reading | None]:
-        """The limits of the next read.
+        """Return a function that returns the limits of the next read.
 
-        urllib3 keeps a pool for as long as its connections are known to anybody: if they knew this adapter, which has
-        the pool, none of them would ever be closed.
+        urllib3 closes the connections of a pool when the pool is garbage collected. The connections therefore hold only
+        a weak reference to this adapter, which owns the pool.
         """
         this = weakref.ref(self)
         return lambda: adapter.reading if (adapter := this()) is not None else None
 
 
 class WebMirror:
-    """Files below one URL, over one connection; ``sleep`` passes the time between retries.
+    """Files below one URL, over one connection. ``sleep`` waits between retries.
 
-    ``deadline`` is that of all downloads together; without one each has the total limit of ``settings``.
+    ``deadline`` applies to all downloads together. By default, each download has the total limit of ``settings``.
     """
 
     is_remote = True
@@ -107,8 +107,8 @@ class WebMirror:
         self._settings = settings
         self._sleep = sleep
         self.deadline = deadline
-        """That of all downloads together, of now and later."""
-        self._reading = Reading(Deadline(0), settings.read_timeout)  # of the download that is going on
+        """Deadline of all current and future downloads together."""
+        self._reading = Reading(Deadline(0), settings.read_timeout)  # of the current download
         self._authorities = authorities(settings)
         self._certificate = certificate(settings)
         self._credentials = credentials(location, settings)
@@ -121,7 +121,7 @@ class WebMirror:
     def download(
         self, path: str, limit: int, into: BinaryIO, *, resume: bool = False, is_exact: bool = False
     ) -> bool:
-        # A percent sign is one already: TUF names its files by role names that it has quoted.
+        # The path may contain percent signs already: TUF quotes role names in file names.
         url = f"{self._location.base}/{quote(path, safe='/+~%')}"
         return self.fetch(url, limit, into, _check_is_no_web_page, resume=resume, is_exact=is_exact)
 
@@ -136,14 +136,12 @@ class WebMirror:
         resume: bool = False,
         is_exact: bool = False,
     ) -> bool:
-        """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of the file.
+        """Like `download`, for any URL. ``check_start`` gets the response and the first bytes of the file.
 
-        ``conditions`` are headers such as ``If-None-Match``; raises `UnchangedError` when the server answers so.
-        Returns whether the server has stated where the file ends, by a length or by chunks.
+        ``conditions`` are headers such as ``If-None-Match``. Raises `UnchangedError` if the file has not changed.
+        Returns whether the server has marked the end of the file, by a length or by chunks.
         """
-        transfer = copy.copy(
-            self
-        )  # what is left behind keeps all that it works with, and changes nothing here
+        transfer = copy.copy(self)  # an abandoned attempt keeps its own state
         transfer._reading = Reading(
             deadline_of(url, self._settings, self.deadline), self._settings.read_timeout
         )
@@ -156,7 +154,7 @@ class WebMirror:
             raise too_late(url, transfer._reading.deadline) from None
 
     def _run(self, attempt: Callable[[], bool]) -> bool:
-        """Make as many attempts as it takes; raises `TransportError` and ``DeadlineError``."""
+        """Run and retry ``attempt``. Raises `TransportError` and ``DeadlineError``."""
         try:
             return aside(attempt, self._reading.deadline)
         except PassingError as failure:
@@ -167,7 +165,7 @@ class WebMirror:
 
         def next_attempt() -> bool:
             if pending:
-                raise pending.pop()  # the first attempt was before
+                raise pending.pop()  # the first attempt has already failed
             return attempt()
 
         jitter = tenacity.wait_random_exponential(multiplier=0.5, max=10)
@@ -205,7 +203,7 @@ class WebMirror:
             self._check_encoding(response)
             chunk = self._read(response, min(CHUNK, limit + 1 - received))
             if chunk and received == 0:
-                check_start(response, chunk)  # before what is here already is given up for it
+                check_start(response, chunk)  # before existing data is overwritten
             into.seek(received)
             into.truncate()
             progress.begin_file(name, received, self._whole(response, received))
@@ -213,7 +211,7 @@ class WebMirror:
                 received += len(chunk)
                 if received > limit:
                     raise OversizeError(url_of(response), f"has more than the {limit} bytes that are allowed")
-                self._reading.deadline.verify()  # what is left behind writes nothing any more
+                self._reading.deadline.verify()  # an abandoned attempt stops writing here
                 into.write(chunk)
                 progress.note(name, received)
                 chunk = self._read(response, min(CHUNK, limit + 1 - received))
@@ -226,38 +224,38 @@ class WebMirror:
         return has_end or is_exact
 
     def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
-        """The answer with what follows the first ``held`` bytes, or with the whole; and where it starts."""
+        """Return the response for the data after ``held`` bytes, or for the whole file, and its start position."""
         if held and (rest := self._rest(held)):
             response = self._open(url, {**conditions, **rest})
-            if response.status_code == HTTPStatus.OK:  # as every server may that does not know of ranges
+            if response.status_code == HTTPStatus.OK:  # a server may ignore ranges
                 return response, 0
             if response.status_code == HTTPStatus.PARTIAL_CONTENT and _is_rest(response, held):
                 return response, held
-            self._finish(response)  # 416, or not what was asked for: the file is another one by now
+            self._finish(response)  # 416 or another range: the file has changed
         return self._open(url, conditions), 0
 
     def _rest(self, held: int) -> Mapping[str, str]:
-        """The conditions that ask for what follows ``held`` bytes; none when the whole is to be asked for."""
+        """Return headers that request the data after ``held`` bytes. Empty to request the whole file."""
         return {"Range": f"bytes={held}-"}
 
     def _whole(self, response: requests.Response, start: int) -> int | None:
-        """The length of the whole file, if the server says it."""
+        """Return the length of the whole file, if the server states it."""
         length = response.headers.get("Content-Length", "")
         is_number = length.isascii() and length.isdecimal() and len(length) < 19
         return start + int(length) if is_number else None
 
     def _check_encoding(self, response: requests.Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity")
-        # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
+        # Web servers often label a .tar.gz file as gzip encoded, although they send its bytes unchanged.
         if encoding.lower() != "identity" and not urlsplit(url_of(response)).path.endswith(".gz"):
             raise TransportError(
                 url_of(response), f"Content-Encoding is {encoding[:40]!r}", expected="'identity'"
             )
 
     def _open(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
-        """The answer at the end of the redirects, with its body not yet read.
+        """Return the response after all redirects, with its body unread.
 
-        Its status is 200; or one of those to a range, when one is asked for.
+        Its status is 200, or a status for ranges if a range was requested.
         """
         wanted = _STATUSES_OF_A_RANGE if "Range" in conditions else (HTTPStatus.OK,)
         for _ in range(1 + MOST_REDIRECTS):
@@ -277,7 +275,7 @@ class WebMirror:
         headers = {**self._headers, **conditions, **(self._credentials if own else {})}
         with self._translated(url):
             self._reading.ask()
-            # Not through a session: that reads the body of a redirect to its end, however long that is.
+            # Not through a session, which would read the body of a redirect completely, without a limit.
             return self._adapter.send(
                 requests.Request("GET", url, headers).prepare(),
                 cert=self._certificate if own else None,
@@ -296,7 +294,7 @@ class WebMirror:
             return data
 
     def _finish(self, response: requests.Response) -> None:
-        """Take a short body off the connection, which can then carry the next request; otherwise close it."""
+        """Read a short body, so that the connection can carry the next request. Otherwise close the connection."""
         with contextlib.closing(response), contextlib.suppress(TransportError):
             self._read(response, CHUNK)
 
@@ -318,7 +316,7 @@ class WebMirror:
     def _translated(self, url: str) -> Iterator[None]:
         try:
             yield
-        # All that requests, urllib3, http.client, sockets and the codecs for host names raise.
+        # All errors of requests, urllib3, http.client, sockets and the codecs for host names.
         except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
             if self._reading.deadline.is_over:
                 raise too_late(url, self._reading.deadline) from None
@@ -331,7 +329,7 @@ class WebMirror:
 
 
 def _is_rest(response: requests.Response, held: int) -> bool:
-    """Return whether an answer to a range begins behind ``held`` bytes, and agrees with itself."""
+    """Return whether a range response starts after ``held`` bytes and is consistent."""
     given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if given is None or int(given[1]) != held:
         return False
@@ -345,7 +343,7 @@ def _is_chunked(response: requests.Response) -> bool:
 
 
 def _length_in_range(response: requests.Response) -> int | None:
-    """Return the length of the whole file, if the answer is a part of it and states this length."""
+    """Return the length of the whole file, if a range response states it."""
     if response.status_code != HTTPStatus.PARTIAL_CONTENT:
         return None
     given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -377,7 +375,7 @@ def _log_retry(state: "RetryCallState") -> None:
 
 
 def without_secrets(text: str, location: Location, settings: TransportSettings) -> str:
-    """A text of a library without the credentials of a location; URLs in it are masked by the error that it becomes."""
+    """Return the text of a library error without the credentials of a location. `TransportError` masks URLs in it."""
     own = (settings.proxy, settings.password, settings.token)
     hidden = (each.reveal() for each in own if each is not None)
     for value in (*credentials(location, settings).values(), location.password, *hidden):
@@ -386,7 +384,7 @@ def without_secrets(text: str, location: Location, settings: TransportSettings) 
 
 
 def proxies(url: str, settings: TransportSettings) -> dict[str, str]:
-    """The proxies for a URL: configured, else those of the environment."""
+    """Return the proxies for a URL, from the settings or the environment."""
     if settings.proxy is None:
         return dict(get_environ_proxies(url))
     proxy = settings.proxy.reveal()
@@ -396,14 +394,14 @@ def proxies(url: str, settings: TransportSettings) -> dict[str, str]:
 def _user_agent() -> str:
     try:
         return f"puller/{version(DISTRIBUTION)}"
-    except PackageNotFoundError:  # run from a tree that was never installed
+    except PackageNotFoundError:  # run from a source tree
         return "puller"
 
 
 def authorities(settings: TransportSettings) -> str | bool:
-    """Authorities that certificates are checked against: configured, else the system's, else those of requests.
+    """Return the certificate authorities: configured, else the system's, else those of requests.
 
-    Raises `SettingsError` for a file that cannot be read.
+    Raises `SettingsError` for an unreadable file.
     """
     if settings.ca_bundle is not None:
         require_readable("ca_bundle", settings.ca_bundle)
@@ -413,7 +411,7 @@ def authorities(settings: TransportSettings) -> str | bool:
 
 
 def certificate(settings: TransportSettings) -> str | tuple[str, str] | None:
-    """The client certificate and its key; raises `SettingsError` for a file that cannot be read."""
+    """Return the client certificate and its key. Raises `SettingsError` for an unreadable file."""
     if settings.client_cert is None:
         return None
     require_readable("client_cert", settings.client_cert)

@@ -1,8 +1,8 @@
-"""Failures of web servers, and of the libraries that talk to them, in our words.
+"""Messages for failures of web servers and of HTTP libraries.
 
-* Every exception of ``requests``, ``urllib3``, ``http.client`` and ``ssl`` has its row in one table.
-* A failure that can pass is told apart from one that comes back each time: only the first is worth another attempt.
-* The words for a status are ours. Those of a server may say anything.
+* One table contains every exception of ``requests``, ``urllib3``, ``http.client`` and ``ssl``.
+* Temporary failures are retried. Permanent failures are not.
+* Messages for a status are fixed, because the text of a server is untrusted.
 """
 
 import ssl
@@ -18,11 +18,11 @@ from bundles.transport.transfer_limits import StalledError
 from foundation.timestamps import zulu_text
 
 LONGEST_PAUSE = 60.0
-"""Seconds; a server that asks for more is not waited for any longer."""
+"""Seconds. A longer pause requested by a server is shortened to this one."""
 
 
 class PassingError(TransportError):
-    """A failure that may be over in a moment; ``pause`` is how many seconds the server asked to wait."""
+    """A temporary failure. ``pause`` is the number of seconds that the server requests to wait."""
 
     def __init__(self, where: str, what: str, pause: float = 0.0) -> None:
         super().__init__(where, what)
@@ -30,7 +30,7 @@ class PassingError(TransportError):
 
 
 def explain(error: Exception, settings: TransportSettings) -> tuple[bool, str]:
-    """Whether such a failure can pass, and a sentence for it; ``settings`` has the limits that were exceeded."""
+    """Return whether a failure is temporary, and a sentence for it. ``settings`` contains the exceeded limits."""
     cause = _root_cause(error)
     detail = getattr(cause, "verify_message", "") or getattr(cause, "strerror", "") or str(cause)
     passing, sentence = next(
@@ -43,7 +43,7 @@ def explain(error: Exception, settings: TransportSettings) -> tuple[bool, str]:
 
 
 _SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
-    # Exceptions, whether such a failure can pass, and what it is called. The first row that fits is taken.
+    # Exceptions, whether the failure is temporary, and the message. The first matching row is used.
     ((ssl.SSLCertVerificationError,), False, "the server's certificate is not trusted: {detail}{clock}"),
     ((ssl.SSLEOFError, ssl.SSLZeroReturnError), True, "the connection failed: {detail}"),
     ((requests.exceptions.SSLError, urllib3.SSLError, ssl.SSLError), False, "TLS failed: {detail}"),
@@ -60,7 +60,7 @@ _SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    """The exception at the bottom of what the libraries wrapped; ten levels, in case they form a ring."""
+    """Return the original exception that the libraries wrapped. Stops after ten levels, in case of a cycle."""
     for _ in range(10):
         candidates = (getattr(error, "reason", None), error.__cause__, *error.args)
         inner = next((item for item in candidates if isinstance(item, BaseException)), None)
@@ -77,10 +77,10 @@ def _clock_hint(detail: str) -> str:
 
 
 def refusal(response: requests.Response) -> TransportError:
-    """The error for a status other than those that were wanted."""
+    """Return the error for an unexpected status."""
     status = response.status_code
     what = f"status {status}{_phrase(status)}"
-    if status in (403, 404):  # 403: what object stores answer for a name that does not exist
+    if status in (403, 404):  # 403: the response of object stores for a missing name
         return NotFoundError(url_of(response), what)
     if status in (408, 429) or status >= 500:
         return PassingError(url_of(response), what, _retry_after(response))
@@ -89,7 +89,7 @@ def refusal(response: requests.Response) -> TransportError:
 
 
 def _phrase(status: int) -> str:
-    """Our own words for it: those of the server may say anything."""
+    """Return the standard phrase of a status, because the text of the server is untrusted."""
     try:
         return f" {HTTPStatus(status).phrase}"
     except ValueError:
@@ -102,5 +102,5 @@ def _retry_after(response: requests.Response) -> float:
 
 
 def url_of(response: requests.Response) -> str:
-    """The URL that was answered, after redirects, for messages."""
+    """Return the final URL of a response, for messages."""
     return response.url or ""

@@ -28,11 +28,11 @@ from bundles.transport.web_failures import explain
 
 
 class WebFile:
-    """The file at a URL. Credentials in it are for its origin."""
+    """The file at a URL. Credentials in the URL are sent to its origin only."""
 
     def __init__(self, url: str, settings: TransportSettings) -> None:
-        """Raises `SettingsError` for what is no http or https URL."""
-        # A location has no query, because paths are added to it. Here it belongs to the one file that is asked for.
+        """Raises `SettingsError` unless ``url`` is an http or https URL."""
+        # A location has no query, because paths are added to it. Here the query belongs to the only file.
         base, mark, query = url.partition("#")[0].partition("?")
         location = Location.parse(base)
         if location.is_directory:
@@ -46,7 +46,7 @@ class WebFile:
     ) -> Received | None:
         """Write the file to the empty ``into``, or return ``None`` if the server still has the version ``known``.
 
-        ``deadline`` is for this download; without one the settings have a limit. Raises as `WebMirror.fetch`.
+        ``deadline`` applies to this download. By default, the settings limit it. Raises like `WebMirror.fetch`.
         """
         found = Validators()
 
@@ -63,10 +63,10 @@ class WebFile:
 
 
 class WebUploads:
-    """`bundles.transport.uploads.Uploads` by ``requests``."""
+    """`bundles.transport.uploads.Uploads` with ``requests``."""
 
     def __init__(self, location: Location, settings: TransportSettings) -> None:
-        """Connects to nothing yet; raises `SettingsError` for a file of ``settings`` that cannot be read."""
+        """Raises `SettingsError` for an unreadable file of ``settings``. Does not connect."""
         self._location = location
         self._settings = settings
         self._authorities = authorities(settings)
@@ -75,7 +75,7 @@ class WebUploads:
         self._headers = request_headers(location, settings)
 
     def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
-        """See `Uploads`; raises as it says."""
+        """Send a document, as in `Uploads`. Raises the same errors."""
         reading = Reading(deadline, self._settings.read_timeout)
         self._adapter.reading = reading
         request = requests.Request(method, url, {**self._headers, "Content-Type": kind}, data=data)
@@ -92,18 +92,18 @@ class WebUploads:
             with contextlib.closing(answer):
                 self._finish(answer)
                 return answer.status_code
-        # All that requests, urllib3, http.client, sockets and the codecs for host names raise.
+        # All errors of requests, urllib3, http.client, sockets and the codecs for host names.
         except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
             deadline.verify()
             _, what = explain(error, self._settings)
             raise TransportError(url, without_secrets(what, self._location, self._settings)) from None
 
     def close(self) -> None:
-        """See `Uploads`."""
+        """Close all connections."""
         self._adapter.close()
 
     def _finish(self, answer: requests.Response) -> None:
-        """Take a short body off the connection, which can then carry the next request; otherwise it is closed."""
-        # The status has been said; what comes behind it changes nothing.
+        """Read a short body, so that the connection can carry the next request. Otherwise close the connection."""
+        # The status is known, so errors in the body do not matter.
         with contextlib.suppress(urllib3.HTTPError, HTTPException, OSError, ValueError):
             answer.raw.read(CHUNK, decode_content=False)

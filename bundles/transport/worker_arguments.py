@@ -14,19 +14,19 @@ class Clear(str):
     __slots__ = ()
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return str(self)
 
 
 def handed_over(location: Location, settings: TransportSettings) -> tuple[Any, ...]:
-    """Both, with their secrets."""
+    """Convert location and settings, including their secrets, to built-in types."""
     return msgspec.structs.astuple(location), {
         name: _bare(value) for name, value in msgspec.structs.asdict(settings).items()
     }
 
 
 def taken_over(arguments: tuple[Any, ...]) -> tuple[Location, TransportSettings]:
-    """The location and the settings that `handed_over` was given."""
+    """Return the location and the settings from the result of `handed_over`."""
     location, values = arguments
     headers = {name: Clear(value) for name, value in values.pop("headers").items()}
     hidden: Any = {
