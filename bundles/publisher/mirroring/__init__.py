@@ -1,1 +1,1 @@
-"""A site, copied by somebody who is not its publisher."""
+"""Copies of a site by other operators than its publisher."""

@@ -1,8 +1,9 @@
-"""A copy of a site: verified as a host verifies, and whole for hosts at every moment.
+"""Copy of a site, verified like on a host, and complete for hosts at every moment.
 
-* Nothing that a host would refuse gets into it; it stays then as it was.
-* Files come before the metadata that name them, ``timestamp.json`` at the end; a run that was killed is gone on with.
-* Files that nothing names any more stay until the last timestamp of the copy that led to them has expired.
+* Data that a host would reject never enters the copy. The copy then stays unchanged.
+* Files are written before the metadata that names them, with ``timestamp.json`` last. The next run resumes an
+  interrupted one.
+* Unreferenced files stay until the last timestamp of the copy that led to them has expired.
 """
 
 import shutil
@@ -39,7 +40,7 @@ _MARKS_OF_A_SITE = ("site.yaml", "keys")
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """The outcome of a run, or with ``noop`` of the one that would be; paths are those below ``public/``."""
+    """The result of a run, or with ``noop`` of the planned run. Paths are relative to ``public/``."""
 
     fetched: tuple[str, ...]
     """Files of bundles."""
@@ -47,18 +48,18 @@ class Copied(msgspec.Struct, frozen=True):
     """Metadata, indexes and histories, in order."""
     removed: tuple[str, ...]
     kept: dict[str, datetime]
-    """What the site does not have any more, and until when it stays."""
+    """Files that the site has removed, and when the copy removes them."""
     notes: tuple[str, ...] = ()
-    """Sentences for people."""
+    """Sentences for users."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the copy was as the site is, but for what goes later."""
+        """Return whether the copy was already identical to the site, except for later removals."""
         return not self.fetched and not self.written and not self.removed
 
 
 class SiteCopy:
-    """The copy in ``directory``: hosts read its ``public/``. ``root`` is that of the site, for the first run."""
+    """The copy in ``directory``. Hosts read its ``public/``. The first run requires ``root``, the root of the site."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class SiteCopy:
         self._now = now
 
     def plan(self) -> Copied:
-        """The outcome that `run` would have; the directory is only read. Raises as `run`."""
+        """Return the planned result of `run`, without writing to the directory. Raises like `run`."""
         anchor = self._anchor()
         with tempfile.TemporaryDirectory(prefix="puller-mirror-") as scratch:
             trust = Path(scratch) / "trust"
@@ -90,14 +91,17 @@ class SiteCopy:
             ).plan(trust, anchor)
 
     def run(self, check: Callable[[], None] = lambda: None) -> Copied:
-        """Make the copy what the site is; raises `TransportError`, `TrustError`, `FormatError`, `SettingsError`,
-        and `StoreError` or `PublishError` for this disk.
+        """Update the copy to the state of the site.
 
-        1. One run at a time, of one site.
-        2. Refresh, as a host does, against what was trusted before.
-        3. Fetch the files that are not there.
-        4. Write indexes and metadata, then ``timestamp.json``; roots where hosts are whole with them.
-        5. Note what is there, and remove what no host can be led to any more.
+        Raises `TransportError`, `TrustError`, `FormatError`, `SettingsError`, and `StoreError` or `PublishError` for
+        this disk.
+
+        1. Lock the state. One directory contains one site.
+        2. Refresh as a host does, against the previously trusted metadata.
+        3. Fetch missing files.
+        4. Write indexes and metadata, then ``timestamp.json``. Write roots at the points where the copy stays valid for
+           hosts.
+        5. Record the files, and remove files that hosts can no longer request.
         """
         anchor = self._anchor()
         with self._state.held():
@@ -174,7 +178,7 @@ class _Run:
         return Copied(tuple(each.path for each in fetched), written, tuple(removed), kept, tuple(self._notes))
 
     def _refreshed(self, trust: Path, anchor: Anchor) -> Source:
-        """The site, not older than what hosts read in the copy."""
+        """Return the site, which must be at least as new as the copy."""
         before: dict[str, bytes] = {}
         if self._before is not None and (timestamp := _parsed(self._before)) is not None:
             version = timestamp.signed.snapshot_meta.version
@@ -187,7 +191,7 @@ class _Run:
         return source
 
     def _verify_given(self, source: Source) -> None:
-        """A root that is given again may be any of the site's, and none of another site."""
+        """Accept a repeated ``root`` only if it is one of the site's roots."""
         if (given := self._given) is None:
             return
         path = f"metadata/{given.version}.root.json"
@@ -195,12 +199,12 @@ class _Run:
             what = "is not a root of the site that is copied here; another site needs another directory"
             raise SettingsError(given.where, what)
 
-    # What is wanted
+    # Contents
 
     def _contents(self, source: Source) -> tuple[dict[str, bytes], dict[str, Wanted]]:
-        """Indexes, histories and site data by path, and the files that the indexes name.
+        """Return indexes, histories and site data by path, and the files that the indexes name.
 
-        Site data is copied whole, whatever bundles were chosen: any host may read it.
+        Site data is always copied completely, because any host may read it.
         """
         documents: dict[str, bytes] = {}
         indexes: list[Index] = []
@@ -221,7 +225,7 @@ class _Run:
         return documents, wanted
 
     def _check_selection(self, indexes: list[Index]) -> None:
-        """A name that was spelled wrong would otherwise be a copy without it, and all well."""
+        """Raise an error for an unknown name, because a misspelled name would silently produce an incomplete copy."""
         for bundle in set(self._selection.bundles) - {index.bundle for index in indexes}:
             raise SettingsError(
                 str(self._mirror), f"publishes no bundle {bundle!r}", code=ProblemCode.NOT_PUBLISHED
@@ -234,7 +238,7 @@ class _Run:
             )
 
     def _artifacts(self, index: Index) -> Iterator[Artifact]:
-        """All that is offered, or what hosts of the chosen channels are told to run."""
+        """Yield all offered versions, or the versions for hosts in the chosen channels."""
         if not self._selection.channels:
             yield from index.releases.values()
             return
@@ -245,7 +249,7 @@ class _Run:
     def _of_artifact(self, artifact: Artifact) -> Iterator[Wanted]:
         yield Wanted.archive(artifact.archive, str(self._mirror))
         data = self._files.read_description(artifact.description)
-        if data is None:  # hosts take the archive
+        if data is None:  # hosts fall back to the archive
             return
         yield Wanted.file(artifact.description)
         description = BundleDescription.parse(data)
@@ -254,7 +258,7 @@ class _Run:
             yield Wanted.file(Digest(entry.size, sha256), shrinks_to)
 
     def _documents_of(self, source: Source, anchor: Anchor, documents: dict[str, bytes]) -> dict[str, bytes]:
-        """All that is written from memory, by path; earlier roots than the anchor where the site has them."""
+        """Return all documents to write by path, including roots before the anchor if the site has them."""
         found = documents | source.metadata()
         data, version = anchor.data, anchor.version
         while version > 1:
@@ -266,7 +270,7 @@ class _Run:
             version -= 1
         return found
 
-    # What is done
+    # Changes
 
     def _fetch(self, missing: list[Wanted], check: Callable[[], None]) -> list[Wanted]:
         if not missing:
@@ -276,7 +280,7 @@ class _Run:
             return [each for each in missing if self._files.place(each, check)]
 
     def _groups(self, contents: dict[str, bytes]) -> list[tuple[str, ...]]:
-        """What is not there as it is wanted, in the order of writing, which is that of a push."""
+        """Return changed documents in the order of writing, which is the order of a push."""
         changed = [path for path, data in contents.items() if _read(self._public / path) != data]
         before = self._before
         former = None if before is None else Edition(before, lambda path: _read(self._public / path))
@@ -307,7 +311,7 @@ class _Run:
         return groups
 
     def _gone(self, wanted: set[str], timestamp: bytes) -> tuple[list[str], dict[str, datetime]]:
-        """What goes now, and what stays until when."""
+        """Return the files to remove now, and the files to remove later with the time."""
         removed: list[str] = []
         kept: dict[str, datetime] = {}
         former = (self._before and _parsed(self._before)) or Metadata[Timestamp].from_bytes(timestamp)
@@ -325,7 +329,7 @@ class _Run:
 
 
 class _Unwatched:
-    """Nobody watches metadata being written: it is small."""
+    """Ignores progress, because metadata is small."""
 
     def moved(self, path: str, have: int) -> None:
         pass
@@ -348,7 +352,7 @@ def _parsed(timestamp: bytes) -> Metadata[Timestamp] | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """A file of the copy; ``None`` for what is not there, or can be none that was copied."""
+    """Read a file of the copy. ``None`` for a missing file, or for a file too large to be a copied one."""
     try:
         return read_limited(path, LARGEST_HISTORY if path.name.endswith(".history.json") else LARGEST_STORED)
     except (FileNotFoundError, ValueError):

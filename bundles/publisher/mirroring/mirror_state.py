@@ -49,20 +49,20 @@ Stamp = tuple[int, int]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The part of a site that is copied; empty for all bundles, and for all that they offer."""
+    """The part of a site to copy. Empty: all bundles, with all their releases."""
 
     bundles: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct):
-    """The knowledge of a copy; one that is lost or damaged costs reading every file again, and nothing else."""
+    """State of a copy. If it is lost or damaged, the next run reads every file again."""
 
     format: int = _FORMAT
     files: dict[str, Stamp] = {}
-    """Of files that were verified, by path below ``public/``."""
+    """Verified files, by path below ``public/``."""
     gone: dict[str, datetime] = {}
-    """Until when files stay that the site does not have any more: a host may still be led to them."""
+    """Expiry of files that the site has removed, because a host may still request them."""
 
 
 class State:
@@ -114,7 +114,7 @@ class State:
             yield
 
     def anchor(self, given: Anchor | None) -> Anchor:
-        """The root that this copy began with, or begins with now; raises `SettingsError`."""
+        """Return the stored root of this copy, or ``given`` on the first run. Raises `SettingsError`."""
         if self._root.exists():
             return Anchor.load(self._root)
         if given is None:
@@ -124,13 +124,13 @@ class State:
         return given
 
     def keep_anchor(self, anchor: Anchor) -> None:
-        """Keep a root that has proved to be the site's."""
+        """Store a root that has proved to be the site's."""
         with explained(self._root):
             if not self._root.exists():
                 write_file(self._root, anchor.data)
 
     def load(self) -> Record:
-        """The record; an empty one where there is none, or a damaged one. Raises `StoreError`."""
+        """Return the record, empty if the file is missing or damaged. Raises `StoreError`."""
         with explained(self._record):
             try:
                 record = msgspec.json.decode(read_limited(self._record, _LARGEST), type=Record)
@@ -139,13 +139,13 @@ class State:
         return record if record.format == _FORMAT else Record()
 
     def store(self, record: Record) -> None:
-        """Write the record; raises `StoreError`."""
+        """Write the record. Raises `StoreError`."""
         with explained(self._record):
             write_file(self._record, msgspec.json.encode(record) + b"\n", mode=0o600)
 
 
 def _open_own(path: Path) -> int:
-    """Create and open the directory of the state, which belongs to the running user alone; raises ``OSError``."""
+    """Create and open the private directory of the state. Raises ``OSError``."""
     with open_output_directory(path.parent, make=True) as parent:  # public/ is below it
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, 0o700, dir_fd=parent)
@@ -162,29 +162,31 @@ def _open_own(path: Path) -> int:
 
 
 class Wanted:
-    """A file that the copy is to have at ``path``, below ``public/`` as below the site."""
+    """A file for the copy. ``path`` is relative to ``public/`` and to the site."""
 
     def __init__(self, path: str, info: TargetFile, expected: int, *, optional: bool = False) -> None:
         self.path = path
         self.info = info
         self.expected = expected
-        """Bytes that it is likely to have."""
+        """Expected size in bytes."""
         self.optional = optional
-        """Whether a site may lack it: hosts take the archive then."""
+        """Whether a site may lack the file. Hosts then use the archive."""
 
     @property
     def sha256(self) -> str:
-        """The digest that was signed for."""
+        """Return the signed digest."""
         return str(self.info.hashes["sha256"])
 
     @property
     def is_exact(self) -> bool:
-        """Whether the file has as many bytes as its info states; a compressed file has at most so many."""
+        """Return whether the length in the info is exact. For a compressed file it is an upper limit."""
         return not isinstance(self.info, CompressedFile)
 
     @classmethod
     def archive(cls, archive: Archive, where: str) -> "Wanted":
-        """Raises `FormatError` for a path without the digest in it: the contents under a name never change."""
+        """Return the archive as a file to copy. Raises `FormatError` for a path without the digest: named files never
+        change.
+        """
         path = f"targets/{archive.path}"
         if not Path(path).name.startswith(f"{archive.sha256}.") or path.startswith(FILES):
             raise FormatError(
@@ -195,13 +197,13 @@ class Wanted:
 
     @classmethod
     def file(cls, digest: Digest, shrinks_to: float = 1.0) -> "Wanted":
-        """``shrinks_to``: how small such files become; nobody has signed that, and it only says how long it takes."""
+        """Return a single file to copy. ``shrinks_to`` is the unsigned compression ratio, used only for progress."""
         info = CompressedFile(digest)
         return cls(f"targets/{info.path}", info, int(digest.length * shrinks_to), optional=True)
 
 
 class Files:
-    """The files below ``public``; ``known`` are the stamps of those that were verified before."""
+    """The files below ``public``. ``known`` are the stamps of previously verified files."""
 
     def __init__(self, public: Path, incoming: Path, mirror: Mirror, known: dict[str, Stamp]) -> None:
         self._public = public
@@ -210,10 +212,10 @@ class Files:
         self._mirror = mirror
         self._known = known
         self.stamps: dict[str, Stamp] = {}
-        """Of those that are as they were signed for."""
+        """Stamps of files that match their signed digest."""
 
     def has(self, wanted: Wanted) -> bool:
-        """Whether a file is there, as it was signed for."""
+        """Return whether a file exists with its signed digest."""
         path = self._public / wanted.path
         try:
             found = stamp_of(path)
@@ -221,15 +223,15 @@ class Files:
                 with open_regular(path) as stream:
                     if not is_target(wanted.info, stream):
                         return False
-        except OSError:  # it is not there, or something else is; either way it is replaced
+        except OSError:  # missing or not a regular file: it is replaced in both cases
             return False
         self.stamps[wanted.path] = found
         return True
 
     def place(self, wanted: Wanted, check: Callable[[], None]) -> bool:
-        """Fetch and verify a file, and give it its name; raises as ``fetch_target``.
+        """Fetch and verify a file, and move it to its path. Raises like ``fetch_target``.
 
-        False for one that the site lacks, and may.
+        Returns False for an optional file that the site lacks.
         """
         staged, path = self._incoming / f"{wanted.sha256}.tar.gz", self._public / wanted.path
         try:
@@ -244,7 +246,7 @@ class Files:
         return True
 
     def read_document(self, info: TargetFile, limit: int) -> bytes:
-        """An index or a history, from the copy when it has not changed; raises as ``download_target``."""
+        """Return an index or a history, from the copy if it is unchanged. Raises like ``download_target``."""
         path = target_path(info)
         try:
             data = read_limited(self._public / path, limit)
@@ -257,7 +259,7 @@ class Files:
         return buffer.getvalue()
 
     def read_description(self, digest: Digest) -> bytes | None:
-        """The description of a version, from the copy when it is there; ``None`` where the site has none."""
+        """Return the description of a version, from the copy if possible. ``None`` if the site lacks it."""
         wanted = Wanted.file(digest)
         buffer = io.BytesIO()
         if self.has(wanted):
@@ -280,7 +282,7 @@ class Files:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Raises ``OSError``, also for what is no regular file."""
+    """Return size and modification time. Raises ``OSError``, also for other types of files."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(str(path))

@@ -1,7 +1,7 @@
-"""A site as whoever copies it sees it: the client workflow of a host, for all bins.
+"""A site as the source of a copy: the client workflow of a host, for all bins.
 
-* What a host would refuse is refused here, by the code of the host and with its sentences.
-* Metadata are kept as they came, byte by byte: the signatures in a copy are the publisher's own.
+* Data that a host would reject is rejected by the same code and with the same messages.
+* Metadata is stored byte for byte, because a copy contains the publisher's signatures.
 """
 
 import io
@@ -27,16 +27,16 @@ from bundles.transport.mirror import Mirror
 
 class _Workflow(SiteWorkflow):
     def all_bins(self) -> dict[str, Targets]:
-        """Every bin, verified as a host verifies those that it asks for; after `refresh`."""
+        """Return every bin, verified as on a host. Requires `refresh` first."""
         check_layout(self.targets, str(self.fetcher.mirror))
         delegations = self.targets.delegations
         roles = delegations.succinct_roles if delegations else None
-        # Those that the targets delegate to, and not those of the snapshot: none may be withheld.
+        # The bins of the delegation and not of the snapshot, so that none can be withheld.
         return {name: self._load_targets(name, Targets.type) for name in (roles.get_roles() if roles else ())}
 
 
 class Source:
-    """The site behind ``mirror``, as of ``now``; what was trusted of it before is in ``store``."""
+    """The site behind ``mirror``, as of ``now``. ``store`` contains the previously trusted metadata."""
 
     def __init__(self, mirror: Mirror, store: TrustDirectory, anchor: Anchor, now: datetime) -> None:
         self.mirror = mirror
@@ -46,9 +46,9 @@ class Source:
         self._bins: dict[str, Targets] = {}
 
     def refresh(self, before: Mapping[str, bytes]) -> None:
-        """Fetch and verify all metadata of the site; raises what `TrustClient.refresh` raises.
+        """Fetch and verify all metadata of the site. Raises like `TrustClient.refresh`.
 
-        ``before``: a timestamp and a snapshot to measure it against, where the store has none.
+        ``before`` contains the old timestamp and snapshot for comparison, in case the store lacks them.
         """
         with explained(self._store.path):
             self._store.prepare(self._anchor)
@@ -64,11 +64,11 @@ class Source:
 
     @property
     def timestamp(self) -> bytes:
-        """``timestamp.json`` as the site has it, after `refresh`."""
+        """Return the site's ``timestamp.json``, after `refresh`."""
         return self._read("timestamp.json")
 
     def metadata(self) -> dict[str, bytes]:
-        """All metadata that the timestamp leads to, and the roots from the anchor on, by path."""
+        """Return all metadata of the timestamp, and the roots from the anchor on, by path."""
         timestamp = Metadata[Timestamp].from_bytes(self.timestamp).signed
         snapshot = self._read("snapshot.json")
         versions = {
@@ -81,9 +81,9 @@ class Source:
         return {f"metadata/{name}": data for name, data in (found | self._roots()).items()}
 
     def earlier_root(self, data: bytes, version: int) -> bytes | None:
-        """The root before ``version``, whose contents are ``data``; ``None`` where the site has it no more.
+        """Return the root before ``version``, whose contents are ``data``. ``None`` if the site no longer has it.
 
-        For hosts that were installed with it. Raises `SignatureError` for one that does not lead on to ``data``.
+        Hosts that were installed with it need it. Raises `SignatureError` if it does not verify ``data``.
         """
         path = f"metadata/{version - 1}.root.json"
         where, buffer = f"{self.mirror}/{path}", io.BytesIO()
@@ -102,20 +102,20 @@ class Source:
         return buffer.getvalue()
 
     def documents(self) -> Iterator[tuple[str | None, TargetFile]]:
-        """Each index, each history and each document of site data that a bin names, with its bundle.
+        """Yield each index, history and document of site data that a bin names, with its bundle.
 
-        Raises `FormatError` for a target that this version does not know: the copy would lack it without a word.
+        Raises `FormatError` for an unknown target, which the copy would otherwise silently lack.
         """
         for name, of_bin in self._bins.items():
             for path, info in of_bin.targets.items():
                 bundle = self._bundle_of(path)
-                if bin_of(path, len(self._bins).bit_length() - 1) == name:  # elsewhere no host looks for it
+                if bin_of(path, len(self._bins).bit_length() - 1) == name:  # elsewhere hosts ignore it
                     if "sha256" not in info.hashes:
                         raise FormatError(str(self.mirror), f"names {path} without its sha256")
                     yield bundle, info
 
     def _bundle_of(self, path: str) -> str | None:
-        """The bundle of an index or a history; ``None`` for site data, which is no bundle's."""
+        """Return the bundle of an index or a history, or ``None`` for site data."""
         if data_name(path) is not None:
             return None
         bundle = path.partition("/")[0]

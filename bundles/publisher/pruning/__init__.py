@@ -1,1 +1,1 @@
-"""Versions that a site need not keep any more, and files that no host can ask for."""
+"""Removal of outdated versions and unreferenced files from a site."""

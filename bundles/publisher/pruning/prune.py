@@ -1,8 +1,9 @@
-"""Pruning a site: versions are said to be pruned, signed; their files go when no host can ask for them any more.
+"""Pruning of a site: versions are marked as pruned and signed, and their files are removed when no host can request
+them.
 
-* Never what a channel or a wave names, or an unexpired ``timestamp.json`` may still lead to.
-* The history of a bundle keeps what is pruned on record: a version stands for the same files for ever.
-* Each publication and each refresh prunes what it has at hand; `prune_site` looks at everything.
+* Versions that a channel or a wave names, or that an unexpired ``timestamp.json`` may lead to, are kept.
+* The history of a bundle records pruned versions, because a version always stands for the same files.
+* Each publication and each refresh prunes the bundles that it changes. `prune_site` checks all bundles.
 """
 
 import logging
@@ -24,15 +25,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The outcome of pruning, or with ``noop`` of what would be pruned."""
+    """The result of pruning, or with ``noop`` of planned pruning."""
 
     versions: Mapping[str, Sequence[Version]]
-    """By bundle: those that are said to be pruned now; their files are among those that wait."""
+    """Versions that are marked as pruned now, by bundle. Their files are among the waiting ones."""
     swept: Swept
 
 
 def announce(site: Site, edition: Edition, records: Sequence[Record], new: Iterable[NewArchive] = ()) -> None:
-    """`Site.announce`, without the versions that are outdated by the rule of the site; then `tidy`."""
+    """Call `Site.announce` without the versions that are outdated by the rule of the site, then `tidy`."""
     rule = site.settings().pruning
     if rule.automatic:
         records = [rule.applied(record, edition.now) for record in records]
@@ -41,7 +42,7 @@ def announce(site: Site, edition: Edition, records: Sequence[Record], new: Itera
 
 
 def outdated_by_rule(site: Site, records: Iterable[Record]) -> Mapping[str, Sequence[Version]]:
-    """By bundle, the versions that `announce` prunes with these records."""
+    """Return the versions that `announce` prunes with these records, by bundle."""
     rule = site.settings().pruning
     return _outdated(rule, records, site) if rule.automatic else {}
 
@@ -49,25 +50,23 @@ def outdated_by_rule(site: Site, records: Iterable[Record]) -> Mapping[str, Sequ
 def tidy(
     site: Site, edition: Edition, records: Sequence[Record] = (), directories: Sequence[str] = ()
 ) -> None:
-    """Remove what no host can ask for any more: metadata, and files of bundles that were published.
+    """Remove metadata and files of published bundles that no host can request, also in ``directories`` of ``targets/``.
 
-    And in ``directories`` below ``targets/``.
-
-    A failure is logged: what was to be published is published, and the next one tries again.
+    A failure is logged only, because the publication is complete and the next one tries again.
     """
     try:
         sweep = Sweep(site, edition.published, briefly=True)
         swept = sweep.look(records, directories)
         if site.settings().pruning.automatic:
             sweep.remove(swept)
-        # Also where nothing is removed: that it waits begins now.
+        # Even without removals, because the waiting time starts now.
         sweep.note()
     except (OSError, BundleError) as error:
         _log.warning("%s: what is of no use any more could not be removed: %s", site.directory, error)
 
 
 def plan_pruning(site: Site, rule: PruningRule) -> Pruned:
-    """The outcome that `prune_site` would have; raises as it does, and writes nothing."""
+    """Return the planned result of `prune_site`. Raises the same errors, and writes nothing."""
     published, now = site.published(), site.now()
     with explained(site.directory):
         records = [site.record_of(published, bundle) for bundle in site.bundles(published)]
@@ -77,13 +76,13 @@ def plan_pruning(site: Site, rule: PruningRule) -> Pruned:
 
 
 def prune_site(site: Site, rule: PruningRule, passphrase: Passphrase) -> Pruned:
-    """Prune everything that ``rule`` does not keep; raises `PublishError`, `SignatureError`, and `KeyFileError`.
+    """Prune every version that ``rule`` does not keep. Raises `PublishError`, `SignatureError` and `KeyFileError`.
 
-    1. Nobody publishes meanwhile, and what a publisher could not finish is finished.
-    2. Read what is published of all bundles, and verify it.
-    3. Sign the records without what is outdated. Where nothing is, no key is needed.
-    4. Note which files nothing names since now, and remove those whose time is over.
-    5. Remove what killed publishers left under temporary names.
+    1. Lock the site against other publishers, and complete an interrupted change.
+    2. Read and verify the published metadata of all bundles.
+    3. Sign the records without outdated versions. If nothing is outdated, no key is needed.
+    4. Note unreferenced files, and remove files whose waiting time is over.
+    5. Remove temporary files of killed publishers.
     """
     with site.locked():  # 1.
         # 2.
@@ -98,7 +97,7 @@ def prune_site(site: Site, rule: PruningRule, passphrase: Passphrase) -> Pruned:
         sweep = Sweep(site, edition.published)
         directories = target_directories(site.public)
         swept = sweep.look(after, directories)
-        sweep.note()  # a kill while files are removed must not begin their time anew
+        sweep.note()  # a kill during removal must not restart the waiting times
         sweep.remove(swept)
         sweep.note()
         # 5.

@@ -1,12 +1,12 @@
-"""Which versions of a bundle stay in a site, and which are pruned. Nothing here reads, writes or asks for the time.
+"""Rule that selects the versions of a bundle to prune. This module does not use disk, network or clock.
 
-A version stays when one of these holds:
+A version stays if one of these holds:
 
-* a channel names it: for all hosts, as a rollout that grows or is halted, or as what the hosts run that one has not
-  reached (`puller site back` names that);
-* it is what a channel named before what it names now;
-* it is among the latest of its bundle, by their publication;
-* a channel has named it until not long ago, or it was published not long ago.
+* a channel names it: for all hosts, in a running or halted rollout, or for the hosts outside a rollout (the version of
+  `puller site back`);
+* it is the previous version of a channel;
+* it is among the latest published versions of its bundle;
+* a channel named it until recently, or it was published recently.
 """
 
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ from bundles.publisher.published import Record
 
 @dataclass(frozen=True, slots=True)
 class PruningRule:
-    """The versions that stay beside those that channels name."""
+    """The versions to keep in addition to those that channels name."""
 
     versions: int = 20
     """The latest of each bundle."""
     after: timedelta = timedelta(days=90)
-    """How long the others stay when no channel names them any more."""
+    """How long other versions stay after the last channel stopped naming them."""
     automatic: bool = True
-    """Whether each publication and each refresh prunes, too."""
+    """Whether each publication and each refresh also prunes."""
 
     def outdated(self, record: Record, now: datetime) -> list[Version]:
-        """The versions of a bundle that are pruned now, in the order of publication."""
+        """Return the versions of a bundle to prune now, in the order of publication."""
         there = [version for version in record.history.versions.values() if version.pruned is None]
         stay = {*record.index.named(), *_named_before(record.history)}
         stay |= {version.version for version in there[-self.versions :]}
@@ -39,13 +39,13 @@ class PruningRule:
         return [version for version in old if now - since[version.version] >= self.after]
 
     def applied(self, record: Record, now: datetime) -> Record:
-        """``record`` when what is outdated is pruned."""
+        """Return ``record`` with outdated versions pruned."""
         outdated = self.outdated(record, now)
         return record.without_files([version.version for version in outdated], now) if outdated else record
 
 
 def unnamed_since(record: Record) -> dict[str, datetime]:
-    """Since when no channel names each version; those that channels name now are not in it."""
+    """Return since when no channel names each version. Excludes versions that channels name now."""
     since = {name: version.published for name, version in record.history.versions.items()}
     for version, until in _endings(record.history):
         since[version] = max(until, since.get(version, until))
@@ -53,7 +53,7 @@ def unnamed_since(record: Record) -> dict[str, datetime]:
 
 
 def _endings(history: History) -> Iterator[tuple[str, datetime]]:
-    """Each version that a channel ceased to name, with the time."""
+    """Yield each version that a channel stopped naming, with the time."""
     named: dict[str, set[str]] = {}
     for said in history.statements:
         following = {release.version for release in named_by(said.release)} if said.release else set()
@@ -63,7 +63,7 @@ def _endings(history: History) -> Iterator[tuple[str, datetime]]:
 
 
 def _named_before(history: History) -> set[str]:
-    """The version that each channel named before the one that it names now, or named last."""
+    """Return the previous version of each channel."""
     versions: dict[str, list[str]] = {}
     for said in history.statements:
         named = versions.setdefault(said.channel, [])

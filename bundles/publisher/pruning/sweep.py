@@ -38,38 +38,42 @@ from bundles.publisher.site import Site, find_target
 
 NOTES_FILE = "pruning.json"
 GRACE = timedelta(days=1)
-"""A host compares the expiry at the beginning of a refresh; downloads may go on for hours."""
+"""A host checks the expiry when a refresh begins, and downloads may then take hours."""
 
 _FORMAT = 1
 _LARGEST = 64_000_000
 
 
 class Notes(msgspec.Struct):
-    """Files below ``public/`` that nothing names."""
+    """Unreferenced files below ``public/``."""
 
     format: int = _FORMAT
     signed_until: datetime | None = None
-    """The latest expiry of any timestamp that was signed so far."""
+    """The latest expiry of all timestamps signed so far."""
     shared: datetime | None = None
-    """When all files that bundles share were looked at."""
+    """When the files that bundles share were last checked."""
     until: dict[str, datetime] = {}
-    """By path: the time from which on a file may be removed."""
+    """The earliest time to remove each file, by path."""
 
     def is_shared_due(self, now: datetime) -> bool:
-        """Whether to look at all files that bundles share: once a day, as it takes as long as there are bundles."""
+        """Return whether to check the files that bundles share. Once a day, because the time grows with the number of
+        bundles.
+        """
         return self.shared is None or not timedelta() <= now - self.shared < timedelta(days=1)
 
     def saw(self, expires: datetime, now: datetime) -> datetime:
-        """Take note of the expiry of a timestamp; the time until which hosts may be led to what is unnamed now."""
+        """Record the expiry of a timestamp. Returns the time until which hosts may request files that are unreferenced
+        now.
+        """
         self.signed_until = max(self.signed_until or expires, expires)
         return max(self.signed_until, now) + GRACE
 
 
 def load_notes(path: Path) -> Notes:
-    """The notes; empty ones where there are none that can be read. Raises ``OSError``."""
+    """Return the notes, empty if the file is missing or damaged. Raises ``OSError``."""
     try:
         notes = msgspec.json.decode(read_limited(path, _LARGEST), type=Notes)
-    except (FileNotFoundError, ValueError):  # also of msgspec
+    except (FileNotFoundError, ValueError):  # ValueError includes errors of msgspec
         return Notes()
     aware = all(
         each.tzinfo for each in (*notes.until.values(), *filter(None, [notes.signed_until, notes.shared]))
@@ -78,7 +82,7 @@ def load_notes(path: Path) -> Notes:
 
 
 def save_notes(path: Path, notes: Notes) -> None:
-    """Raises ``OSError``."""
+    """Write the notes. Raises ``OSError``."""
     write_file(path, msgspec.json.encode(notes) + b"\n")
 
 
@@ -94,7 +98,7 @@ NOTES = "named-files"
 """The directory of a site with a note for each bundle."""
 
 MOST_READ = 20
-"""Bundles whose descriptions a brief look reads; each publication reads those of its own."""
+"""Limit of bundles whose descriptions a brief sweep reads. Each publication reads those of its own bundles."""
 
 _DIGEST = 32
 _LARGEST_NOTE = 1_000_000 * _DIGEST
@@ -102,12 +106,12 @@ _PATH = re.compile(rf"targets/{SHARED}/[0-9a-f]{{2}}/([0-9a-f]{{64}})\.gz")
 
 
 class SharedFiles:
-    """The files of ``site`` that bundles share, by what is ``published``, and by ``records`` that are to follow."""
+    """The shared files of ``site``, as referenced by ``published`` and by the ``records`` to publish next."""
 
     def __init__(
         self, site: Site, published: Published, records: Mapping[str, Record], *, briefly: bool
     ) -> None:
-        """``briefly``: of no more than a few bundles descriptions are read; those of others the next time."""
+        """With ``briefly``, read the descriptions of a few bundles only. The next sweeps read the remaining ones."""
         self._site = site
         self._published = published
         self._records = records
@@ -116,12 +120,12 @@ class SharedFiles:
         self._most = MOST_READ if briefly else sys.maxsize
 
     def learn(self) -> None:
-        """Read which files the bundles of the records name; raises ``OSError``."""
+        """Read the references of the bundles of the records. Raises ``OSError``."""
         for bundle in self._records:
             self._named_by(bundle)
 
     def places(self) -> Iterator[str]:
-        """The directories below ``public/`` that such files are in."""
+        """Return the directories below ``public/`` that contain shared files."""
         directory = self._site.public / "targets" / SHARED
         if directory.is_dir():
             yield from (
@@ -129,9 +133,9 @@ class SharedFiles:
             )
 
     def is_named(self, path: str) -> bool:
-        """Whether some version that is kept has a file; also when that is not known, and for what is no such file.
+        """Return whether a kept version references a file. True if unknown, and for files that are not shared.
 
-        Raises ``OSError``, and what `Site.record_of` raises.
+        Raises ``OSError``, and the errors of `Site.record_of`.
         """
         found = _PATH.fullmatch(path)
         if found is None or f"targets/{file_path(found[1])}" != path:
@@ -139,7 +143,7 @@ class SharedFiles:
         return self._named is None or bytes.fromhex(found[1]) in self._named
 
     def note(self) -> None:
-        """Keep what was found, for the next time; raises ``OSError``."""
+        """Cache the references for the next sweep. Raises ``OSError``."""
         if self._new:
             make_directory(self._directory)
         for bundle, data in self._new.items():
@@ -150,7 +154,7 @@ class SharedFiles:
         named: set[bytes] = set()
         complete = True
         for bundle in {*self._site.bundles(self._published), *self._records}:
-            of_bundle = self._named_by(bundle)  # of all of them, also when it is known that one is missing
+            of_bundle = self._named_by(bundle)  # read all, even if one is unreadable
             complete = complete and of_bundle is not None
             named |= of_bundle or set()
         return named if complete else None
@@ -171,7 +175,7 @@ class SharedFiles:
         return named
 
     def _history(self, bundle: str) -> bytes:
-        """SHA-256 of the history that says which versions are kept."""
+        """Return the SHA-256 of the history that lists the kept versions."""
         if (record := self._records.get(bundle)) is not None:
             return hashlib.sha256(record.history.to_bytes()).digest()
         path = history_path(bundle)
@@ -196,19 +200,19 @@ def _digests(site: Site, record: Record) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Swept:
-    """Files by their paths below ``public/``, with their sizes in bytes."""
+    """Removed and waiting files by path below ``public/``, with their sizes in bytes."""
 
     removed: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     until: datetime | None = None
-    """When the last of those that wait may be removed."""
+    """When the last waiting file may be removed."""
 
 
 class Sweep:
-    """One sweep of ``site``, whose lock is held, by what is ``published`` now."""
+    """One sweep of ``site`` with the metadata ``published``. The caller holds the lock of the site."""
 
     def __init__(self, site: Site, published: Published, *, briefly: bool = False) -> None:
-        """``briefly``: as part of something that is not to take long."""
+        """Use ``briefly`` as a part of a command that must stay fast."""
         self._site = site
         self._published = published
         self._notes = load_notes(site.directory / NOTES_FILE)
@@ -218,15 +222,14 @@ class Sweep:
         self._briefly = briefly
 
     def look(self, records: Iterable[Record] = (), others: Iterable[str] = ()) -> Swept:
-        """Look at the metadata, the directories of ``records`` and of ``others``, and what is noted elsewhere.
+        """Check the metadata, the directories of ``records`` and ``others``, and the noted files. Writes nothing.
 
-        And at the files that bundles share, in brief sweeps once a day. Writes nothing.
+        Also checks the files that bundles share, in brief sweeps once a day. Raises ``OSError``, and the errors of
+        `Site.record_of`.
 
-        Raises ``OSError``, and what `Site.record_of` raises.
-
-        1. Which files are there, and which of them does nothing name?
-        2. Note those that are new, with the time until which a host may be led to them.
-        3. Those whose time is over are to go.
+        1. List the files and select the unreferenced ones.
+        2. Note new unreferenced files, with the time until which a host may request them.
+        3. Select files whose waiting time is over for removal.
         """
         self._records |= {record.index.bundle: record for record in records}
         now = self._site.now()
@@ -243,12 +246,12 @@ class Sweep:
         return swept
 
     def note(self) -> None:
-        """Save the notes; raises ``OSError``."""
+        """Save the notes. Raises ``OSError``."""
         save_notes(self._site.directory / NOTES_FILE, self._notes)
         self._shared.note()
 
     def remove(self, swept: Swept) -> None:
-        """Remove what is to go, and forget its notes; raises ``OSError``."""
+        """Remove the selected files and their notes. Raises ``OSError``."""
         for path in swept.removed:
             (self._site.public / path).unlink(missing_ok=True)
             del self._notes.until[path]
@@ -263,19 +266,19 @@ class Sweep:
         return self._shared.places()
 
     def _unnamed(self, swept: set[str], now: datetime) -> Iterator[tuple[str, int]]:
-        """Path and size of the files that nothing names: in the places that are swept, and those that are noted."""
+        """Yield path and size of unreferenced files: in the swept directories, and among the noted files."""
         found = [path for place in sorted(swept) for path in self._files(place)]
         noted = {
             path: until for path, until in self._notes.until.items() if os.path.dirname(path) not in swept
         }
-        # What has to wait is not looked into: that would be to read the records of many bundles each time.
+        # Waiting files are not checked, because each sweep would then read the records of many bundles.
         waits = {path for path, until in noted.items() if until > now}
         for path in [*found, *noted]:
             if (path in waits or not self._is_named(path)) and (size := self._size(path)) is not None:
                 yield path, size
 
     def _files(self, place: str) -> Iterator[str]:
-        """The files of the site in one directory below ``public/``."""
+        """Return the site's files in one directory below ``public/``."""
         try:
             names = os.listdir(self._site.public / place)
         except FileNotFoundError:
@@ -289,7 +292,7 @@ class Sweep:
             return None
 
     def _is_named(self, path: str) -> bool:
-        """Whether readers may be led to a file by what is published now; also when that is not known."""
+        """Return whether the published metadata leads readers to a file. True if unknown."""
         kind = kind_of_file(path)
         if kind is Kind.METADATA:
             return path.removeprefix("metadata/") in self._metadata()
@@ -307,7 +310,7 @@ class Sweep:
         return name.partition(".")[0] in self._named[bundle]
 
     def _is_data(self, file: str) -> bool:
-        """Whether ``<sha256>.NAME.yaml`` is the document of that name."""
+        """Return whether ``<sha256>.NAME.yaml`` is the published document NAME."""
         digest, _, rest = file.partition(".")
         info = find_target(self._published, data_path(rest.removesuffix(".yaml")))
         return info is not None and info.hashes["sha256"] == digest
@@ -317,7 +320,7 @@ class Sweep:
         return {f"{self._published.timestamp.snapshot_meta.version}.snapshot.json", *meta}
 
     def _digests(self, bundle: str) -> set[str]:
-        """SHA-256 of every file that the index or the history of a bundle leads to, and of these two."""
+        """Return the SHA-256 of index and history of a bundle, and of every file that they reference."""
         record = self._record(bundle)
         versions = record.history.versions.values()
         kept = [*(each.artifact for each in versions if each.pruned is None), *record.index.releases.values()]
@@ -333,7 +336,7 @@ class Sweep:
 
 
 def target_directories(public: Path) -> list[str]:
-    """The directories below ``targets/`` that may be those of bundles or is that of site data, by name.
+    """Return the directories below ``targets/`` with the names of bundles or of site data, sorted.
 
     Raises ``OSError``.
     """

@@ -1,1 +1,1 @@
-"""A site, brought to where hosts read it."""
+"""Push of a site to the place that serves it to hosts."""

@@ -1,13 +1,13 @@
-"""The files of a site below ``public/``, by what they are to readers.
+"""Files of a site below ``public/``, by their role for readers.
 
 ======================  =========================================================================
-targets                 under names that begin with their SHA-256; nobody asks for one that no metadata names
-metadata                ``N.ROLE.json``; nobody asks for a version that no ``timestamp.json`` leads to
-roots                   ``N.root.json``; every reader asks for the next one by its number
-timestamp               ``timestamp.json``: the one name under which the contents change
+targets                 names start with the SHA-256; only requested if metadata names them
+metadata                ``N.ROLE.json``; only requested if a ``timestamp.json`` leads to the version
+roots                   ``N.root.json``; every reader requests the next number
+timestamp               ``timestamp.json``: the only name with changing contents
 ======================  =========================================================================
 
-Anything else below ``public/`` is somebody else's, here and at a destination: it is neither copied nor removed.
+Other files below ``public/`` are unrelated, here and at a destination. They are neither copied nor removed.
 """
 
 import enum
@@ -25,7 +25,7 @@ from bundles.format.index import Digest
 
 TIMESTAMP = "metadata/timestamp.json"
 FILES = "targets/files/"
-"""Below it files have the SHA-256 of their contents before compression in their names."""
+"""Names in this directory contain the SHA-256 of the uncompressed contents."""
 
 _ROOT = re.compile(r"metadata/([0-9]{1,15})\.root\.json")
 _METADATA = re.compile(r"metadata/[0-9]{1,15}\.[^/]+\.json")
@@ -33,7 +33,7 @@ _TARGET = re.compile(r"targets/(?:[^/.][^/]*/)*(?P<sha256>[0-9a-f]{64})(?:\.[^/]
 
 
 class Kind(enum.Enum):
-    """The part that a file plays for readers."""
+    """The role of a file for readers."""
 
     TARGET = enum.auto()
     METADATA = enum.auto()
@@ -42,7 +42,7 @@ class Kind(enum.Enum):
 
 
 def kind_of_file(path: str) -> Kind | None:
-    """The kind of the file at ``path`` below ``public/``; ``None`` for what is no file of a site."""
+    """Return the kind of the file at ``path`` below ``public/``, or ``None`` for an unrelated file."""
     if path == TIMESTAMP:
         return Kind.TIMESTAMP
     if _ROOT.fullmatch(path):
@@ -53,29 +53,29 @@ def kind_of_file(path: str) -> Kind | None:
 
 
 def root_version(path: str) -> int:
-    """The version of the root at ``path``; 0 for any other file."""
+    """Return the version of the root at ``path``, or 0 for another file."""
     found = _ROOT.fullmatch(path)
     return int(found[1]) if found else 0
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One file to be copied: of the site, or with ``data`` of its own."""
+    """A file to copy: from the site, or with its own ``data``."""
 
     path: str
-    """Below ``public/``, and below the destination."""
+    """Relative to ``public/`` and to the destination."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     file: Path
     data: bytes | None = None
-    """The contents, where they must not be read again: those of ``timestamp.json`` may be new by then."""
+    """Contents of a file that must not be read again, because ``timestamp.json`` may change meanwhile."""
 
 
 def files_of(public: Path) -> dict[str, int]:
-    """The path and the size in bytes of each file of a site; raises ``OSError``."""
+    """Return the path and size in bytes of each file of a site. Raises ``OSError``."""
     found: dict[str, int] = {}
     for top in filter(os.path.lexists, (os.path.join(public, "metadata"), os.path.join(public, "targets"))):
         for directory, names, files in os.walk(top, onerror=_raise):  # each may be a link to another disk
-            # What is hidden is nobody's: a publisher packs there, and removes it while others look.
+            # Hidden directories are unrelated: a publisher packs in them, and removes them at any time.
             names[:] = sorted(name for name in names if not name.startswith("."))
             for name in files:
                 full = os.path.join(directory, name)
@@ -86,7 +86,9 @@ def files_of(public: Path) -> dict[str, int]:
 
 
 def verify_source(source: Source) -> None:
-    """Raise `PublishError` for a target that is not what its name says: it was damaged here; and ``OSError``."""
+    """Raise `PublishError` for a target damaged at the source, whose contents contradict its name. Raises ``OSError``,
+    too.
+    """
     if (found := _TARGET.fullmatch(source.path)) is None:
         return
     try:
@@ -100,15 +102,15 @@ def verify_source(source: Source) -> None:
 
 
 def _verify_compressed(path: Path, sha256: str) -> None:
-    """Raise ``FormatError`` for a file that hosts would refuse."""
+    """Raise ``FormatError`` for a file that hosts would reject."""
     with open_regular(path) as stream:
-        # A gzip file ends with the size of what it holds, modulo 2**32; that of a file in a bundle is below that.
+        # A gzip file ends with the size of its contents modulo 2**32, and files of bundles are smaller than that.
         stream.seek(max(os.fstat(stream.fileno()).st_size - 4, 0))
         verify(stream, Digest(int.from_bytes(stream.read(), "little"), sha256))
 
 
 def in_order(paths: Iterator[str] | list[str]) -> list[str]:
-    """Paths in the order of copying: roots by their numbers."""
+    """Return paths in the order of copying: roots by their numbers."""
     return sorted(paths, key=lambda path: (root_version(path), path))
 
 

@@ -29,55 +29,55 @@ _LONGEST_PAUSE = 20.0
 
 
 class PassingError(PublishError):
-    """A failure of a destination that may be over in a moment."""
+    """A temporary failure of a destination."""
 
 
 class Sending(Protocol):
-    """Told how copying goes, in whatever thread."""
+    """Receives the progress of copying, in any thread."""
 
     def moved(self, path: str, have: int) -> None:
-        """Called while a file is on its way, of which ``have`` bytes have passed; fewer when it begins anew."""
+        """Receive the number of bytes of a file sent so far. The number decreases after a restart."""
         ...
 
     def sent(self, path: str, size: int) -> None:
-        """Called for each file that is there; ``size`` is bytes."""
+        """Receive each completed file, with its size in bytes."""
         ...
 
 
 class Destination(Protocol):
-    """A place that a site is copied to."""
+    """A place to copy a site to."""
 
     def files(self) -> dict[str, int] | None:
-        """The files of the site there with their sizes in bytes; ``None`` where this kind cannot tell."""
+        """Return the files of the site with their sizes in bytes, or ``None`` if this kind cannot list files."""
         ...
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """The sizes in bytes of those of these files that are there, each asked for; -1 for one that is not told."""
+        """Request the sizes in bytes of the existing files among ``paths``. An unknown size is -1."""
         ...
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """The contents of one file of at most ``limit`` bytes; ``None`` when it is not there."""
+        """Return the contents of one file of at most ``limit`` bytes, or ``None`` if it is missing."""
         ...
 
     def write(self, sources: Sequence[Source], watch: Sending) -> None:
-        """Copy files, in this order as far as they are visible to readers."""
+        """Copy files. They become visible to readers in this order, or at the same time."""
         ...
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files; one that is not there is no error."""
+        """Remove files. A missing file is not an error."""
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         ...
 
     def __str__(self) -> str:
-        """The location, without credentials."""
+        """Return the location, without credentials."""
         ...
 
 
 def retried(action: Callable[[], _T]) -> _T:
-    """The result of ``action``, which is tried again, after longer and longer pauses, when a failure may pass."""
+    """Return the result of ``action``. After a temporary failure, retry it with increasing pauses."""
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(PassingError),
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
@@ -90,7 +90,7 @@ def retried(action: Callable[[], _T]) -> _T:
 
 
 class Directory:
-    """The directory at ``location``; it is made by the first write. Methods raise `PublishError`."""
+    """The directory at ``location``, created by the first write. Methods raise `PublishError`."""
 
     def __init__(self, location: str) -> None:
         self._tree = OutputTree(location)

@@ -1,10 +1,10 @@
-"""The destination that a location means.
+"""Locations of destinations.
 
 ===================================  =============================================================
 ``/srv/www/puller``                  a directory
-``www:/srv/www/puller``              a machine by SSH, as ``ssh`` of this machine knows it; ``ssh://user@www:22/srv/www``
-``https://dav.example.com/puller``   a web server that takes files by WebDAV
-``s3://bucket/prefix``               an object store by its S3 API, with the extra ``s3``
+``www:/srv/www/puller``              a machine by SSH, configured for ``ssh``; or ``ssh://user@www:22/srv/www``
+``https://dav.example.com/puller``   a web server with WebDAV
+``s3://bucket/prefix``               an object store with the S3 API, with the extra ``s3``
 ===================================  =============================================================
 """
 
@@ -26,7 +26,7 @@ _SSH_URL = re.compile(
 
 
 def open_destination(location: str) -> Destination:
-    """The destination that a location means; connects to nothing yet. Raises `PublishError`."""
+    """Return the destination of a location, without connecting. Raises `PublishError`."""
     if any(not character.isprintable() for character in location):
         what = "is no destination: it has control characters"
         raise PublishError(mask_location(ascii(location)), what, code=ProblemCode.INVALID_COMMAND)

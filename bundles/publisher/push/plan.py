@@ -23,37 +23,37 @@ from bundles.publisher.push.contents import TIMESTAMP, Kind, in_order, kind_of_f
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps of one push; paths are those below ``public/``."""
+    """The steps of one push, with paths relative to ``public/``."""
 
     groups: tuple[tuple[str, ...], ...]
-    """What is copied, group after group."""
+    """Files to copy, in groups."""
     removed: tuple[str, ...] = ()
-    """What goes now."""
+    """Files to remove now."""
     gone: Mapping[str, datetime] = {}
-    """What stays for a while, and since when it is of no use."""
+    """Unreferenced files to keep for a while, and since when they are unreferenced."""
     sizes: Mapping[str, int] = {}
-    """Bytes of what is copied and of what goes."""
+    """Sizes in bytes of copied and removed files."""
     is_remembered: bool = False
-    """Whether the files there are those that earlier pushes remember, and were not looked at."""
+    """Whether the plan relies on the record of earlier pushes instead of checking the destination."""
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """All that is copied, in order."""
+        """Return all files to copy, in order."""
         return tuple(path for group in self.groups for path in group)
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes that are copied."""
+        """Return the number of bytes to copy."""
         return sum(self.sizes[path] for path in self.copied)
 
     @property
     def removed_bytes(self) -> int:
-        """Bytes that go."""
+        """Return the number of bytes to remove."""
         return sum(self.sizes[path] for path in self.removed)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the destination is as the site is, but for what goes later."""
+        """Return whether the destination equals the site, except for later removals."""
         return not self.groups and not self.removed
 
 
@@ -68,11 +68,11 @@ def plan(
     *,
     is_remembered: bool = False,
 ) -> Plan:
-    """The plan that makes a destination what the site is.
+    """Return the plan that makes a destination equal to the site.
 
-    ``local`` and ``there``: the files of both, with their sizes. ``wanted``: those of the site that are copied.
-    ``gone``: since when files are known to be of no use. ``holds_under``: whether what readers are led to at the
-    destination is signed for by a version of the root. ``is_remembered``: see `Plan`.
+    ``local`` and ``there`` are the files of both, with their sizes. ``wanted`` are the files of the site to copy.
+    ``gone`` are the times since when files are unreferenced. ``holds_under`` returns whether a version of the root
+    verifies the current edition at the destination. ``is_remembered``: see `Plan`.
     """
     kinds: dict[Kind | None, list[str]] = {}
     for path in wanted:
@@ -112,13 +112,16 @@ def _gone(
     keep: timedelta,
     now: datetime,
 ) -> tuple[list[str], dict[str, datetime]]:
-    """What goes now, and what waits. Roots stay for ever: a host that comes back after years follows them all."""
+    """Return files to remove now, and files to remove later.
+
+    Roots are never removed, because a host that returns after years needs all of them.
+    """
     removed: list[str] = []
     waiting: dict[str, datetime] = {}
     for path in sorted(there.keys() - local.keys()):
         if kind_of_file(path) not in (Kind.TARGET, Kind.METADATA):
             continue
-        since = min(gone.get(path, now), now)  # a clock that was wrong must not keep it for ever
+        since = min(gone.get(path, now), now)  # a wrong clock in the past must not keep the file forever
         if now - since >= keep:
             removed.append(path)
         else:
@@ -129,11 +132,11 @@ def _gone(
 # Editions.
 
 Read = Callable[[str], bytes | None]
-"""Gives the contents of a file of the site, ``None`` when there is none."""
+"""Returns the contents of a file of the site, or ``None``."""
 
 
 class Edition:
-    """The signed metadata of one edition, as far as it can be read."""
+    """The readable signed metadata of one edition."""
 
     def __init__(self, timestamp: bytes, read: Read) -> None:
         self._documents: dict[str, Metadata[Any] | None] = {"timestamp": _parsed(timestamp)}
@@ -143,19 +146,19 @@ class Edition:
 
     @property
     def version(self) -> int:
-        """The version of the timestamp; 0 for one that cannot be read."""
+        """Return the version of the timestamp, or 0 if it is unreadable."""
         timestamp = self._documents["timestamp"]
         return timestamp.signed.version if timestamp else 0
 
     def names(self) -> set[str]:
-        """The paths of all metadata that readers are led to by it, but for the roots."""
+        """Return the paths of all metadata that the edition references, except the roots."""
         timestamp, snapshot = self._documents["timestamp"], self._documents["snapshot"]
         found = {f"metadata/{timestamp.signed.snapshot_meta.version}.snapshot.json"} if timestamp else set()
         meta = snapshot.signed.meta if snapshot else {}
         return found | {f"metadata/{named.version}.{name}" for name, named in meta.items()}
 
     def holds_under(self, root: bytes | None) -> bool:
-        """Whether all of it is signed by enough keys of a root; false where something of it cannot be read."""
+        """Return whether enough keys of a root signed all of the metadata. False if any of it is unreadable."""
         parsed = _parsed(root) if root is not None else None
         if parsed is None or not isinstance(parsed.signed, Root):
             return False

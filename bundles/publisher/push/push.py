@@ -46,25 +46,25 @@ _LARGEST = 256 * 1024 * 1024
 
 
 class Record(msgspec.Struct):
-    """The knowledge of one destination."""
+    """State of one destination after the last push."""
 
     format: int = _FORMAT
     destination: str = ""
-    """For people who look at the file."""
+    """For users who read the file."""
     timestamp: str = ""
     """SHA-256 of the ``timestamp.json`` that was pushed last."""
     lists_nothing: bool = False
-    """Whether the destination cannot say which files it has."""
+    """Whether the destination cannot list its files."""
     files: dict[str, int] = {}
-    """Sizes in bytes of the files there, where it cannot."""
+    """Sizes in bytes of files at a destination that cannot list them."""
     begun: bool = False
-    """Whether a push has begun to copy since: there may be files that are not remembered."""
+    """Whether a push has started to copy since. Unrecorded files may exist."""
     gone: dict[str, datetime] = {}
-    """Files that are there and not in the site any more, and since when a push knows that."""
+    """Files at the destination that are gone from the site, and when a push first noticed that."""
 
 
 class RecordFile:
-    """The record of ``destination`` in the site at ``directory``; one push at a time holds it."""
+    """The record of ``destination`` in the site at ``directory``. One push at a time holds it."""
 
     def __init__(self, directory: Path, destination: str) -> None:
         name = hashlib.sha256(destination.encode(errors="surrogateescape")).hexdigest()[:16]
@@ -73,7 +73,7 @@ class RecordFile:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Raises `PublishError` while another process pushes from here to the same destination."""
+        """Hold the record. Raises `PublishError` while another process pushes from here to the same destination."""
         with explained(self.path):
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             lock = os.open(
@@ -91,7 +91,7 @@ class RecordFile:
             os.close(lock)
 
     def load(self) -> Record:
-        """The record; an empty one where there is none, or a damaged one. Raises `PublishError` for this disk."""
+        """Return the record, empty if the file is missing or damaged. Raises `PublishError` for this disk."""
         try:
             record = msgspec.json.decode(read_limited(self.path, _LARGEST), type=Record)
         except (FileNotFoundError, ValueError):
@@ -103,7 +103,7 @@ class RecordFile:
         return record if record.format == _FORMAT else Record(destination=self._destination)
 
     def store(self, record: Record) -> None:
-        """Write the record; raises `PublishError`."""
+        """Write the record. Raises `PublishError`."""
         record.destination = self._destination
         with explained(self.path):
             write_file(self.path, msgspec.json.encode(record) + b"\n", mode=0o600)
@@ -111,19 +111,19 @@ class RecordFile:
 
 _FIRST_ROOT = "metadata/1.root.json"
 _NOT_THERE = -1
-"""In the place of a size."""
+"""Placeholder for the size of a missing file."""
 
 
 class Watch(Sending, Protocol):
-    """Told how a push goes."""
+    """Receives the progress of a push."""
 
     def planned(self, steps: Plan) -> None:
-        """Called once, before anything is copied."""
+        """Receive the plan, before any file is copied."""
         ...
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """A push that was done, or with ``noop`` the one that would be."""
+    """A completed push, or with ``noop`` a planned one."""
 
     destination: str
     plan: Plan
@@ -132,9 +132,9 @@ class Pushed(msgspec.Struct, frozen=True):
 class Push:
     """One push of ``site`` to ``destination``.
 
-    ``keep``: how long files stay there that are gone from the site; by default the lifetime of the timestamp, which is
-    how long a reader may go on with one that leads to them. ``replace``: also over an edition that is newer than this
-    one, or cannot be read. ``compare``: look at every file there, as if nothing were remembered of earlier pushes.
+    ``keep`` is how long files gone from the site stay at the destination. The default is the lifetime of the timestamp,
+    because a reader can use a timestamp that leads to them for that long. ``replace`` allows the push to overwrite an
+    edition that is newer or unreadable. ``compare`` ignores the record and checks every file.
     """
 
     def __init__(
@@ -154,18 +154,19 @@ class Push:
         self._file = RecordFile(site.directory, str(destination))
 
     def plan(self) -> Plan:
-        """The steps; raises `PublishError` where there can be none. Nothing is written."""
+        """Return the steps without writing. Raises `PublishError` if a push is impossible."""
         return self._prepare()[0]
 
     def run(self, watch: Watch) -> Pushed:
-        """Push; raises `PublishError`, and what `Site.published` raises. What is there stays whole then.
+        """Push the site. Raises `PublishError`, and the errors of `Site.published`. The destination then stays
+        consistent.
 
-        1. Nobody else pushes from here to the same place.
-        2. The edition of the site is read once; later ones are for later pushes. Compare it with what is there.
-        3. Copy, group after group; a target that is not what its name says is found before it is sent.
-        4. Before ``timestamp.json``: is there still what was compared with? If not, somebody else has pushed meanwhile.
-        5. Is it what the destination gives out now? A server may take everything, and keep nothing.
-        6. Remember what is there, and remove what is of no use any more.
+        1. Lock the record against other pushes from here to the same destination.
+        2. Read the edition of the site once, and compare it with the destination. Later editions need another push.
+        3. Copy each group of files. Verify a target against its name before it is sent.
+        4. Before ``timestamp.json``, check that the destination is unchanged. Otherwise another publisher has pushed.
+        5. Check that the destination serves the new ``timestamp.json``. A server may accept files without storing them.
+        6. Record the files at the destination, and remove outdated files.
         """
         with self._file.held():  # 1.
             # 2.
@@ -180,17 +181,17 @@ class Push:
                 self._destination.write([self._source(path, timestamp) for path in group], watch)
             if steps.groups:
                 self._verify_pushed(timestamp)  # 5.
-            # 6. What goes is known until it is gone, for destinations that list nothing.
+            # 6. Files to remove stay in the record until they are removed, for destinations that cannot list files.
             self._remember(record, steps, timestamp)
             if steps.removed:
                 self._destination.remove(steps.removed)
                 self._forget(record, steps)
         return Pushed(str(self._destination), steps)
 
-    # What is compared
+    # Comparison
 
     def _prepare(self) -> tuple[Plan, Record, bytes, bytes | None]:
-        """The plan, the record, and ``timestamp.json`` of the site and of the destination."""
+        """Return the plan, the record, and ``timestamp.json`` of the site and of the destination."""
         timestamp, published, local = self._edition()
         self._verify_complete(published, local)
         before = self._destination.read(TIMESTAMP, LARGEST_STORED)
@@ -222,7 +223,10 @@ class Push:
         return steps, record, timestamp, before
 
     def _edition(self) -> tuple[bytes, Published, dict[str, int]]:
-        """``timestamp.json`` of the site, its metadata and its files, of one moment: others may publish meanwhile."""
+        """Return ``timestamp.json`` of the site, its metadata and its files, all of one edition.
+
+        Retries if another process publishes meanwhile.
+        """
         with explained(self._site.public):
             while True:
                 timestamp = read_limited(self._site.public / TIMESTAMP, LARGEST_STORED)
@@ -232,7 +236,7 @@ class Push:
                     return timestamp, published, local
 
     def _verified(self) -> Published:
-        """The metadata of the site; what hosts would refuse is not pushed."""
+        """Return the metadata of the site. Raises `PublishError` if it has expired, because hosts would reject it."""
         published = self._site.published()
         if published.timestamp.expires <= self._site.now():
             what = f"expired at {minute_text(published.timestamp.expires)}: puller site refresh signs anew"
@@ -240,7 +244,7 @@ class Push:
         return published
 
     def _verify_complete(self, published: Published, local: Mapping[str, int]) -> None:
-        """Raise `PublishError` when a file that hosts are led to is lost, or cut off: it would go there, too."""
+        """Raise `PublishError` if a file that hosts need is missing or truncated."""
         for path, size in self._led_to(published):
             if local.get(path) != size:
                 found = "is not there" if path not in local else f"has {local[path]} bytes, not {size}"
@@ -248,9 +252,9 @@ class Push:
                 raise PublishError(str(self._site.public / path), f"{found}: restore it from a copy{again}")
 
     def _led_to(self, published: Published) -> Iterator[tuple[str, int]]:
-        """The targets of the site with their sizes in bytes; not the files that it has one by one.
+        """Yield the targets and archives of the site, with their sizes in bytes.
 
-        Hosts take the archive in the place of those.
+        Single files of bundles are not included, because hosts fall back to the archive.
         """
         for of_bin in published.bins():
             for info in of_bin.targets.values():
@@ -260,7 +264,7 @@ class Push:
                 yield f"targets/{artifact.archive.path}", artifact.archive.length
 
     def _verify_may_follow(self, timestamp: bytes, before: bytes | None) -> None:
-        """Raise `PublishError` where the destination has another site, or an edition that this one is not after."""
+        """Raise `PublishError` if the destination has another site, or an edition that is not older."""
         root = self._destination.read(_FIRST_ROOT, LARGEST_STORED)
         if root is not None and root != self._read_here(_FIRST_ROOT):
             raise PublishError(
@@ -280,12 +284,12 @@ class Push:
             )
 
     def _there(self, record: Record, local: Mapping[str, int], *, is_known: bool) -> dict[str, int]:
-        """The files of the destination with their sizes, listed there, remembered, or asked for one by one."""
+        """Return the files of the destination with their sizes: listed, recorded, or requested one by one."""
         if (listed := self._destination.files()) is not None:
             record.files.clear()
             return listed
-        # A push that was killed has brought files that it could not remember. And of those that are remembered none
-        # is forgotten: nobody would ever remove it.
+        # A killed push has sent files without recording them. Recorded files are requested, too: if one were dropped
+        # from the record, it would never be removed.
         asked = (
             {*local, *record.files} if not is_known else local.keys() - record.files if record.begun else ()
         )
@@ -295,7 +299,7 @@ class Push:
         return record.files
 
     def _wanted(self, local: dict[str, int], there: dict[str, int], read_again: set[str]) -> set[str]:
-        """The files that the destination does not have, or not as they are here."""
+        """Return files that are missing at the destination or differ there."""
         wanted = {path for path, size in local.items() if there.get(path) != size}
         compared = (
             path for path in local.keys() - wanted if path in read_again or kind_of_file(path) is Kind.ROOT
@@ -303,7 +307,7 @@ class Push:
         return wanted | {path for path in compared if read_again and self._differs(path)}
 
     def _differs(self, path: str) -> bool:
-        """Whether a file whose name has no digest in it is another one at the destination."""
+        """Return whether a file without a digest in its name differs at the destination."""
         return self._destination.read(path, LARGEST_STORED) != self._read_here(path)
 
     def _read_here(self, path: str) -> bytes | None:
@@ -313,11 +317,11 @@ class Push:
             return None
 
     def _read_former(self, path: str) -> bytes | None:
-        """A file that the destination's edition names: versions never change, so the site's own is the same."""
+        """Return a file of the destination's edition. Versions never change, so the site's own file is identical."""
         found = self._read_here(path)
         return self._destination.read(path, LARGEST_STORED) if found is None else found
 
-    # What is done
+    # Changes
 
     def _source(self, path: str, timestamp: bytes) -> Source:
         if path == TIMESTAMP:

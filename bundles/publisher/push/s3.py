@@ -1,4 +1,4 @@
-"""An object store as a destination of sites (the extra ``s3``; ``foundation/object_store.py`` has the client).
+"""An object store as a destination of sites (the extra ``s3``, with the client in ``foundation/object_store.py``).
 
 ``timestamp.json`` is stored with ``Cache-Control: no-cache``.
 """
@@ -56,7 +56,7 @@ class ObjectStoreDestination:
         return data
 
     def write(self, sources: Sequence[Source], watch: Sending) -> None:
-        """Several at once; what must come after another is in another call."""
+        """Send several files at once. Use separate calls for files that need an order."""
 
         def one(source: Source) -> None:
             retried(lambda: self._put(source, watch))
@@ -81,7 +81,7 @@ class ObjectStoreDestination:
             return self._store.read(path, limit)
 
     def _put(self, source: Source, watch: Sending) -> None:
-        passed: list[int] = []  # of each piece, negative for a piece that is sent again
+        passed: list[int] = []  # sizes of pieces, negative before a piece is sent again
 
         def moved(count: int) -> None:
             passed.append(count)

@@ -1,11 +1,11 @@
-"""A machine by SSH as a destination, through the system's own ``ssh`` with all that its configuration says.
+"""A destination on another machine by SSH, through the system's ``ssh`` and its configuration.
 
-The far side needs a POSIX shell with ``find``, ``ls``, ``cat``, ``tar``, ``mkdir``, ``mv``, ``rm`` and ``sync``.
+The remote side needs a POSIX shell with ``find``, ``ls``, ``cat``, ``tar``, ``mkdir``, ``mv``, ``rm`` and ``sync``.
 
-* Files travel as archives of tar, of many files each, to a hidden directory beside the site, and get their names by
-  ``mv``, in the order in which they were given, when they are on the disk.
+* Files are sent as tar archives of many files, to a hidden directory beside the site. After they are flushed, ``mv``
+  gives them their names in the requested order.
 * One connection serves all commands of a push.
-* What a killed push has left behind is removed by a later one, when it is a day old.
+* A later push removes leftovers of killed pushes that are a day old.
 """
 
 import io
@@ -26,12 +26,12 @@ from foundation.problems import ProblemCode
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _MOST_FILES: Final = 5000
-"""Of one archive: what it holds is sent again when a connection breaks. For each the far side waits for its disk."""
+"""Limits of one archive. A lost connection repeats a whole archive, and each archive waits for the remote disk."""
 _NOT_CONNECTED: Final = 255
 _NOT_FOUND: Final = 44
 _LONGEST_MESSAGE: Final = 500
 _PAUSE: Final = 0.3
-"""Seconds."""
+"""Seconds between progress reports."""
 _OPTIONS: Final = (
     "-o",
     "ConnectTimeout=30",
@@ -42,7 +42,7 @@ _OPTIONS: Final = (
     "-T",
 )
 
-# How `ls -l` shows sizes and times must not depend on what the shell of that user sets.
+# The format of `ls -l` must not depend on the settings of the remote shell.
 _LIST: Final = """\
 cd {root} 2>/dev/null || exit 0
 unset TIME_STYLE BLOCK_SIZE LS_BLOCK_SIZE BLOCKSIZE QUOTING_STYLE
@@ -65,14 +65,14 @@ cd .. && rm -rf {staging}"""
 
 
 class Remote:
-    """The directory ``path`` of ``host``, which may begin with a user. Methods raise `PublishError`."""
+    """The directory ``path`` of ``host``, which may contain a user name. Methods raise `PublishError`."""
 
     def __init__(self, host: str, path: str, port: str | None = None) -> None:
         self._host = host
         self._root = path.rstrip("/") or "/"
         self._port = port
         self._control = ""
-        """A directory of this process with the socket of the connection that all commands share."""
+        """Local directory of the socket of the connection that all commands share."""
 
     def __str__(self) -> str:
         port = f":{self._port}" if self._port else ""
@@ -83,7 +83,7 @@ class Remote:
         found: dict[str, int] = {}
         for line in filter(str.strip, output.decode("utf-8", "replace").splitlines()):
             fields = line.split(None, 8)
-            path = fields[-1].replace("//", "/")  # some find join what they were given so
+            path = fields[-1].replace("//", "/")  # some versions of find print double slashes
             if (
                 len(fields) == 9
                 and (fields[4].isascii() and fields[4].isdecimal())
@@ -97,7 +97,7 @@ class Remote:
 
     def read(self, path: str, limit: int) -> bytes | None:
         try:
-            # Before it comes what the start of a shell may say there.
+            # The output of shell start files may come before the mark.
             mark = secrets.token_hex(16)
             data = retried(lambda: self._run(_READ, path=path, mark=mark)).partition(f"{mark}\n".encode())[2]
         except _NotThereError:
@@ -130,7 +130,7 @@ class Remote:
             size = sum(source.size for source in batch)
 
             def moved() -> None:
-                # The descriptor is shared with ssh, and with it the place where it reads.
+                # ssh shares the descriptor, and therefore its read position.
                 watch.moved(batch[0].path, min(os.lseek(archive.fileno(), 0, os.SEEK_CUR), size))
 
             self._run(_WRITE, archive, moved, staging=f".puller-push-{secrets.token_hex(6)}")
@@ -142,9 +142,9 @@ class Remote:
         waiting: Callable[[], None] = lambda: None,
         **words: str,
     ) -> bytes:
-        """What a script of the far side prints; raises `PassingError` when there was no connection.
+        """Return the output of a remote script. Raises `PassingError` if the connection failed.
 
-        ``waiting`` is called every while.
+        Calls ``waiting`` regularly.
         """
         quoted = {name: shlex.quote(word) for name, word in {"root": self._root, **words}.items()}
         command = [*self._ssh(), self._host, f"exec sh -c {shlex.quote(script.format(**quoted))}"]
@@ -180,8 +180,8 @@ def _ended(
         while True:
             try:
                 output, said = process.communicate(data, timeout=_PAUSE)
-            except subprocess.TimeoutExpired:  # nothing of what was read or written is lost
-                data = None  # it is written on, and must not be given twice
+            except subprocess.TimeoutExpired:  # no data is lost
+                data = None  # already passed, must not be passed twice
                 waiting()
             else:
                 return subprocess.CompletedProcess(process.args, process.returncode, output, said)
@@ -191,7 +191,7 @@ def _ended(
 
 
 class _NotThereError(PublishError):
-    """There is no such file at the destination."""
+    """The file does not exist at the destination."""
 
 
 def _batches(sources: Sequence[Source]) -> Iterator[Sequence[Source]]:

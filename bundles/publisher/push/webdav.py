@@ -1,9 +1,9 @@
-"""A web server that takes files by WebDAV as a destination: PUT, MOVE and DELETE (RFC 4918), and GET and HEAD.
+"""A destination on a web server by WebDAV: PUT, MOVE and DELETE (RFC 4918), GET and HEAD.
 
-* nginx's own module is enough: ``dav_methods PUT DELETE MOVE; create_full_put_path on;``. It lists nothing, so that
-  each file is asked for by its name.
-* A file is sent under a hidden name and moved to its own, so that no reader sees a part of it.
-* User and password come from the URL, else from ``~/.netrc``; authorities, client certificates and proxies from the
+* The built-in module of nginx is enough: ``dav_methods PUT DELETE MOVE; create_full_put_path on;``. It cannot list
+  files, so each file is requested by name.
+* A file is sent under a hidden name and then moved, so that readers never see a partial file.
+* User and password come from the URL or from ``~/.netrc``. Authorities, client certificates and proxies come from the
   environment, as for other programs that use ``requests``.
 """
 
@@ -32,7 +32,7 @@ from foundation.problems import ProblemCode
 _T = TypeVar("_T")
 _CONNECTIONS: Final = 8
 _TIMEOUTS: Final = (30.0, 300.0)
-"""Seconds to connect, and without an answer."""
+"""Timeouts in seconds, to connect and for a response."""
 _LIMITS: Final = TransportSettings(connect_timeout=_TIMEOUTS[0], read_timeout=_TIMEOUTS[1])
 _MOST_OF_AN_ANSWER: Final = 64 * 1024
 _PASSING: Final = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
@@ -54,7 +54,7 @@ class WebDav:
         return str(self._location)
 
     def files(self) -> None:
-        """Nothing: most servers cannot tell."""
+        """Return ``None``, because most servers cannot list files."""
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -72,7 +72,7 @@ class WebDav:
         return retried(lambda: self._read(path, limit))
 
     def write(self, sources: Sequence[Source], watch: Sending) -> None:
-        """Several at once; what must come after another is in another call."""
+        """Send several files at once. Use separate calls for files that need an order."""
 
         def one(source: Source) -> None:
             retried(lambda: self._put(source, watch))
@@ -110,7 +110,7 @@ class WebDav:
                 self._ask("PUT", hidden, data=source.data)
             else:
                 with explained(source.file), _Watched(source, watch) as stream:
-                    # An empty file is no stream to requests: it would be sent in chunks.
+                    # requests would send an empty stream in chunks
                     self._ask("PUT", hidden, data=stream if source.size else b"")
             destination = self._url(f"{directory}/{name}")
             self._ask("MOVE", hidden, headers={"Destination": destination, "Overwrite": "T"})
@@ -122,7 +122,7 @@ class WebDav:
         try:
             self._ask("DELETE", hidden)
         except PublishError:
-            return  # it is in nobody's way, and the first failure is the one to tell
+            return  # a hidden leftover is harmless, and the first failure matters
 
     def _read(self, path: str, limit: int) -> bytes | None:
         answer = self._ask("GET", path, headers={"Accept-Encoding": "identity"}, stream=True)
@@ -138,7 +138,7 @@ class WebDav:
         return data
 
     def _ask(self, method: str, path: str, **options: Any) -> requests.Response:
-        """The answer of the server; of one that refuses raises `PublishError`, unless that is *not found*."""
+        """Return the response of the server. Raises `PublishError` for an error status other than *not found*."""
         try:
             answer = self._session().request(
                 method, self._url(path), timeout=_TIMEOUTS, allow_redirects=False, **options
@@ -163,7 +163,7 @@ class WebDav:
         return f"{self._location.base}/{quote(path, safe='/+~%')}"
 
     def _session(self) -> requests.Session:
-        """One for each thread: a session is not made for several."""
+        """Return the session of this thread, because sessions are not thread-safe."""
         session: requests.Session | None = getattr(self._own, "session", None)
         if session is None:
             session = self._own.session = new_session()
@@ -174,7 +174,7 @@ class WebDav:
 
 
 class _Watched(io.BufferedReader):
-    """A file that is sent, which tells how much of it was read."""
+    """A file that reports how much of it was read."""
 
     def __init__(self, source: Source, watch: Sending) -> None:
         super().__init__(io.FileIO(source.file))
