@@ -1,1 +1,1 @@
-"""The publisher's side of a site: roles, keys, signing, releases."""
+"""Publication of a site: roles, keys, signatures, releases."""

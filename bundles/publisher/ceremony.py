@@ -1,17 +1,16 @@
-"""The next root of a site, on its way from one signer to the next.
+"""Proposal of the next root of a site, which collects signatures of several signers.
 
-* What it changes is worked out from the two roots themselves, each time. The words in the file are for people
-  who read files; nobody signs by them.
-* A key stands under its own id, so that an id tells what is signed.
-* It is complete when enough keys of the root before it and enough of its own have signed. Only signatures that
-  hold count, and they hold for this very content.
+* Changes are always computed from the two roots. The descriptions in the file are for readers, and never signed.
+* Every key must have its own id, so that signers can identify keys by id.
+* A proposal is complete when enough keys of the previous root and of the next root have signed. Only valid signatures
+  of this exact content count.
 
-A signer needs the file and a key, and neither the site nor a network:
+A signer needs the file and a key, but neither the site nor a network:
 
 1. ``bundles.publisher.roles`` proposes a root, signs with the keys that are at the site, and saves the proposal.
-2. The file goes to the signers. Each loads it, which checks that this site can have proposed it, and reads `changes`.
-3. Each signs, with a key of the current root or of the next, and sends the file back.
-4. The site merges the signatures. They count for this very content, so it does not matter who brought them.
+2. The file goes to the signers. Each signer loads it, which checks that it can be from this site, and reads `changes`.
+3. Each signer signs with a key of the current or next root, and returns the file.
+4. The site merges the signatures. Because they cover the exact content, the transport does not matter.
 5. When `is_complete`, the root is published (TUF specification, 5.3.4 and 6.1).
 """
 
@@ -43,14 +42,14 @@ _ABOUT = "The next root of a Puller site. Sign it with: puller site root sign FI
 
 @dataclass(slots=True)
 class Proposal:
-    """``following`` is the root that is to come after ``current``, with the signatures that it has so far."""
+    """The root ``following`` as the successor of ``current``, with the signatures so far."""
 
     current: Metadata[Root]
     following: Metadata[Root]
 
     @classmethod
     def load(cls, path: Path) -> "Proposal":
-        """Read a file that `save` wrote; raises `FormatError`, `SignatureError` and `PublishError`."""
+        """Read a file written by `save`. Raises `FormatError`, `SignatureError` and `PublishError`."""
         where = str(path)
         document = _document(path)
         parts = [_root(document.get(name), f"{where}: {name}") for name in ("current", "next")]
@@ -59,7 +58,7 @@ class Proposal:
         return proposal
 
     def save(self, path: Path) -> None:
-        """Raises ``OSError``."""
+        """Write the proposal. Raises ``OSError``."""
         document = {
             "about": _ABOUT,
             "format": _FORMAT,
@@ -73,11 +72,13 @@ class Proposal:
 
     @property
     def root(self) -> Root:
-        """The root that is proposed."""
+        """Return the proposed root."""
         return self.following.signed
 
     def check(self, where: str) -> None:
-        """Raises `SignatureError` for what this site cannot have proposed, `PublishError` for what none should."""
+        """Raise `SignatureError` if the proposal cannot be from this site, and `PublishError` if
+        a role could not sign.
+        """
         current = self.current.signed
         if not current.get_verification_result(Root.type, self.current.signed_bytes, self.current.signatures):
             raise SignatureError(
@@ -87,15 +88,15 @@ class Proposal:
             what = f"the next root is version {self.root.version}, wanted {current.version + 1}"
             raise SignatureError(where, what)
         for key_id, key in (*current.keys.items(), *self.root.keys.items()):
-            # Signers compare ids: one that is not the key's own could pass for a key that they know.
+            # Signers compare ids: a wrong id could make a foreign key look familiar.
             if key_id != _own_id(key):
                 raise SignatureError(where, f"lists the key {_own_id(key)} under the id {key_id[:64]!r}")
         check_thresholds(self.root, where)
 
     def sign(self, signer: Signer, where: str) -> bool:
-        """Add a signature; ``False`` when this key has signed before.
+        """Add a signature. Returns ``False`` if this key has already signed.
 
-        Raises `PublishError` when the key has no say in it, and `TokenError`.
+        Raises `PublishError` if the key is not a root key, and `TokenError`.
         """
         key_id, (now, afterwards) = signer.public_key.keyid, self._results()
         if key_id not in {**now.unsigned, **afterwards.unsigned}:
@@ -108,11 +109,11 @@ class Proposal:
         return True
 
     def merge(self, other: "Proposal", where: str) -> int:
-        """Take over signatures, and count those that are new; raises `SignatureError` for another content."""
+        """Merge signatures, and return the number of new ones. Raises `SignatureError` for another content."""
         if self.following.signed_bytes != other.following.signed_bytes:
             what = "is not the change that is pending here; export it again"
             raise SignatureError(where, what)
-        # Only signatures that hold are taken over, as `signed_by` counts no others.
+        # Only valid signatures are merged, because `signed_by` returns only these.
         before = self.signed_by()
         for key_id in other.signed_by():
             if key_id not in before:
@@ -120,32 +121,34 @@ class Proposal:
         return len(self.signed_by()) - len(before)
 
     def follows(self, root: Root) -> bool:
-        """Whether it is a change of ``root``; when that was overtaken by another, nobody can use this one any more."""
+        """Return whether this is a change of ``root``. After another change, the proposal is useless."""
         return bool(self.current.signed == root)
 
     @property
     def is_complete(self) -> bool:
-        """Whether hosts will follow it."""
+        """Return whether hosts will accept the root."""
         return all(result.verified for result in self._results())
 
     def signed_by(self) -> list[str]:
-        """Ids of the keys that have signed."""
+        """Return the ids of the keys that have signed."""
         now, afterwards = self._results()
         return list({**now.signed, **afterwards.signed})
 
     def missing(self) -> list[str]:
-        """The signatures that are needed until it is complete, in sentences."""
+        """Return the missing signatures, in sentences."""
         now, afterwards = self._results()
         if (now.threshold, _ids(now)) == (afterwards.threshold, _ids(afterwards)):
             return _missing(now, "root keys")
         return [*_missing(now, "current root keys"), *_missing(afterwards, "root keys of the next root")]
 
     def changes(self) -> list[str]:
-        """The changes to the current root, in sentences; key ids in full, as the start of one can be imitated."""
+        """Return the changes to the current root, in sentences. Key ids are complete, because a
+        prefix can be imitated.
+        """
         return list(_differences(self.current.signed, self.root))
 
     def afterwards(self) -> list[str]:
-        """The keys of each role when it is in force, in sentences."""
+        """Return the keys of each role in the next root, in sentences."""
         keys = {role: map(shown_id, self.root.roles[role].keyids) for role in ROLES}
         return [f"{role}: {needed(self.root, role)}: {', '.join(keys[role])}" for role in ROLES]
 
@@ -156,7 +159,7 @@ class Proposal:
 
 
 def check_thresholds(root: Root, where: str) -> None:
-    """Raises `PublishError` when a role could never be signed."""
+    """Raise `PublishError` for a role with fewer keys than its threshold."""
     for role in ROLES:
         keys, threshold = len(root.roles[role].keyids), root.roles[role].threshold
         if keys < threshold:
@@ -167,7 +170,7 @@ def check_thresholds(root: Root, where: str) -> None:
 
 
 def needed(root: Root, role: str) -> str:
-    """Such as ``2 of 3``: how many of its keys must sign for ``role``."""
+    """Return how many of its keys must sign for ``role``, such as ``2 of 3``."""
     return f"{root.roles[role].threshold} of {len(root.roles[role].keyids)}"
 
 
@@ -189,9 +192,9 @@ def _differences(old: Root, new: Root) -> Iterator[str]:
 
 
 def _unnamed(root: Root, other: Root) -> dict[str, Any]:
-    """All that `_differences` does not put in words."""
+    """Return all fields that `_differences` does not describe."""
     document: dict[str, Any] = root.to_dict()
-    # Keys that both have must be the same ones, under the same ids; what one has alone was put in words.
+    # Common keys must be identical and have the same ids. `_differences` describes other keys.
     for name in ("version", "expires"):
         del document[name]
     document["keys"] = {key_id: key for key_id, key in document["keys"].items() if key_id in other.keys}
@@ -215,7 +218,7 @@ def _ids(result: VerificationResult) -> list[str]:
 
 
 def _own_id(key: Key) -> str:
-    """The SHA-256 of what the key is, as securesystemslib makes ids."""
+    """Return the id of a key as securesystemslib computes it, a SHA-256."""
     parts = {"keytype": key.keytype, "scheme": key.scheme, "keyval": key.keyval}
     return hashlib.sha256((encode_canonical(parts) or "").encode()).hexdigest()
 

@@ -31,21 +31,21 @@ from foundation.problems import ProblemCode
 
 _SECOND = timedelta(seconds=1)
 _LONGEST_LINE = timedelta(days=3653)
-"""Of a rollout that goes on; what is left of it is a part of this."""
+"""The longest duration of a continued rollout. Its remaining time is a part of the duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """How a publisher wants hosts to be reached; by default all of them at once. Raises `PublishError`."""
+    """The size and speed of a rollout. By default, the release goes to all hosts at once. Raises `PublishError`."""
 
     percent: float | None = None
-    """Of all hosts, and to stay there."""
+    """Constant share of all hosts."""
     over: timedelta | None = None
-    """Growing evenly until all hosts are reached."""
+    """Time in which the rollout grows evenly to all hosts."""
     start: datetime | None = None
-    """When it begins to grow, if not now."""
+    """When growth begins. Default: now."""
     wave: str | None = None
-    """A name that rollouts of several bundles share."""
+    """A name shared by the rollouts of several bundles."""
 
     def __post_init__(self) -> None:
         useless = self.start if self.over is None else self.percent
@@ -67,7 +67,7 @@ class RolloutRequest:
             raise error.under(error.where, PublishError, code=ProblemCode.INVALID_COMMAND) from None
 
     def begin(self, before: Release | None, now: datetime) -> Rollout | None:
-        """A new rollout; ``None`` for all hosts."""
+        """Return a new rollout, or ``None`` for all hosts."""
         if self.over is not None:
             start = (self.start or now).replace(microsecond=0)
             return Rollout(start=start, duration=self.over, before=before, wave=self.wave)
@@ -76,7 +76,7 @@ class RolloutRequest:
         return Rollout(percent=self.percent, before=before, wave=self.wave)
 
     def go_on(self, rollout: Rollout, now: datetime) -> Rollout | None:
-        """The rollout that takes the place of ``rollout``; without a wish of its own that one, no longer halted."""
+        """Return the rollout that replaces ``rollout``. An empty request returns ``rollout``, no longer halted."""
         if self.over is not None:
             return _continued(rollout, self.over, now)
         if self.percent is not None:
@@ -90,7 +90,7 @@ AT_ONCE = RolloutRequest()
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A channel's word on a bundle, ``before`` and ``after``; ``None`` is nothing."""
+    """The release of a bundle in a channel, ``before`` and ``after`` a statement. ``None``: not in the channel."""
 
     channel: str
     before: Release | None
@@ -103,7 +103,7 @@ class Statement:
 
 
 def published(current: Release | None, release: Release, request: RolloutRequest, now: datetime) -> Release:
-    """``release``, new or from another channel, takes the place of ``current``; raises `PublishError`."""
+    """Return ``release``, new or from another channel, as the successor of ``current``. Raises `PublishError`."""
     if current is not None and for_all(current) == release:
         return _again(current, request, now)
     if request.begin(None, now) is None:
@@ -112,7 +112,7 @@ def published(current: Release | None, release: Release, request: RolloutRequest
 
 
 def steered(current: Release, request: RolloutRequest, now: datetime, *, resume: bool = False) -> Release:
-    """The rollout of ``current`` grows as ``request`` says; raises `PublishError`. At 100 % it is over."""
+    """Return ``current`` with its rollout grown by ``request``. Ends the rollout at 100 %. Raises `PublishError`."""
     rollout = _rollout(current)
     reached = rollout.reached(now)
     if rollout.halted and not resume:
@@ -128,7 +128,7 @@ def steered(current: Release, request: RolloutRequest, now: datetime, *, resume:
 
 
 def halted(current: Release, now: datetime) -> Release:
-    """The rollout of ``current`` takes no more hosts from now on; raises `PublishError`."""
+    """Return ``current`` with its rollout halted. Raises `PublishError`."""
     rollout = _rollout(current)
     if rollout.halted:
         return current
@@ -137,10 +137,10 @@ def halted(current: Release, now: datetime) -> Release:
 
 
 def release_before(current: Release, history: History, channel: str) -> Release:
-    """The release that hosts ran before ``current`` was published in its channel; raises `PublishError`.
+    """Return the release that hosts ran before ``current`` was published in its channel. Raises `PublishError`.
 
-    A rollout says it. Otherwise it is the last release for all hosts before the first statement about the version, so
-    that a second rollback leads one version further back.
+    A rollout contains the previous release. Otherwise it is the last release for all hosts before the first statement
+    about the version, so that a second rollback goes back one version further.
     """
     if current.rollout is not None and current.rollout.before is not None:
         return current.rollout.before
@@ -150,7 +150,7 @@ def release_before(current: Release, history: History, channel: str) -> Release:
         release = one.release
         if release is None or release.version == current.version:
             continue
-        # Hosts that a halted rollout has not reached run what was before it.
+        # Hosts outside a halted rollout run the release before it.
         before = release.rollout.before if release.rollout is not None else None
         is_partial = before is not None and is_under_way(release, said[first].at)
         return for_all(before if is_partial and before is not None else release)
@@ -162,7 +162,7 @@ def _version_of(said: Said) -> str:
 
 
 def rolled_back(current: Release, release: Release, now: datetime) -> Release:
-    """``release`` for all hosts at once; raises `PublishError` when that would complete the rollout of ``current``."""
+    """Return ``release`` for all hosts. Raises `PublishError` if that would complete the rollout of ``current``."""
     if release == for_all(current) and is_under_way(current, now):
         reached = shown_percent(reached_by(current, now))
         raise PublishError(str(current), f"is on its way at {reached}; `puller site rollout` steers it")
@@ -170,17 +170,17 @@ def rolled_back(current: Release, release: Release, now: datetime) -> Release:
 
 
 def for_all(release: Release) -> Release:
-    """``release`` for all hosts at once."""
+    """Return ``release`` for all hosts at once."""
     return replace(release, rollout=None)
 
 
 def reached_by(release: Release, now: datetime) -> float:
-    """Percent of hosts that ``release`` has reached."""
+    """Return the percentage of hosts that ``release`` has reached."""
     return 100.0 if release.rollout is None else release.rollout.reached(now)
 
 
 def is_under_way(release: Release, now: datetime) -> bool:
-    """Whether some hosts should not run ``release`` yet."""
+    """Return whether some hosts should not run ``release`` yet."""
     return release.rollout is not None and (release.rollout.halted or reached_by(release, now) < 100)
 
 
@@ -199,7 +199,7 @@ def _again(current: Release, request: RolloutRequest, now: datetime) -> Release:
 
 
 def _before(current: Release | None, release: Release, now: datetime) -> Release | None:
-    """The release that hosts run which a new rollout of ``release`` has not reached."""
+    """Return the release for hosts outside a new rollout of ``release``."""
     if current is None:
         return None
     if current.rollout is None or not is_under_way(current, now):
@@ -219,7 +219,7 @@ def _rollout(current: Release) -> Rollout:
 
 
 def _continued(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | None:
-    """From what ``rollout`` has reached evenly to all hosts: on a line that began in the past."""
+    """Return a rollout that grows evenly from the share that ``rollout`` has reached. Its start is in the past."""
     steps = round(rollout.reached(now) * STEPS / 100)
     if steps == STEPS:
         return None
@@ -232,23 +232,23 @@ def _continued(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | No
 
 
 def _whole_seconds(duration: timedelta) -> timedelta:
-    """Rounded up."""
+    """Round up to whole seconds."""
     return -(-duration // _SECOND) * _SECOND
 
 
 Rule = Callable[[Record, Edition], Release | None]
-"""From what is said now to what is to be said of one bundle in one channel."""
+"""Maps the record of a bundle to its next release in a channel."""
 
 
 class Channels:
-    """The channels of ``site``. Everything here raises `PublishError` for what cannot be said."""
+    """The channels of ``site``. Each method raises `PublishError` for an invalid statement."""
 
     def __init__(self, site: Site, passphrase: Passphrase) -> None:
         self._site = site
         self._passphrase = passphrase
 
     def promote(self, bundle: str, source: str, channel: str, request: RolloutRequest = AT_ONCE) -> Statement:
-        """Say of ``bundle`` in ``channel`` what the channel ``source`` says of it."""
+        """Publish the release of ``bundle`` in channel ``source`` in ``channel`` also."""
         parse_channel(channel)
         if source == channel:
             raise PublishError(bundle, f"cannot be promoted from channel {channel!r} to itself")
@@ -264,13 +264,13 @@ class Channels:
     def steer(
         self, bundle: str, channel: str, request: RolloutRequest = AT_ONCE, *, resume: bool = False
     ) -> Statement:
-        """`steer_all` of one."""
+        """Call `steer_all` for one bundle."""
         return self.steer_all([bundle], channel, request, resume=resume)[0]
 
     def steer_all(
         self, bundles: Sequence[str], channel: str, request: RolloutRequest = AT_ONCE, *, resume: bool = False
     ) -> list[Statement]:
-        """Let the rollouts that are going on grow as ``request`` says; ``resume`` also when they are halted."""
+        """Let running rollouts grow by ``request``. With ``resume``, halted rollouts grow again."""
 
         def rule(record: Record, edition: Edition) -> Release:
             return steered(_said(record, channel), request, edition.now, resume=resume)
@@ -278,20 +278,20 @@ class Channels:
         return self._say(bundles, channel, rule)
 
     def halt(self, bundle: str, channel: str) -> Statement:
-        """`halt_all` of one."""
+        """Call `halt_all` for one bundle."""
         return self.halt_all([bundle], channel)[0]
 
     def halt_all(self, bundles: Sequence[str], channel: str) -> list[Statement]:
-        """Let the rollouts that are going on take no more hosts."""
+        """Halt the running rollouts."""
         return self._say(
             bundles, channel, lambda record, edition: halted(_said(record, channel), edition.now)
         )
 
     def stop_judged(self, judged: Mapping[str, str], channel: str, *, back: bool = False) -> list[Statement]:
-        """Halt the rollouts of the versions that were judged, by bundle, or name the releases before them.
+        """Halt the rollouts of the ``judged`` versions, by bundle. With ``back``, return to the releases before them.
 
-        Nothing is said where the channel has come to name another version since, or its rollout is over or was
-        halted: that was somebody's decision, and nobody judged what it names.
+        Skips a bundle if the channel names another version by now, or if its rollout has ended or was halted. These are
+        newer decisions of a publisher, and the judgement does not apply to them.
         """
 
         def rule(record: Record, edition: Edition) -> Release | None:
@@ -307,11 +307,11 @@ class Channels:
     def grow_judged(
         self, judged: Mapping[str, str], channel: str, by: float, each: timedelta, heard: datetime | None
     ) -> list[Statement]:
-        """Let the rollouts of the versions that were judged grow by so many percent of all hosts: all, or none.
+        """Grow the rollouts of the ``judged`` versions by a percentage of all hosts: all rollouts, or none.
 
-        That is said only ``each`` after the last statement about them, by whoever, and when hosts were ``heard`` of
-        since then: a second look at the same time, a clock that jumps and reports that stopped let nothing grow
-        further than one step. Those that grow by a schedule, that are halted or of another version are left alone.
+        They grow only if ``each`` has passed since the last statement about them, and if a host has reported since then
+        (``heard``). Repeated checks, clock jumps or missing reports therefore cause at most one step. Nothing grows if
+        one of the rollouts has a schedule, is halted or is of another version by now.
         """
 
         def may_grow(record: Record, now: datetime) -> bool:
@@ -333,7 +333,7 @@ class Channels:
         return self._say(list(judged), channel, rule)
 
     def roll_back(self, bundle: str, channel: str, version: str | None = None) -> Statement:
-        """`roll_back_all` of one."""
+        """Call `roll_back_all` for one bundle."""
         return self.roll_back_all([bundle], channel, version)[0]
 
     def roll_back_all(
@@ -354,16 +354,16 @@ class Channels:
         return self._say(bundles, channel, rule)
 
     def withdraw(self, bundle: str, channel: str) -> Statement:
-        """Say nothing of ``bundle`` any more; hosts keep what they have."""
+        """Remove ``bundle`` from the channel. Hosts keep their installed release."""
 
         def rule(record: Record, edition: Edition) -> None:
-            # What is not there cannot be withdrawn: a name that is mistyped is told.
+            # Raises for a bundle that is not in the channel, such as a mistyped name.
             _said(record, channel)
 
         return self._say([bundle], channel, rule)[0]
 
     def _say(self, bundles: Sequence[str], channel: str, rule: Rule) -> list[Statement]:
-        """Say it of all these bundles in one signed step, or of none."""
+        """Publish the statements about all ``bundles`` in one signed step, or none of them."""
         with self._site.locked():
             edition = self._site.edition(self._passphrase)
             said: list[Record] = []
@@ -374,7 +374,7 @@ class Channels:
                 statements.append(Statement(channel, record.index.find(channel), after, edition.now))
                 if statements[-1].changed:
                     said.append(record.with_statement(channel, after, edition.now))
-            if said:  # otherwise no key is needed, and no passphrase asked for
+            if said:  # otherwise neither a key nor a passphrase is needed
                 announce(self._site, edition, said)
             return statements
 

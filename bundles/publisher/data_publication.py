@@ -24,18 +24,20 @@ from foundation.problems import ProblemCode
 
 @dataclass(frozen=True, slots=True)
 class PublishedData:
-    """A document as it is published now; ``size`` is bytes."""
+    """A published document, with its ``size`` in bytes."""
 
     name: str
     size: int
     sha256: str
     published: datetime
     changed: bool = False
-    """Whether that is new by what was done."""
+    """Whether this operation changed it."""
 
 
 def published_data(site: Site, published: Published | None = None) -> list[PublishedData]:
-    """All documents, by name; raises `PublishError`, and `SignatureError` for a file that is not as signed."""
+    """Return all documents, by name. Raises `PublishError`, and `SignatureError` for a file that differs from the
+    signed one.
+    """
     published = published or site.published()
     found = ((name, site.data_of(published, name)) for name in site.data_names(published))
     return [
@@ -46,22 +48,22 @@ def published_data(site: Site, published: Published | None = None) -> list[Publi
 
 
 def plan_data(site: Site, name: str, contents: bytes) -> PublishedData:
-    """The outcome that `publish_data` would have; raises as it does, and writes nothing."""
+    """Return the planned result of `publish_data`. Raises the same errors, and writes nothing."""
     check_readable(data_path(parse_data_name(name)), len(contents), LARGEST_SITE_DATA)
     known = site.data_of(site.published(), name)
     return _outcome(known, name, contents, site.now())
 
 
 def publish_data(site: Site, name: str, contents: bytes, passphrase: Passphrase) -> PublishedData:
-    """Let hosts read ``contents`` as the document ``name``; the same as before changes nothing.
+    """Publish ``contents`` as the document ``name``. Publishing identical contents changes nothing.
 
-    Raises `PublishError`, `FormatError` for the name, and ``KeyFileError``; then what was published before stays.
+    Raises `PublishError`, `FormatError` for the name, and ``KeyFileError``. The published document then stays.
 
-    1. Nobody else publishes meanwhile.
-    2. What is published already is not signed again, and no key is needed for it.
-    3. Sign the bin that names it, and the metadata that leads to that.
-    4. Write the document under its hash, then the metadata, ``timestamp.json`` last.
-    5. What nothing names any more is noted, and removed when no host can ask for it.
+    1. Lock the site against other publishers.
+    2. If the document is already published, return. No key is needed then.
+    3. Sign the bin of the document, and the metadata that leads to the bin.
+    4. Write the document under its hash, then the metadata, with ``timestamp.json`` last.
+    5. Note unreferenced files, and remove those that hosts can no longer request.
     """
     path = data_path(parse_data_name(name))
     check_readable(path, len(contents), LARGEST_SITE_DATA)
@@ -86,9 +88,9 @@ def publish_data(site: Site, name: str, contents: bytes, passphrase: Passphrase)
 
 
 def withdraw_data(site: Site, name: str, passphrase: Passphrase) -> None:
-    """Publish the document ``name`` no more; hosts that have it stay with what they have, and say so.
+    """Withdraw the document ``name``. Hosts that have it keep it and report that.
 
-    Raises `PublishError`, also when there is none, `FormatError` for the name, and ``KeyFileError``.
+    Raises `PublishError`, also if the document is not published, `FormatError` for the name, and ``KeyFileError``.
     """
     path = data_path(parse_data_name(name))
     with site.locked():

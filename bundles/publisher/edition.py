@@ -1,12 +1,11 @@
-"""The next metadata of a site, until it is written only in memory.
+"""The next metadata of a site, in memory until it is written.
 
 * An edition is signed and checked as a whole. A missing key or a wrong passphrase leaves no trace.
-* It is written so that a reader, also one that copies the files meanwhile, sees the old edition or the new one: files
-  with a version in their name first, none of them ever changed, then ``timestamp.json``, which names them, and last a
-  new root.
-* A new root takes keys away only from metadata that is good without them. What is signed anew for it is signed by the
-  old keys too, as far as they can be had, so that hosts accept it before they see the new root and after.
-* The bins are signed by the keys of the targets: those that change, and nothing else.
+* The write order lets every reader, including a copy in progress, see the old or the new edition: first files with a
+  version in their names, which never change, then ``timestamp.json``, which names them, and last a new root.
+* A new root removes keys only from metadata that is valid without them. Metadata signed for a new root is also signed
+  with the old keys, as far as they are available. Hosts accept it before and after they see the new root.
+* The bins are signed with the keys of the targets. Only changed bins are signed.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ _TIMESTAMP = "timestamp.json"
 
 @dataclass(slots=True)
 class Edition:
-    """The next metadata of a site, until `write` only in memory. Roles are signed in the order of `ROLES`."""
+    """The next metadata of a site, in memory until `write`. Roles are signed in the order of `ROLES`."""
 
     directory: Path
     published: Published
@@ -57,22 +56,22 @@ class Edition:
     _highest: dict[str, int] = field(default_factory=dict)
 
     def following_root(self, root: Root) -> Metadata[Root]:
-        """``root`` as the one that follows what is published, not yet signed."""
-        following = copy.deepcopy(root)  # the one in force still says who must sign this one
+        """Return ``root`` as the unsigned successor of the published root."""
+        following = copy.deepcopy(root)  # the root in force still defines who must sign its successor
         following.version = self.published.root.version + 1
         following.expires = self.now + self.lifetimes.root
         return Metadata(following)
 
     def sign_root(self) -> None:
-        """Sign the root anew, with the next version and expiry; raises `KeyFileError`."""
+        """Sign the root again, with the next version and expiry. Raises `KeyFileError`."""
         metadata = self.following_root(self.published.root)
         self.keyring.sign(metadata, Root.type, metadata.signed)
         self.adopt_root(metadata)
 
     def adopt_root(self, metadata: Metadata[Root]) -> None:
-        """Make the next root that of this edition; raises `SignatureError` when it is not signed enough."""
+        """Use a signed root in this edition. Raises `SignatureError` if it lacks signatures."""
         root = metadata.signed
-        # By the keys of the root before and by its own, as hosts will check it (TUF 5.3.4).
+        # Hosts require the keys of the previous root and its own (TUF 5.3.4).
         for delegator in (self.published.root, root):
             if not is_verified(metadata, delegator):
                 raise SignatureError(f"root version {root.version}", "is not signed by enough keys")
@@ -80,14 +79,14 @@ class Edition:
         self.root_file = _for_hosts(Root.type, metadata)
 
     def stale_under(self, root: Root) -> tuple[str, ...]:
-        """Roles to be signed anew for ``root``: those that it does not stand behind, and those that name them."""
+        """Return the roles to sign again for ``root``: roles that it does not verify, and roles that name them."""
         stale = [role for role in ROLES if role in self.published.documents and self._is_stale(role, root)]
         if "targets" not in stale and self._stale_bins(root):
             stale.insert(0, "targets")
         return ROLES[ROLES.index(stale[0]) :] if stale else ()
 
     def sign_stale(self) -> tuple[str, ...]:
-        """Sign anew what the root does not stand behind; the roles signed. Raises `KeyFileError`."""
+        """Sign again all roles that the root does not verify. Returns these roles. Raises `KeyFileError`."""
         stale = self.stale_under(self.published.root)
         if "targets" in stale:
             self.sign_targets()
@@ -98,10 +97,7 @@ class Edition:
         return stale
 
     def sign_targets(self, due: Iterable[str] = ()) -> None:
-        """Sign the targets anew, and those bins that are ``due`` or are not signed as the root demands.
-
-        With them the snapshot that names them.
-        """
+        """Sign the targets again, the bins that are ``due`` or not signed as the root requires, and the snapshot."""
         stale = self._stale_bins(self.published.root)
         self._delegate()
         targets = self.published.targets
@@ -111,11 +107,9 @@ class Edition:
         self.sign_snapshot()
 
     def sign_bins(self, names: Iterable[str]) -> None:
-        """Sign some bins anew, and the snapshot that names them."""
+        """Sign some bins again, and the snapshot."""
         names = sorted(set(names))
-        if not self._delegates_to(
-            self.published.root
-        ):  # a key was added since, and may be the one that is here
+        if not self._delegates_to(self.published.root):  # a key was added since, and may be the available one
             self.sign_targets(names)
             return
         for name in names:
@@ -123,7 +117,7 @@ class Edition:
         self.sign_snapshot()
 
     def change(self, changed: Mapping[str, TargetFile | None]) -> None:
-        """Sign anew the bins of these targets, ``None`` for none any more, and the snapshot that names them."""
+        """Sign the bins of changed targets again, and the snapshot. ``None`` removes the target."""
         for path, info in changed.items():
             targets = self.published.bin(bin_of(path)).targets
             if info is not None:
@@ -133,50 +127,51 @@ class Edition:
         self.sign_bins(map(bin_of, changed))
 
     def sign_snapshot(self) -> None:
-        """Sign the snapshot anew; the timestamp has to follow."""
+        """Sign the snapshot again. The caller signs the timestamp next."""
         snapshot = self.published.snapshot
         data = self._signed("snapshot", snapshot)
         self.files[f"{snapshot.version}.snapshot.json"] = data
         self.published.timestamp.snapshot_meta = MetaFile.from_data(snapshot.version, data, [_HASH])
 
     def sign_timestamp(self) -> None:
-        """Sign the timestamp anew, which completes every edition."""
+        """Sign the timestamp again, which completes an edition."""
         self.files[_TIMESTAMP] = self._signed("timestamp", self.published.timestamp)
 
     @property
     def is_good_before_its_root(self) -> bool:
-        """Whether hosts that have not seen the new root accept what it is published with."""
+        """Return whether hosts with the previous root accept this edition."""
         if self.former_root is None:
             return True
         signed = [Metadata.from_bytes(data) for data in self.files.values()]
         return all(is_verified(metadata, self.former_root) for metadata in signed)
 
     def has_signed(self, role: str) -> bool:
-        """Whether this edition signs ``role``, which is not the root, anew."""
+        """Return whether this edition signs ``role`` again. ``role`` is not the root."""
         return f"{self.published.of(role).version}.{role}.json" in self.files
 
     def contents(self) -> dict[str, bytes]:
-        """All files by name, in the order of writing."""
-        # The timestamp makes the others visible. The root last: it may take away keys that the rest was signed with.
+        """Return all files by name, in the order of writing."""
+        # The timestamp makes other files visible. The root is last, because it may remove keys that signed them.
         files = sorted(self.files, key=lambda name: name == _TIMESTAMP)
         root = {f"{self.published.root.version}.root.json": self.root_file} if self.root_file else {}
         return {name: self.files[name] for name in files} | root
 
     def write(self) -> None:
-        """Raises ``OSError``; what was published before stays complete then."""
+        """Write all files. Raises ``OSError``, and the previous edition then stays complete."""
         for name, data in self.contents().items():
             write_file(self.directory / name, data)
 
     def _add(self, name: str, targets: Targets) -> None:
-        """Sign the targets, or a bin, and let the snapshot name them."""
+        """Sign the targets or a bin, and name them in the snapshot."""
         data = self._signed(name, targets)
         self.files[f"{targets.version}.{name}.json"] = data
         self.published.snapshot.meta[f"{name}.json"] = MetaFile.from_data(targets.version, data, [_HASH])
 
     def _delegate(self) -> None:
-        """Let the targets delegate to their own keys, and to those of the root before as long as it is in force.
+        """Delegate from the targets to their own keys, and to the keys of the previous root until the new root is in
+        force.
 
-        What bins are held to is the root (``bundles.format.bins``). Hosts that do not know the new one read them, too.
+        Bins are verified against the root (``bundles.format.bins``). Hosts with the previous root read them, too.
         """
         roots = [self.published.root, *([self.former_root] if self.former_root else [])]
         keys = {key_id: root.get_key(key_id) for root in roots for key_id in root.roles[Targets.type].keyids}
@@ -185,7 +180,7 @@ class Edition:
         self.published.targets.delegations = Delegations(keys, succinct_roles=roles)
 
     def _delegates_to(self, root: Root) -> bool:
-        """Whether a bin that is signed as ``root`` demands is one that the targets delegate to."""
+        """Return whether the targets delegate to every bin that is signed as ``root`` requires."""
         wanted, delegations = root.roles[Targets.type], self.published.targets.delegations
         roles = delegations.succinct_roles if delegations else None
         return (
@@ -196,11 +191,11 @@ class Edition:
 
     def _stale_bins(self, root: Root) -> list[str]:
         for name in (names := self.published.bin_names()):
-            self.published.bin(name)  # reads it
+            self.published.bin(name)  # loads it
         return [name for name in names if self._is_stale(name, root)]
 
     def _is_stale(self, name: str, root: Root) -> bool:
-        """Not good any more; or still good, but with the signature of a key that the role has lost."""
+        """Return whether a document is invalid, or has a signature of a removed key and can be signed again."""
         document = self.published.documents[name]
         role = document.signed.type
         lost = document.signatures.keys() - set(root.roles[role].keyids)
@@ -214,12 +209,14 @@ class Edition:
         self.keyring.sign(metadata, role, root)
         root.verify_delegate(role, metadata.signed_bytes, metadata.signatures)
         if self.former_root and not is_verified(metadata, self.former_root):
-            with contextlib.suppress(KeyFileError):  # a key may be replaced because it is lost
+            with contextlib.suppress(KeyFileError):  # the previous key may be replaced because it is lost
                 self.keyring.sign_as_far_as_possible(metadata, role, self.former_root)
         return _for_hosts(name, metadata)
 
     def _next_version(self, name: str, signed: Signed) -> int:
-        """One more than any before. What a crash left behind may have been copied: it keeps its name."""
+        """Return a version above all existing versions. Files that a crash left may have been copied and keep their
+        names.
+        """
         if not self._highest:
             for file in os.listdir(self.directory):
                 if found := _VERSIONED.fullmatch(file):
@@ -229,14 +226,14 @@ class Edition:
 
 
 def _for_hosts(name: str, metadata: Metadata[Any]) -> bytes:
-    """The file of new metadata; raises `PublishError` when it is larger than hosts read."""
+    """Return the file of new metadata. Raises `PublishError` if it exceeds the limit of hosts."""
     data, signed = metadata.to_bytes(), metadata.signed
     check_readable(f"{signed.version}.{name}.json", len(data), LARGEST_METADATA[signed.type])
     return data
 
 
 def check_readable(name: str, size: int, largest: int) -> None:
-    """Raises `PublishError` for a file that hosts would refuse; ``size`` and ``largest`` are bytes."""
+    """Raise `PublishError` for a file that hosts would reject. ``size`` and ``largest`` are bytes."""
     if size > largest:
         raise PublishError(
             name, f"would have {size} bytes, hosts read at most {largest}: nothing was published"
@@ -244,7 +241,7 @@ def check_readable(name: str, size: int, largest: int) -> None:
 
 
 def first_root(keys: dict[str, Signer]) -> Root:
-    """The root of a new site, with one key for each role; not yet signed."""
+    """Return the unsigned root of a new site, with one key for each role."""
     root = Root(consistent_snapshot=True)
     for role, signer in keys.items():
         root.add_key(signer.public_key, role)

@@ -1,7 +1,7 @@
-"""How long what a site signs is good for.
+"""Lifetimes of a site's signatures.
 
-Short for the timestamp, because that bounds how long a mirror can hold hosts on old content without
-being noticed; long for the root, because its key is best kept where it takes a person to get at it.
+The timestamp has a short lifetime, which limits how long a mirror can withhold new content unnoticed. The root has a
+long one, because its key should be kept where access requires a person.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from foundation.durations import Duration
 from foundation.problems import ProblemCode
 
 DEFAULT_LIFETIMES = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d"}
-"""By role. ``puller site init`` writes them into ``site.yaml``, and a role missing there has its default."""
+"""By role. ``puller site init`` writes them into ``site.yaml``. They are also the defaults for missing roles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """From signing to expiry, by role."""
+    """Time from signing to expiry, by role."""
 
     root: timedelta
     targets: timedelta
@@ -27,7 +27,7 @@ class Lifetimes:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], where: str) -> "Lifetimes":
-        """Read ``{"timestamp": "7d"}`` and the like. Other roles have their defaults. Raises `PublishError`."""
+        """Parse ``{"timestamp": "7d"}`` and the like. Other roles have their defaults. Raises `PublishError`."""
         for role in texts:
             if role not in DEFAULT_LIFETIMES:
                 roles = ", ".join(DEFAULT_LIFETIMES)
@@ -37,13 +37,13 @@ class Lifetimes:
         return cls(**{role: parse_duration(text, f"{where}: {role}") for role, text in all_texts.items()})
 
     def of(self, role: str) -> timedelta:
-        """The lifetime of one role."""
+        """Return the lifetime of one role."""
         value: timedelta = getattr(self, role)
         return value
 
 
 def parse_duration(text: object, where: str) -> timedelta:
-    """Read a duration of more than zero. Raises `PublishError`."""
+    """Parse a duration of more than zero. Raises `PublishError`."""
     try:
         return Duration.parse_text(text, above_zero=True).delta
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""The files of bundles, each once, below ``public/targets/files/``: for hosts that have most of a version already.
+"""Files of bundles, each once, below ``public/targets/files/``, for hosts that already have most of a version.
 
-* A file is written once, for all versions and bundles that have it, and is never changed.
-* A large file that is nearly all of its bundle is not there: whoever does not have it takes the archive.
-* A file has its name when it is whole and on the disk. Thousands of them are brought there together, because the disk
-  takes as long for one.
+* A file is written once for all versions and bundles that contain it, and never changed.
+* A large file that is nearly all of its bundle is omitted, because hosts without it fetch the archive.
+* A file gets its name when it is complete and flushed. Files are flushed together, because flushing thousands of files
+  takes as long as flushing one.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _BEGUN = ".begun-"
 _SMALL = 256 * 1024
-"""Bytes of a file that is held in memory; larger ones are compressed in blocks, also side by side."""
+"""Size limit in bytes for files compressed in memory. Larger files are compressed in blocks, possibly in parallel."""
 
 
 class _Listed(msgspec.Struct):
@@ -36,22 +36,22 @@ class _Listed(msgspec.Struct):
 
 
 class Files:
-    """All of them below ``targets``, the directory of that name of a site."""
+    """The files below ``targets``, the directory of that name of a site."""
 
     def __init__(self, targets: Path) -> None:
         self._targets = targets
         self._directory = targets / "files"
 
     def path(self, sha256: str) -> Path:
-        """Where the file with this SHA-256 is."""
+        """Return the path of the file with this SHA-256."""
         return self._targets / file_path(sha256)
 
     def add(self, archives: Iterable[Path]) -> None:
-        """Write what is not there yet of bundles, whose ``archives`` were checked; raises ``OSError``.
+        """Write the missing files of checked ``archives``. Raises ``OSError``.
 
-        1. Compress each such file under another name.
-        2. Wait until all of them are on the disk.
-        3. Give them their names, and bring those to the disk, too.
+        1. Compress each missing file under a temporary name.
+        2. Flush all files.
+        3. Rename them, and flush the renames.
         """
         make_directory(self._directory)
         with self._begun() as begun:
@@ -64,7 +64,9 @@ class Files:
                 self._place(added, begun)
 
     def _compressed(self, archive: Path, added: set[str], begun: Path) -> set[str]:
-        """SHA-256 of the files of a bundle that are neither here nor ``added``, and are in ``begun`` now."""
+        """Compress the files of a bundle that are neither stored nor ``added`` into ``begun``.
+        Returns their SHA-256.
+        """
         with read_members(archive) as (description, members):
             data = description.to_bytes()
             described = hashlib.sha256(data).hexdigest()
@@ -76,7 +78,7 @@ class Files:
             return wanted
 
     def lacks(self, described: Digest, description: BundleDescription) -> bool:
-        """Whether the description of a bundle, or a file that `add` writes of it, is not there."""
+        """Return whether the description of a bundle, or a file that `add` writes, is missing."""
         listed = [described.sha256, *worth_asking_for(description.files.values())]
         return not all(self.path(sha256).exists() for sha256 in listed)
 
@@ -91,18 +93,18 @@ class Files:
             sync_filesystem(directory)
 
     def named_by(self, description: Digest) -> dict[str, Digest]:
-        """Every file that hosts may ask for of a bundle, its description included, by SHA-256.
+        """Return every file of a bundle that hosts may request, including its description, by SHA-256.
 
-        Raises `SignatureError` when the description is not as signed, and ``OSError``.
+        Raises `SignatureError` if the description differs from the signed one, and ``OSError``.
         """
         data = b"".join(self.verified(description))
-        # It was parsed before it was signed, and is the same.
+        # The same bytes were validated before they were signed.
         files = msgspec.json.decode(data, type=_Listed).files.values()
         named = {sha256: Digest(entry.size, sha256) for sha256, entry in worth_asking_for(files).items()}
         return {**named, description.sha256: description}
 
     def verified(self, digest: Digest) -> Iterator[bytes]:
-        """A file in pieces; raises `SignatureError` at the end when it is another one, and ``OSError``."""
+        """Yield a file in pieces. Raises `SignatureError` at the end for other contents, and ``OSError``."""
         path = self.path(digest.sha256)
         try:
             with open_regular(path) as stream:
@@ -114,7 +116,7 @@ class Files:
 
     @contextlib.contextmanager
     def _begun(self) -> Iterator[Path]:
-        """A directory for files that are not complete; what a publisher that was killed has left of one goes."""
+        """Yield a directory for incomplete files. Removes such directories of killed publishers."""
         for leftover in self._directory.glob(f"{_BEGUN}*"):
             remove_tree(leftover)
         begun = self._directory / f"{_BEGUN}{os.urandom(6).hex()}"
@@ -126,7 +128,7 @@ class Files:
 
 
 def _compress(members: Members, wanted: set[str], directory: Path) -> None:
-    """Write what is ``wanted`` of ``members``, and read no further than that."""
+    """Write the ``wanted`` files of ``members``, and stop reading after the last of them."""
 
     def small() -> Iterator[tuple[Path, bytes]]:
         while wanted:
@@ -137,10 +139,10 @@ def _compress(members: Members, wanted: set[str], directory: Path) -> None:
             elif entry.sha256 in wanted:
                 yield path, b"".join(contents)
             wanted.discard(entry.sha256)
-            for _ in contents:  # to the next one, which is behind it
+            for _ in contents:  # advance to the next member
                 pass
 
-    # Written by this thread alone: two that make files in one directory wait for each other in the kernel.
+    # Written by this thread only: threads that create files in one directory block each other in the kernel.
     for path, compressed in side_by_side(lambda file: (file[0], b"".join(gzipped([file[1]]))), small()):
         _write(path, [compressed])
 
@@ -153,6 +155,6 @@ def _write(path: Path, contents: Iterable[bytes]) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that a web server can read, unless it is there; raises ``OSError``."""
+    """Create a directory that a web server can read. Raises ``OSError``."""
     path.mkdir(exist_ok=True)
-    path.chmod(_DIRECTORY_MODE)  # whatever the umask: a web server reads here
+    path.chmod(_DIRECTORY_MODE)  # regardless of the umask

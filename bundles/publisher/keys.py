@@ -62,8 +62,9 @@ __all__ = [
 ]
 
 Passphrase = Callable[[Path], bytes]
-"""Asked for the secret that one key file needs: its passphrase if it is an encrypted ``.pem``, or the PIN of
-the token that a ``.uri`` names."""
+"""Returns the secret for a key file: the passphrase of an encrypted ``.pem``, or the PIN of the token that a ``.uri``
+names.
+"""
 
 PEM, URI = ".pem", ".uri"
 
@@ -75,10 +76,9 @@ _LONGEST_PASSPHRASE = 1023  # OpenSSL's limit
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that a role is to get.
+    """A new key for a role.
 
-    ``signer`` and ``contents`` (of the file with this ``suffix``) are ``None`` when somebody else holds the
-    private part.
+    ``signer`` and ``contents`` (of the file with this ``suffix``) are ``None`` if another person holds the private key.
     """
 
     public: Key
@@ -87,27 +87,27 @@ class NewKey:
     suffix: str = PEM
 
     def save(self, directory: Path, role: str) -> None:
-        """Write what belongs into ``directory``; raises ``OSError``."""
+        """Write the file of the key into ``directory``. Raises ``OSError``."""
         if self.contents is None:
             return
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # `write_file` creates it with this mode: at no instant can others read it.
+        # `write_file` creates the file with this mode, so that other users can never read it.
         write_file(key_file(directory, role, self.public.keyid, self.suffix), self.contents, mode=0o600)
 
 
 def make_key(passphrase: bytes | None) -> NewKey:
-    """A new Ed25519 key, so far only in memory; not to be encrypted when ``passphrase`` is ``None``."""
+    """Return a new Ed25519 key in memory. If ``passphrase`` is ``None``, its file will not be encrypted."""
     return _made(passphrase)[1]
 
 
 def token_key(uri: str, pin: Callable[[], bytes]) -> NewKey:
-    """A key that stays where ``uri`` says; raises `TokenError`."""
+    """Return a key that stays in the token or key service at ``uri``. Raises `TokenError`."""
     found, public = import_key(uri, pin)
     return NewKey(public, open_token(found, public, pin), f"{found}\n".encode(), URI)
 
 
 def generate_key(directory: Path, role: str, passphrase: bytes | None) -> Signer:
-    """Make a new key for ``role`` and write it to ``directory``; raises `KeyFileError` and ``OSError``."""
+    """Create a key for ``role`` and write it to ``directory``. Raises `KeyFileError` and ``OSError``."""
     signer, made = _made(passphrase)
     made.save(directory, role)
     return signer
@@ -120,23 +120,23 @@ def _made(passphrase: bytes | None) -> tuple[Signer, NewKey]:
 
 
 def key_file(directory: Path, role: str, key_id: str, suffix: str = PEM) -> Path:
-    """Where the private key of ``role`` with this id, or its URI, is kept."""
+    """Return the path of the private key of ``role`` with this id, or of its URI."""
     return directory / f"{role}-{shown_id(key_id)}{suffix}"
 
 
 def shown_id(key_id: str) -> str:
-    """The start of a key id, which is enough to tell the keys of a site apart."""
+    """Return the start of a key id, which is enough to distinguish the keys of a site."""
     return key_id[:_SHOWN_ID]
 
 
 def find_key_file(directory: Path, role: str, key_id: str) -> Path | None:
-    """The file that leads to this private key; ``None`` when somebody else has it."""
+    """Return the file of a private key, or ``None`` if another person holds it."""
     places = (key_file(directory, role, key_id, suffix) for suffix in (PEM, URI))
     return next((place for place in places if place.exists()), None)
 
 
 def open_key(path: Path, public: Key, passphrase: Passphrase) -> Signer:
-    """The signer for the key ``public`` by the file ``path``; raises `KeyFileError`."""
+    """Return the signer for the key ``public`` from the file ``path``. Raises `KeyFileError`."""
     if path.suffix == URI:
         return open_token(load_uri(path), public, lambda: passphrase(path))
     signer = load_signer(path, passphrase)
@@ -146,12 +146,12 @@ def open_key(path: Path, public: Key, passphrase: Passphrase) -> Signer:
 
 
 def load_signer(path: Path, passphrase: Passphrase) -> Signer:
-    """Read a private key; raises `KeyFileError`: unreadable, open to others, wrong passphrase, wrong type."""
+    """Read a private key. Raises `KeyFileError`: unreadable, readable by others, wrong passphrase, wrong type."""
     return CryptoSigner(_load_private(path, passphrase))
 
 
 def load_uri(path: Path) -> str:
-    """The URI of a key, from its file; raises `KeyFileError`."""
+    """Read the URI of a key from its file. Raises `KeyFileError`."""
     try:
         return _read(path).decode("ascii").strip()
     except UnicodeDecodeError:
@@ -159,7 +159,7 @@ def load_uri(path: Path) -> str:
 
 
 def load_public_key(path: Path) -> NewKey:
-    """A key whose private part somebody else holds, from PEM; raises `KeyFileError`."""
+    """Read the public key of another person from PEM. Raises `KeyFileError`."""
     try:
         return NewKey(SSlibKey.from_crypto(load_pem_public_key(_read(path))))
     except (ValueError, UnsupportedAlgorithm):
@@ -168,7 +168,7 @@ def load_public_key(path: Path) -> NewKey:
 
 
 def public_pem(key: Key) -> bytes:
-    """The public part, as `load_public_key` reads it."""
+    """Return the public key in the form that `load_public_key` reads."""
     text: str = key.keyval["public"]
     if text.startswith("-----BEGIN"):
         return text.encode()
@@ -178,14 +178,14 @@ def public_pem(key: Key) -> bytes:
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether a key file needs a passphrase; raises `KeyFileError`."""
+    """Return whether a key file needs a passphrase. Raises `KeyFileError`."""
     return path.suffix == PEM and _ENCRYPTED in _read(path)
 
 
 def change_passphrase(path: Path, old: Passphrase, new: bytes | None) -> bytes | None:
-    """A key file encrypted anew, not yet written; ``None`` when ``new`` opens it already.
+    """Return a key file encrypted with ``new``, not yet written. ``None`` if ``new`` already opens it.
 
-    Raises `KeyFileError` when neither passphrase opens it.
+    Raises `KeyFileError` if neither passphrase opens it.
     """
     if _is_opened_by(path, new):
         return None
@@ -205,7 +205,7 @@ def _is_opened_by(path: Path, passphrase: bytes | None) -> bool:
 def _load_private(path: Path, passphrase: Passphrase) -> Ed25519PrivateKey:
     pem = _read(path)
     encrypted = _ENCRYPTED in pem
-    if not encrypted:  # otherwise its passphrase protects it, whoever can read the file
+    if not encrypted:  # an encrypted file is protected by its passphrase
         _check_is_private(path)
     try:
         key = load_pem_private_key(pem, passphrase(path) if encrypted else None)
@@ -252,7 +252,7 @@ def _check_is_private(path: Path) -> None:
 
 
 class Keyring:
-    """The private keys of a site that can be used here; each is asked for its passphrase once."""
+    """The available private keys of a site. Requests the passphrase of each key once."""
 
     def __init__(self, directory: Path, passphrase: Passphrase) -> None:
         self.directory = directory
@@ -260,18 +260,18 @@ class Keyring:
         self._signers: dict[str, Signer] = {}
 
     def add(self, key: NewKey) -> None:
-        """Use a key that has no file yet."""
+        """Add a key that has no file yet."""
         if key.signer is not None:
             self._signers[key.public.keyid] = key.signer
 
     def holds(self, role: str, root: Root) -> bool:
-        """Whether enough keys are here to sign for ``role``."""
+        """Return whether enough keys are available to sign for ``role``."""
         return len(self._here(role, root)) >= root.roles[role].threshold
 
     def sign(self, metadata: Metadata[Any], role: str, root: Root) -> None:
-        """Sign with the keys of ``role``; raises `KeyFileError` when they are too few or cannot be used.
+        """Sign with the keys of ``role``. Raises `KeyFileError` for missing or unusable keys.
 
-        A token that does not answer matters only when the others are not enough.
+        An unreachable token is only an error if the other keys are not enough.
         """
         self.check_holds(role, root)
         failures = self.sign_as_far_as_possible(metadata, role, root)
@@ -279,7 +279,7 @@ class Keyring:
             raise failures[0]
 
     def check_holds(self, role: str, root: Root) -> None:
-        """Raises `KeyFileError` when not enough keys are here to sign for ``role``."""
+        """Raise `KeyFileError` if too few keys are available to sign for ``role``."""
         here, threshold = self._here(role, root), root.roles[role].threshold
         if len(here) < threshold:
             wanted = ", ".join(
@@ -289,13 +289,13 @@ class Keyring:
             raise KeyFileError(str(self.directory), what)
 
     def sign_as_far_as_possible(self, metadata: Metadata[Any], role: str, root: Root) -> list[TokenError]:
-        """Sign with the keys of ``role`` that are here, be they few or none; what tokens do not answer is returned.
+        """Sign with all available keys of ``role``. Returns the errors of tokens.
 
-        Raises `KeyFileError` for a key file that cannot be used.
+        Raises `KeyFileError` for an unusable key file.
         """
         failures: list[TokenError] = []
         for key_id in self._here(role, root):
-            if key_id in metadata.signatures:  # nobody is asked for a PIN twice
+            if key_id in metadata.signatures:  # request each PIN once only
                 continue
             try:
                 signer = self._signer(role, root, key_id)
@@ -319,10 +319,10 @@ class Keyring:
 
 
 def sign_with(metadata: Metadata[Any], signer: Signer, where: str) -> None:
-    """Add one signature, and check it; raises `TokenError`, and `KeyFileError` when nobody gives a PIN."""
+    """Add one signature, and verify it. Raises `TokenError`, and `KeyFileError` if the PIN is missing."""
     try:
         signature = metadata.sign(signer, append=True)
-        # A token may hold another key than it did when it was added: hosts would be the first to find out.
+        # A token may hold another key by now. Without this check, hosts would be the first to detect it.
         signer.public_key.verify_signature(signature, metadata.signed_bytes)
     except UnsignedMetadataError as error:
         cause = error.__cause__ or error
@@ -336,6 +336,6 @@ def sign_with(metadata: Metadata[Any], signer: Signer, where: str) -> None:
 
 
 def is_verified(metadata: Metadata[Any], root: Root) -> bool:
-    """Whether enough keys of its role have signed metadata; for a bin that is the role of the targets."""
+    """Return whether enough keys of its role have signed metadata. Bins have the role of the targets."""
     role = metadata.signed.type
     return bool(root.get_verification_result(role, metadata.signed_bytes, metadata.signatures))

@@ -1,6 +1,6 @@
-"""A new site: its keys, and signed metadata that says nothing yet.
+"""Creation of a site: its keys, and signed metadata without content.
 
-It appears under its name when it is complete, so whoever finds a site finds a usable one.
+The site appears under its name when it is complete, so that every existing site is usable.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ def make_site(
     lifetimes: Mapping[str, str] | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> Site:
-    """Make a site with new keys and nothing in it; ``passphrase`` ``None`` stores the keys in the clear.
+    """Create an empty site with new keys. If ``passphrase`` is ``None``, the keys are stored unencrypted.
 
-    It appears under its name when it is complete. Raises `PublishError`.
+    The site appears under its name when it is complete. Raises `PublishError`.
     """
     if directory.name in ("", ".."):
         raise PublishError(
@@ -62,12 +62,12 @@ def make_site(
 
 @contextlib.contextmanager
 def _opened_new(parent: int, name: str) -> Iterator[Path]:
-    """Yield a path of the new directory that no rename changes; raises ``OSError``."""
+    """Yield a path of the new directory that renames do not change. Raises ``OSError``."""
     descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
     try:
         if os.fstat(descriptor).st_uid != os.geteuid() or os.listdir(descriptor):
             raise FileExistsError(errno.EEXIST, "was replaced by another user", name)
-        os.fchmod(descriptor, 0o755)  # whatever the umask: a web server reads below it
+        os.fchmod(descriptor, 0o755)  # regardless of the umask, for a web server
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
@@ -80,7 +80,7 @@ def _fill(
         make_directory(directory / part)
     write_file(directory / SETTINGS, _settings_text(lifetimes).encode())
     site = Site(directory, now)
-    with site.locked():  # the lock belongs to who makes the site, and not to the timer that signs it
+    with site.locked():  # creates the lock with the site's owner, before the timer that signs
         keys = {role: generate_key(directory / "keys", role, passphrase) for role in ROLES}
         edition = site.edition(
             lambda _: passphrase or b"", Published.nothing(site.metadata, first_root(keys))

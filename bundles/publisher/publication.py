@@ -1,8 +1,8 @@
-"""Bundles published together: from their directories, or built archives, to what a channel says of them.
+"""Publication of bundles, from directories or built archives to the releases of a channel.
 
-* A release never changes: its name and version stand for the same files for ever.
-* All bundles are published in one signed step, or none is. What is wrong with any of them is found before, and told
-  together.
+* A release never changes: its name and version always stand for the same files.
+* All bundles are published in one signed step, or none. The problems of all bundles are reported together, before
+  anything is signed.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ from foundation.quantities import counted
 
 _BUILD = ".build-"
 _MOST_TOLD = 50
-"""Problems that a person mends in one go."""
+"""Limit for the problems in one message."""
 
 Progress = Callable[[int, Path], None]
-"""Told of each source, and its number from 1 on, before it is packed."""
+"""Receives the number of each source, from 1 on, and the source, before it is packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +44,33 @@ class Wish:
     """The version, channel and rollout for all bundles that are published together."""
 
     version: str | None = None
-    """`AUTO` for the next version of each that has changed. A directory needs one, an archive states its own."""
+    """`AUTO` for the next version of each changed bundle. Required for a directory. An archive contains its own
+    version.
+    """
     channel: str = "stable"
     request: RolloutRequest = AT_ONCE
     name: str | None = None
-    """Of the one bundle there is; ``None`` for the name of its directory, or the one that its archive states."""
+    """Name for a single bundle. ``None`` for the name of its directory or from its archive."""
     libraries: Mapping[Path, Libraries] = field(default_factory=dict)
-    """The libraries that are packed with the bundle of a directory, by that; an archive is whole."""
+    """The libraries that are packed with a bundle, by its directory. Archives already contain their libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A release as it was published, and what the channel said before."""
+    """A published release, and the previous release of the channel."""
 
     release: Release
-    """As the channel says it now, with its rollout."""
+    """With its rollout in the channel."""
     statement: Statement
     size: int
     """Bytes."""
     sha256: str
     changes: Changes | None = None
-    """Since the release that the channel gave before; ``None`` where there was none, or a version was given by hand."""
+    """Differences to the previous release of the channel. ``None`` without one, or for an explicit version."""
     pruned: tuple[str, ...] = ()
-    """Versions of the bundle that are outdated by the rule of the site, and said to be pruned with this one."""
+    """Outdated versions of the bundle that this publication prunes by the rule of the site."""
     restored: bool = False
-    """Whether files of the version were lost from the site, and are written there again."""
+    """Whether this publication restores missing files of the version."""
 
     @property
     def changed(self) -> bool:
@@ -76,7 +78,7 @@ class Publication:
 
     @property
     def before(self) -> str | None:
-        """The version that the channel had."""
+        """Return the previous version of the channel."""
         return self.statement.before.version if self.statement.before else None
 
 
@@ -91,7 +93,7 @@ def publish_bundle(
     request: RolloutRequest = AT_ONCE,
     libraries: Libraries = NO_LIBRARIES,
 ) -> Publication:
-    """`publish_bundles` for one of them."""
+    """Call `publish_bundles` for one bundle."""
     wish = Wish(version, channel, request, name, {source: libraries})
     (publication,) = publish_bundles(site, [source], wish, passphrase)
     return publication
@@ -104,15 +106,15 @@ def publish_bundles(
     passphrase: Passphrase,
     progress: Progress = lambda number, source: None,
 ) -> list[Publication]:
-    """Make each of ``sources``, a bundle's directory or a built archive, what a channel says of that bundle.
+    """Publish ``sources``, directories of bundles or built archives, in a channel.
 
-    Raises `PublishError`, for one when a version was published with other contents, and `FormatError`.
+    Raises `FormatError` and `PublishError`, for example if a version was published with other contents.
 
-    1. Nobody else publishes meanwhile, and what another publisher could not finish is finished.
-    2. Read what is published, and verify it: what is signed anew is only what was signed before.
-    3. Pack each bundle, and work out what the channel says of it next (`_Round.draft`). All problems are told together.
-    4. Where that is what it says already, nothing is written but what was lost of it.
-    5. Sign the records of those bundles and the metadata that leads to them once, and write them (`announce`).
+    1. Lock the site against other publishers, and complete an interrupted change.
+    2. Read and verify the published metadata, so that only signed data is signed again.
+    3. Pack each bundle, and compute its next release in the channel (`_Round.draft`). Report all problems together.
+    4. If the channel already has this release, only restore missing files.
+    5. Sign and write the records of changed bundles and their metadata once (`announce`).
     """
     parse_channel(wish.channel)
     with site.locked(), _own_scratch(site) as scratch:  # 1.
@@ -132,7 +134,7 @@ def publish_bundles(
 def plan_bundles(
     site: Site, sources: Sequence[Path], wish: Wish, progress: Progress = lambda number, source: None
 ) -> list[Publication]:
-    """The publications that `publish_bundles` would make; raises as it does, and writes nothing to the site."""
+    """Return the publications that `publish_bundles` would make. Raises the same errors, and writes nothing."""
     parse_channel(wish.channel)
     with tempfile.TemporaryDirectory(prefix="puller") as scratch:
         return _told(site, _Round(site, wish, site.published(), Path(scratch)).drafts(sources, progress))
@@ -140,7 +142,7 @@ def plan_bundles(
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A publication, the record with it, and the archive that has to be written when it is not there, or not whole."""
+    """A publication with its record, and the archive to write if files are missing."""
 
     publication: Publication
     record: Record
@@ -148,7 +150,7 @@ class _Draft:
 
 
 def _told(site: Site, drafts: Sequence[_Draft]) -> list[Publication]:
-    """The publications of these, with the versions that are pruned by what is published now."""
+    """Return the publications with the versions that are pruned with them."""
     outdated = outdated_by_rule(site, [draft.record for draft in drafts if draft.publication.changed])
     return [
         replace(
@@ -170,7 +172,7 @@ class _Round:
         self._now = site.now()
 
     def drafts(self, sources: Sequence[Path], progress: Progress) -> list[_Draft]:
-        """One for each source; raises one `PublishError` for all that is wrong with any of them."""
+        """Return one draft for each source. Raises one `PublishError` for the problems of all sources."""
         drafts: list[_Draft] = []
         named: dict[str, Path] = {}
         problems: list[PublishError | FormatError] = []
@@ -185,12 +187,13 @@ class _Round:
         return drafts
 
     def draft(self, source: Path, output: Path) -> _Draft:
-        """Of one bundle, which is packed into ``output`` unless it is an archive.
+        """Return the draft of one bundle, which is packed into ``output`` unless it is an archive.
 
         1. Read the files of the directory, or check the archive as thoroughly as a host does.
-        2. With `AUTO`, what has the same files as the release that the channel names is left as it is.
-        3. Pack the directory, unless the version is published with these files; with other files it is refused.
-        4. Work out what the channel says next.
+        2. With `AUTO`, keep the current release of the channel if it has the same files.
+        3. Pack the directory, unless the version is published with these files. Reject a version published with other
+           files.
+        4. Compute the next release of the channel.
         """
         # 1.
         bundle = self._described(source)
@@ -236,7 +239,7 @@ class _Round:
             raise PublishError(str(source), what, code=ProblemCode.INVALID_COMMAND)
         name = name or source.resolve().name
         if version == AUTO:
-            # Of all that were ever published, in whatever channel.
+            # Among all published versions, in any channel.
             version = next_version(self._record(name).history.versions)
         libraries = self._wish.libraries.get(source, NO_LIBRARIES)
         return describe(source, name=name, version=version, libraries=libraries)
@@ -245,11 +248,13 @@ class _Round:
         return self._site.record_of(self._published, parse_name(bundle))
 
     def _description(self, artifact: Artifact) -> BundleDescription:
-        """Of a published archive; raises `SignatureError` when the file is not as signed."""
+        """Return the description of a published archive. Raises `SignatureError` if the file differs from the signed
+        one.
+        """
         archive = artifact.archive
         try:
             return read_description(self._site.archive_file(archive), archive.sha256)
-        except StoreError as error:  # to a host; here it is part of the site
+        except StoreError as error:  # meant for hosts: here the file belongs to the site
             raise PublishError(
                 error.where, f"{error.what}; restore it from a copy, or give a --version"
             ) from None
@@ -257,10 +262,10 @@ class _Round:
     def _packed(
         self, record: Record, release: Release, bundle: DescribedBundle | BuiltBundle, output: Path
     ) -> tuple[Artifact, Sequence[NewArchive]]:
-        """The files of a release: those that it has for ever; and its archive, if that is not there.
+        """Return the permanent files of a release, and its archive if it is missing from the site.
 
-        Raises `PublishError` for another bundle. Other bytes may hold the same files: another zlib compresses
-        otherwise.
+        Raises `PublishError` for another bundle. Different archives can contain the same files, because versions of
+        zlib compress differently.
         """
         described = bundle.description.to_bytes()
         description = Digest(len(described), hashlib.sha256(described).hexdigest())
@@ -280,17 +285,17 @@ class _Round:
     def _lost(
         self, artifact: Artifact, bundle: DescribedBundle | BuiltBundle, output: Path
     ) -> Sequence[NewArchive]:
-        """The archive of a version that is published, when it or a file of it is not on the site any more.
+        """Return the archive of a published version if the archive or one of its files is missing from the site.
 
-        Raises `PublishError` where it cannot be made again.
+        Raises `PublishError` if the archive cannot be recreated.
         """
         archive = artifact.archive
         if not self._site.lacks(artifact, bundle.description):
             return ()
-        if self._site.has(archive):  # which is verified when it is written in its own place
+        if self._site.has(archive):  # it is verified when it replaces itself
             return [NewArchive(archive, self._site.archive_file(archive))]
         new = _packed(bundle, output)
-        if new.archive != archive:  # another zlib compresses otherwise
+        if new.archive != archive:  # versions of zlib compress differently
             description = bundle.description
             raise PublishError(
                 f"{description.name} {description.version}",
@@ -301,7 +306,7 @@ class _Round:
 
 
 def _packed(bundle: DescribedBundle | BuiltBundle, output: Path) -> NewArchive:
-    """The archive of a bundle, packed into ``output`` unless it is one; raises `PublishError`."""
+    """Return the archive of a bundle. A directory is packed into ``output``. Raises `PublishError`."""
     is_ours = isinstance(bundle, DescribedBundle)
     built = bundle.pack(output) if isinstance(bundle, DescribedBundle) else bundle
     description = built.description
@@ -311,12 +316,13 @@ def _packed(bundle: DescribedBundle | BuiltBundle, output: Path) -> NewArchive:
 
 @contextlib.contextmanager
 def _own_scratch(site: Site) -> Iterator[Path]:
-    """Where what is packed is moved from: of the same file system, and with what it gives new files, such as labels.
+    """Create a private directory for packed archives.
 
-    For its owner alone, and under a name that nobody takes for a bundle.
+    It is on the file system of the site, so that archives can be moved and inherit properties such as labels. Its name
+    cannot be the name of a bundle.
     """
     targets = site.public / "targets"
-    for leftover in targets.glob(f"{_BUILD}*"):  # of a publisher that was killed
+    for leftover in targets.glob(f"{_BUILD}*"):  # of a killed publisher
         remove_tree(leftover)
     with tempfile.TemporaryDirectory(dir=targets, prefix=_BUILD) as scratch:
         yield Path(scratch)
@@ -338,7 +344,7 @@ def _claim(named: dict[str, Path], bundle: str, source: Path) -> None:
 
 
 def _raise_all(problems: Sequence[PublishError | FormatError], count: int) -> None:
-    """One problem of one bundle as it is; several in lines of their own."""
+    """Raise the problem of a single bundle unchanged, or several problems on one line each."""
     if count == 1 and problems:
         raise problems[0]
     if problems:

@@ -38,7 +38,7 @@ _Role = TypeVar("_Role", Root, Targets, Snapshot, Timestamp)
 
 @dataclass(slots=True)
 class Published:
-    """The metadata of a site, one of each role and the bins; version 0 is that of metadata not yet signed."""
+    """The metadata of a site: one of each role, and the bins. Unsigned metadata has version 0."""
 
     directory: Path
     root: Root
@@ -46,16 +46,16 @@ class Published:
     snapshot: Snapshot
     timestamp: Timestamp
     documents: dict[str, Metadata[Any]] = field(default_factory=dict)
-    """The metadata as it was read, with its signatures, of each role but the root, and of bins by name."""
+    """The metadata with its signatures, of each role except the root, and of bins by name."""
     _read_under: Root = field(init=False)
-    """The root that was in force when this was read; a next one may take its place in ``root``."""
+    """The root in force when the metadata was read. ``root`` may be replaced by the next root."""
 
     def __post_init__(self) -> None:
         self._read_under = self.root
 
     @classmethod
     def nothing(cls, directory: Path, root: Root) -> "Published":
-        """Before the first edition, with bins that are empty."""
+        """Return the state before the first edition, with empty bins."""
         published = cls(directory, root, Targets(), Snapshot(meta={}), Timestamp())
         for role in ROLES:
             published.of(role).version = 0
@@ -65,9 +65,10 @@ class Published:
 
     @classmethod
     def load(cls, directory: Path, anchor: Path) -> "Published":
-        """Read and verify what ``timestamp.json`` leads to; raises `FormatError` and `SignatureError`.
+        """Read and verify the metadata that ``timestamp.json`` leads to. Raises `FormatError` and `SignatureError`.
 
-        ``anchor`` is the publisher's own copy of a root. Expiry is not looked at: it is why one signs anew.
+        ``anchor`` is the publisher's own copy of a root. Expiry is ignored, because expired metadata is renewed by
+        signing it.
         """
         root = _newest_root(directory, _load(Root, anchor).signed)
         timestamp = _load(Timestamp, directory / "timestamp.json", root)
@@ -84,17 +85,17 @@ class Published:
         return cls(directory, root, targets.signed, snapshot.signed, timestamp.signed, documents)
 
     def of(self, role: str) -> Signed:
-        """The metadata of one role."""
+        """Return the metadata of one role."""
         signed: Signed = getattr(self, role)
         return signed
 
     def bin_names(self) -> list[str]:
-        """The names of all bins."""
+        """Return the names of all bins."""
         named = (name.removesuffix(".json") for name in self.snapshot.meta)
         return [name for name in named if name != Targets.type] or [*self.documents]
 
     def bin(self, name: str) -> Targets:
-        """One bin; raises `FormatError` and `SignatureError`."""
+        """Return one bin. Raises `FormatError` and `SignatureError`."""
         if name not in self.documents:
             path = self._file_of(name)
             self.documents[name] = _load(Targets, path, self._read_under)
@@ -104,11 +105,11 @@ class Published:
         return signed
 
     def bins(self) -> Iterator[Targets]:
-        """All bins."""
+        """Yield all bins."""
         yield from map(self.bin, self.bin_names())
 
     def expiries(self) -> dict[str, datetime]:
-        """When each bin expires, from files that are as the snapshot says; raises `SignatureError`."""
+        """Return when each bin expires. Raises `SignatureError` for files that differ from the snapshot."""
         return {name: self._expiry(name) for name in self.bin_names()}
 
     def _expiry(self, name: str) -> datetime:
@@ -144,7 +145,7 @@ def _newest_root(directory: Path, root: Root) -> Root:
 
 
 def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_Role]:
-    """Metadata that ``root``, and if it is a root its own keys, signed."""
+    """Return metadata signed by ``root``, and a new root also by its own keys."""
     data = read_stored(path)
     check_metadata(data, str(path), kind.type, root)
     try:
@@ -164,7 +165,7 @@ def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_
 
 
 def read_stored(path: Path) -> bytes:
-    """A file of a site; raises ``PublishError`` when it cannot be read, ``FormatError`` when it is too large."""
+    """Return a file of a site. Raises ``PublishError`` if it is unreadable, ``FormatError`` if it is too large."""
     try:
         return read_limited(path, LARGEST_STORED)
     except OSError as error:
@@ -178,7 +179,7 @@ def read_stored(path: Path) -> bytes:
 # Records of bundles.
 
 OFFERED = 20
-"""Versions in an index beside those that channels name."""
+"""Number of versions in an index in addition to those that channels name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,23 +190,23 @@ class Record:
     history: History
 
     def find_artifact(self, version: str) -> Artifact | None:
-        """The files of a version that was published, unless they are pruned."""
+        """Return the files of a published version, or ``None`` if they are pruned."""
         known = self.history.versions.get(version)
         return known.artifact if known is not None and known.pruned is None else None
 
     def with_version(self, version: str, artifact: Artifact, now: datetime) -> Self:
-        """This record and one version more, which no channel names yet."""
+        """Return this record with one more version, which no channel names yet."""
         return self._offering(self.history.with_version(version, artifact, now), self.index.channels)
 
     def with_statement(self, channel: str, release: Release | None, now: datetime) -> Self:
-        """This record when a channel says something else; ``None`` for nothing any more."""
+        """Return this record with another release in a channel. ``None`` removes the bundle from the channel."""
         channels = {name: of for name, of in self.index.channels.items() if name != channel}
         if release is not None:
             channels[channel] = release
         return self._offering(self.history.with_statement(channel, release, now), channels)
 
     def without_files(self, versions: Iterable[str], now: datetime) -> Self:
-        """This record after the files of versions that no channel names were pruned."""
+        """Return this record after the files of versions that no channel names were pruned."""
         gone = set(versions) - self.index.named()
         return self._offering(self.history.without_files(gone, now), self.index.channels)
 

@@ -1,7 +1,7 @@
-"""Metadata signed anew before it expires; what is published stays the same.
+"""Renewal of metadata before it expires, without changes to the published content.
 
-The timestamp every time, other roles in the last third of their lifetime, as far as their keys are here. A role that
-cannot be signed now is told, and holds nothing else up.
+The timestamp is signed every time, and other roles in the last third of their lifetime, if their keys are available. A
+role that cannot be signed is reported and does not delay the others.
 """
 
 from dataclasses import dataclass
@@ -17,35 +17,35 @@ from bundles.publisher.published import ROLES
 from bundles.publisher.site import Site, statuses
 
 _RENEW_BEFORE = 3
-"""Metadata is signed anew in the last third of its lifetime."""
+"""Metadata is renewed in the last third of its lifetime."""
 _TOGETHER = 1 / 2
-"""Of the targets and bins, those with less than this part of their lifetime left are signed along with what is due."""
+"""When targets or bins are due, those with less than this share of their lifetime left are renewed together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Roles that `refresh_site` signed, and those that expire soon and could not be signed, with the reason."""
+    """Roles that `refresh_site` signed, and roles that expire soon and could not be signed, with the reason."""
 
     signed: list[str]
     due: dict[str, str]
 
 
 def refresh_site(site: Site, passphrase: Passphrase) -> Renewal:
-    """Sign the timestamp anew, and whatever else is in the last third of its lifetime.
+    """Sign the timestamp and all metadata in the last third of its lifetime.
 
-    Raises `PublishError`, `FormatError` and `SignatureError`; nothing is written then.
+    Raises `PublishError`, `FormatError` and `SignatureError`. Nothing is written then.
 
-    1. Nobody else publishes meanwhile, and what another publisher could not finish is finished.
-    2. Read what is published, and verify it.
-    3. Sign the roles that expire soon, from the root down, as far as their keys are here.
-    4. Sign the timestamp, which completes every edition.
-    5. Write what was signed.
-    6. Remove what no host can ask for any more.
+    1. Lock the site against other publishers, and complete an interrupted change.
+    2. Read and verify the published metadata.
+    3. Sign the roles that expire soon, from the root down, if their keys are available.
+    4. Sign the timestamp, which completes an edition.
+    5. Write the signed metadata.
+    6. Remove files that hosts can no longer request.
     """
     with site.locked():  # 1.
         # 2.
         edition = site.edition(passphrase)
-        # 3. All that are due are found before the first is signed: with the targets the snapshot is signed, too.
+        # 3. All due roles are selected before the first is signed, because signing the targets also signs the snapshot.
         expiries = {status.role: status.expires for status in statuses(edition.published)}
         soon = [role for role in ROLES[:-1] if _left(expiries[role], role, edition) < 1 / _RENEW_BEFORE]
         due = {role: why for role in soon if (why := _why_not_renewed(site, role, edition))}
@@ -59,7 +59,7 @@ def refresh_site(site: Site, passphrase: Passphrase) -> Renewal:
 
 
 def _why_not_renewed(site: Site, role: str, edition: Edition) -> str | None:
-    """Sign a role that expires soon; when that cannot be done now, why: it must not hold up the timestamp."""
+    """Sign a role that expires soon. If that fails, return the reason, because the timestamp must not be delayed."""
     root = edition.published.root
     if role == Root.type and _is_root_pending(site, root):
         return f"a change of it is pending: puller site root show {site.directory}"
@@ -78,12 +78,12 @@ def _renew(role: str, edition: Edition) -> None:
         edition.sign_root()
     elif role == Targets.type:
         _renew_targets(edition)
-    elif not edition.has_signed(role):  # with the targets that it names
+    elif not edition.has_signed(role):  # already signed with the targets
         edition.sign_snapshot()
 
 
 def _renew_targets(edition: Edition) -> None:
-    """Sign the targets and bins that are in the second half of their lifetime: seldom, and together."""
+    """Sign the targets and bins in the second half of their lifetime, so that they are rarely signed, and together."""
     expiries = edition.published.expiries().items()
     due = [name for name, expires in expiries if _left(expires, Targets.type, edition) < _TOGETHER]
     if _left(edition.published.targets.expires, Targets.type, edition) < _TOGETHER:
@@ -93,13 +93,13 @@ def _renew_targets(edition: Edition) -> None:
 
 
 def _left(expires: datetime, role: str, edition: Edition) -> float:
-    """The part of its lifetime that metadata still has."""
+    """Return the remaining share of the lifetime of metadata."""
     return (expires - edition.now) / edition.lifetimes.of(role)
 
 
 def _is_root_pending(site: Site, root: Root) -> bool:
-    """Whether a change waits for signatures: it is the next version, and brings a new expiry, too."""
+    """Return whether a change of the root waits for signatures. Its next version also renews the expiry."""
     try:
         return site.pending_root.exists() and Proposal.load(site.pending_root).follows(root)
-    except BundleError:  # whoever completes or discards it gets to see what is wrong with it
+    except BundleError:  # reported to the user who completes or discards it
         return True

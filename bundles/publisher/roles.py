@@ -1,10 +1,10 @@
-"""Who may sign for a site: keys and thresholds of its roles, and how they change.
+"""Keys and thresholds of a site's roles, and their changes.
 
-* Every change is a new root. When enough keys are here it is signed and published at once, together with all that
-  must be signed anew for it; nothing is written before all of it was verified.
-* When they are not, the change waits in one place, ``pending-root.json``, for the signatures of others. Publishing
-  goes on under the current root meanwhile. Further changes join it, and make signatures given before void.
-* No private key is deleted. Files of keys that neither the current root nor the pending one names move to
+* Every change is a new root. If enough keys are available, the root is signed and published immediately, together with
+  all metadata that needs new signatures. Nothing is written before everything is verified.
+* Otherwise, the change waits in ``pending-root.json`` for more signatures. Publications continue under the current
+  root. Further changes are added to it, and invalidate its signatures.
+* Private keys are never deleted. Key files that neither the current nor the pending root names move to
   ``keys/retired/``.
 """
 
@@ -45,7 +45,7 @@ _NewKeys = dict[str, list[NewKey]]
 
 @dataclass(frozen=True, slots=True)
 class HeldKey:
-    """A key of a role. ``place`` says where the private part is; ``None`` when somebody else has it."""
+    """A key of a role. ``place`` is the location of the private key. ``None``: another person holds it."""
 
     role: str
     key_id: str
@@ -56,10 +56,10 @@ class HeldKey:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a change of the root.
+    """The result of a change of the root.
 
-    It is ``pending`` until others have signed; otherwise it is published, and ``signed`` are the roles signed anew.
-    No ``changes``: it was so before.
+    ``pending`` lists missing signatures. If it is empty, the change is published, and ``signed`` lists the roles signed
+    again. Empty ``changes``: the root was already so.
     """
 
     changes: list[str]
@@ -67,26 +67,26 @@ class Outcome:
     signed: list[str] = field(default_factory=list)
     retired: list[Path] = field(default_factory=list)
     void: int = 0
-    """Signatures that were given to the change before this one joined it."""
+    """Signatures of the pending change that this change has invalidated."""
     failures: list[str] = field(default_factory=list)
-    """Tokens here that could have signed and did not, with their reasons."""
+    """Available tokens that failed to sign, with the reasons."""
 
 
 class RoleKeys:
-    """The keys of ``site``; ``passphrase`` opens those that are here. Methods raise `PublishError`.
+    """The keys of ``site``. ``passphrase`` opens the available ones. Methods raise `PublishError`.
 
-    A change of the root goes these steps (TUF specification, 6.1), all within one lock of the site:
+    A change of the root has these steps (TUF specification, 6.1), all within one lock of the site:
 
-    1. Begin with the root that is pending, if one is, otherwise with the current one.
-    2. The next root: one version up, with a new expiry and what is to change. No change: nothing is done.
-    3. Refuse a root by which some role could never be signed.
-    4. Sign with the keys that are here: those of the current root and those of the next, because both must have signed
-       (TUF 5.3.4).
-    5. Refuse a root for which metadata would have to be signed anew by keys that are not here.
-    6. Not enough signatures: save new keys, and keep the change for others to sign (``bundles.publisher.ceremony``).
-    7. Enough: sign anew what the next root does not stand behind, by the old keys as well.
-    8. Save new keys, write the edition, and forget that anything was pending.
-    9. Retire the files of keys that nothing names any more.
+    1. Start with the pending root, if any, otherwise with the current one.
+    2. Create the next root with the changes, the next version and a new expiry. Stop if nothing changes.
+    3. Reject a root with a role that could never be signed.
+    4. Sign with the available keys of the current and the next root, because both must have signed (TUF 5.3.4).
+    5. Reject a root that requires new signatures by unavailable keys.
+    6. If signatures are missing, save new keys, and store the change for other signers
+       (``bundles.publisher.ceremony``).
+    7. Otherwise, sign metadata that the next root does not verify, also with the old keys.
+    8. Save new keys, write the edition, and delete the pending change.
+    9. Retire the files of unused keys.
     """
 
     def __init__(self, site: Site, passphrase: Passphrase) -> None:
@@ -94,7 +94,7 @@ class RoleKeys:
         self.passphrase = passphrase
 
     def held_keys(self) -> list[HeldKey]:
-        """The keys of all roles, by the current root."""
+        """Return the keys of all roles in the current root."""
         root = self.site.root()
         return [
             HeldKey(role, key_id, root.get_key(key_id).scheme, needed(root, role), self._place(role, key_id))
@@ -103,7 +103,7 @@ class RoleKeys:
         ]
 
     def add(self, role: str, key: NewKey, threshold: int | None = None) -> Outcome:
-        """Let one more key sign for ``role``."""
+        """Add a key to ``role``."""
 
         def change(root: Root) -> None:
             if key.public.keyid in root.keys:
@@ -115,7 +115,7 @@ class RoleKeys:
         return self._change(change, {role: [key]})
 
     def remove(self, key: str, role: str | None = None, threshold: int | None = None) -> Outcome:
-        """Take a key, given by the start of its id, away from the role that has it."""
+        """Remove a key from its role. ``key`` is the start of its id."""
 
         def change(root: Root) -> None:
             holder, key_id = find_key(root, key, role)
@@ -126,7 +126,7 @@ class RoleKeys:
         return self._change(change)
 
     def rotate(self, role: str, make: Callable[[], NewKey], key: str | None = None) -> Outcome:
-        """Replace the keys of ``role``, or one of them, by keys that ``make`` gives."""
+        """Replace the keys of ``role``, or one of them, with keys from ``make``."""
         made: list[NewKey] = []
 
         def change(root: Root) -> None:
@@ -138,28 +138,28 @@ class RoleKeys:
         return self._change(change, {role: made})
 
     def set_threshold(self, role: str, threshold: int) -> Outcome:
-        """Say how many keys must sign for ``role``."""
+        """Set the number of keys that must sign for ``role``."""
         return self._change(lambda root: _set_threshold(root, role, threshold))
 
     def renew(self) -> Outcome:
-        """Give the root a new expiry, and change nothing else."""
+        """Renew the expiry of the root without other changes."""
         return self._change(None)
 
     def pending(self) -> Proposal | None:
-        """The change that waits for signatures."""
+        """Return the change that waits for signatures."""
         return self._pending()
 
     def take_signatures(self, source: Path) -> tuple[int, Outcome]:
-        """Add the signatures in ``source`` to the pending change; how many, and what has come of it."""
+        """Add the signatures in ``source`` to the pending change. Returns their number, and the outcome."""
         with self.site.locked():
             pending = self._wanted()
             new = pending.merge(Proposal.load(source), str(source))
             return new, self._settle(self._edition(), pending, {})
 
     def discard(self) -> list[Path]:
-        """Forget the pending change, damaged or not; the keys that were made for it are retired.
+        """Delete the pending change, even if it is damaged, and retire its new keys.
 
-        Raises `PublishError` when there is none.
+        Raises `PublishError` if there is no pending change.
         """
         with self.site.locked():
             if not self.site.pending_root.exists():
@@ -169,13 +169,13 @@ class RoleKeys:
             return self._retire()
 
     def change_passphrase(self, new: bytes | None) -> list[Path]:
-        """Encrypt the key files here with another passphrase, or with none; the files written.
+        """Encrypt the available key files with another passphrase, or decrypt them. Returns the written files.
 
-        All are read before any is written. What was cut off is completed by doing it again. Raises `KeyFileError`.
+        An interrupted change is completed by a repetition. Raises `KeyFileError`.
         """
         with self.site.locked():
             files = sorted(self.site.keys.glob(f"*{PEM}"))
-            # All are opened before the first is written: a wrong passphrase leaves no mixture behind.
+            # All files are opened before the first is written, so that a wrong passphrase changes nothing.
             changed = {path: change_passphrase(path, self.passphrase, new) for path in files}
             for path, contents in changed.items():
                 if contents is not None:
@@ -201,7 +201,7 @@ class RoleKeys:
             return self._settle(edition, Proposal(current, following), new or {}, void)
 
     def _settle(self, edition: Edition, proposal: Proposal, new: _NewKeys, void: int = 0) -> Outcome:
-        """Sign with the keys that are here, and publish when that is enough; otherwise keep for others to sign."""
+        """Sign with the available keys, and publish if they suffice. Otherwise store the change for other signers."""
         # 4.
         for key in (key for keys in new.values() for key in keys):
             edition.keyring.add(key)
@@ -210,7 +210,7 @@ class RoleKeys:
             for root in (proposal.current.signed, proposal.root)
             for failure in edition.keyring.sign_as_far_as_possible(proposal.following, Root.type, root)
         ]
-        # 5. Now, and not when others have signed.
+        # 5. Before others have to sign.
         for role in edition.stale_under(proposal.root):
             edition.keyring.check_holds(role, proposal.root)
         if proposal.is_complete:
@@ -225,7 +225,7 @@ class RoleKeys:
         # 7.
         edition.adopt_root(proposal.following)
         signed = ["root", *edition.sign_stale()]
-        # 8. Keys before the root that names them: a key that was lost in a crash could never sign again.
+        # 8. Keys before the root that names them: a key lost in a crash could never sign again.
         self._save(new)
         self.site.write(edition)
         self.site.pending_root.unlink(missing_ok=True)
@@ -242,7 +242,7 @@ class RoleKeys:
             return [find_key(root, key, role)[1]]
         key_ids = list(root.roles[role].keyids)
         away = [shown_id(key_id) for key_id in key_ids if not find_key_file(self.site.keys, role, key_id)]
-        # Of several keys, those that others hold would be taken away from them unasked.
+        # With several keys, this would remove keys of other people without their consent.
         if away and len(key_ids) > 1:
             what = f"others hold {', '.join(away)}; say which key to replace: --key"
             raise PublishError(role, what)
@@ -252,7 +252,7 @@ class RoleKeys:
         return self.site.edition(self.passphrase)
 
     def _pending(self) -> Proposal | None:
-        """The pending change; one that the current root has overtaken is none."""
+        """Return the pending change, unless the current root has overtaken it."""
         if not self.site.pending_root.exists():
             return None
         pending = Proposal.load(self.site.pending_root)
@@ -273,7 +273,7 @@ class RoleKeys:
         return f"{load_uri(path)} ({path})"
 
     def _retire(self) -> list[Path]:
-        """Move the files of keys away that nothing names any more; where they are now."""
+        """Retire the files of keys that neither root names. Returns their new paths."""
         roots = [self.site.root(), *([pending.root] if (pending := self._pending()) else [])]
         named = {
             key_file(self.site.keys, role, key_id, suffix)
@@ -287,7 +287,7 @@ class RoleKeys:
 
 
 def find_key(root: Root, start: str, role: str | None = None) -> tuple[str, str]:
-    """Role and id of the one key whose id begins with ``start``; raises `PublishError`."""
+    """Return role and id of the only key whose id begins with ``start``. Raises `PublishError`."""
     found = [
         (name, key_id)
         for name in ROLES

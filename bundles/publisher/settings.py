@@ -4,13 +4,13 @@
 
     expiry: {timestamp: 7d}     # how long signatures last, by role
     require: {tests: true}      # bundles are published only when their tests pass
-    prune: {versions: 20, after: 90d, automatic: true}      # which versions stay, beside those that channels name
-    watch: {failed: 2%, silent: 5%}     # what hosts may report of a release before its rollout is halted
+    prune: {versions: 20, after: 90d, automatic: true}    # versions kept in addition to those in channels
+    watch: {failed: 2%, silent: 5%}     # limits for problem reports of hosts before a rollout is halted
 
 * Unknown keys are rejected, so that a misspelt rule is never silently ignored.
 * The file belongs to the publisher and is not published.
-* `load` rejects duplicate keys, aliases and second documents, and keeps every scalar as text. It bounds size and
-  depth before any recursion, because PyYAML's own loader crashes the process on deeply nested brackets.
+* `load` rejects duplicate keys, aliases and second documents, and keeps every scalar as text. It bounds size and depth
+  before any recursion, because PyYAML's own loader crashes the process on deeply nested brackets.
 """
 
 import re
@@ -31,27 +31,29 @@ from foundation.problems import ProblemCode
 # The YAML reader.
 
 LONGEST = 64 * 1024
-"""Bytes."""
+"""Size limit in bytes."""
 DEEPEST = 16
-"""Mappings and lists inside one another."""
+"""Limit of nested mappings and lists."""
 
-_TOO_DEEP = "exceeded maximum nesting depth"  # libyaml since 0.2.6, of a thousand
+_TOO_DEEP = "exceeded maximum nesting depth"  # of libyaml since 0.2.6, at a depth of a thousand
 
 
 def load(data: bytes) -> Any:
-    """Mappings, lists and text of a YAML text, ``None`` when it is empty; raises ``ValueError`` with a sentence."""
+    """Return mappings, lists and texts of a YAML document, ``None`` if it is empty. Raises ``ValueError`` with a
+    sentence.
+    """
     if len(data) > LONGEST:
         raise ValueError(f"is longer than {LONGEST} bytes")
     try:
         _check_events(data)
-        # Nodes, and no values: YAML would make a number or a truth value of what was written as text.
+        # Nodes instead of values, because YAML would convert text to numbers or booleans.
         root = yaml.compose(data, yaml.CSafeLoader)
         return None if root is None else _value(root)
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
     except yaml.YAMLError as error:
         mark: Any = getattr(error, "problem_mark", None)
-        if getattr(error, "problem", None) == _TOO_DEEP:  # found by reading ahead of the events
+        if getattr(error, "problem", None) == _TOO_DEEP:  # found by libyaml before the event
             raise ValueError(f"line {mark.line + 1}: is nested more than {DEEPEST} deep") from None
         raise ValueError(f"is not YAML: {error}") from None
 
@@ -95,15 +97,15 @@ _SWITCHES = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """The demands on what is published."""
+    """The requirements for publications."""
 
     tests: bool = False
-    """Whether the tests of a bundle must pass, and it must have some."""
+    """Whether a bundle must have tests, and they must pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
-    """All choices of a site."""
+    """All settings of a site."""
 
     lifetimes: Lifetimes
     required: Required
@@ -112,7 +114,7 @@ class SiteSettings:
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> "SiteSettings":
-        """From the text of the file; raises `PublishError`."""
+        """Parse the text of the file. Raises `PublishError`."""
         try:
             written = load(data)
         except ValueError as error:

@@ -79,15 +79,15 @@ _LARGEST = 200_000_000
 
 
 def record(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Step 1: keep ``contents`` by name, which are about to be written; raises ``OSError``."""
+    """Step 1: record the files that are about to be written, as contents by name. Raises ``OSError``."""
     document = {name: base64.b64encode(data).decode() for name, data in contents.items()}
     write_file(path, json.dumps(document).encode())
 
 
 def finish(path: Path, directory: Path) -> None:
-    """Steps 2 and 3 after a crash: write what was recorded, if anything was, to ``directory``.
+    """Repeat step 2 from the record, if there is one, and delete the record. Raises ``OSError``.
 
-    Raises ``OSError``, and `FormatError` for a damaged record.
+    Raises `FormatError` for a damaged record.
     """
     try:
         document = json.loads(read_limited(path, _LARGEST))
@@ -106,7 +106,7 @@ def finish(path: Path, directory: Path) -> None:
 
 
 def forget(path: Path) -> None:
-    """Step 3, as all is written; raises ``OSError``."""
+    """Step 3: delete the record after all files are written. Raises ``OSError``."""
     path.unlink(missing_ok=True)
     sync_directory(path.parent)
 
@@ -123,7 +123,7 @@ _HISTORY = "/history.json"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A release in a channel; ``size`` is bytes."""
+    """A release in a channel, with the size of its archive in bytes."""
 
     channel: str
     release: Release
@@ -133,12 +133,12 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class NewArchive:
-    """An archive to be published, which is at ``path``."""
+    """An archive to publish, stored at ``path``."""
 
     archive: Archive
     path: Path
     is_ours: bool = False
-    """Made for the site and on its file system, so that it is moved; others are copied."""
+    """Created for this site on its file system, and therefore moved. Other archives are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def utc_now() -> datetime:
 
 
 class Site:
-    """The site in ``directory``; raises `PublishError` when there is none."""
+    """The site in ``directory``. Raises `PublishError` if the directory is not a site."""
 
     def __init__(self, directory: Path, now: Callable[[], datetime] = utc_now) -> None:
         self.directory = directory
@@ -176,22 +176,22 @@ class Site:
             )
 
     def bundles(self, published: Published | None = None) -> list[str]:
-        """Every bundle of which something was ever published, by name."""
+        """Return the names of all bundles that were ever published, sorted."""
         published = published or self.published()
         paths = (path for of_bin in published.bins() for path in of_bin.targets)
         return sorted(path.removesuffix(_INDEX) for path in paths if path.endswith(_INDEX))
 
     def indexes(self, published: Published | None = None) -> Indexes:
-        """The indexes of all bundles."""
+        """Return the indexes of all bundles."""
         published = published or self.published()
         return Indexes({bundle: self.index_of(published, bundle) for bundle in self.bundles(published)})
 
     def record(self, bundle: str) -> Record:
-        """Index and history of one bundle, empty when nothing of it was published; raises as `index_of`."""
+        """Return index and history of one bundle, both empty for a new bundle. Raises like `index_of`."""
         return self.record_of(self.published(), bundle)
 
     def releases(self, published: Published | None = None) -> list[Listed]:
-        """The releases that hosts are told to run, sorted by channel and bundle."""
+        """Return the current releases of all channels, sorted by channel and bundle."""
         listed = [
             Listed(channel, release, archive.length, archive.sha256)
             for index in self.indexes(published).of.values()
@@ -201,24 +201,24 @@ class Site:
         return sorted(listed, key=lambda each: (each.channel, each.release.bundle))
 
     def roles(self, published: Published | None = None) -> list[RoleStatus]:
-        """Version and expiry of each role."""
+        """Return version and expiry of each role."""
         return statuses(published or self.published())
 
     def root(self) -> Root:
-        """Keys and thresholds of the roles, as they are in force."""
+        """Return the root in force, with the keys and thresholds of the roles."""
         return self.published().root
 
     def announce(self, edition: Edition, records: Iterable[Record], new: Iterable[NewArchive] = ()) -> None:
-        """Sign ``records`` of bundles, and write them and ``new`` archives; hosts see it all or nothing of it.
+        """Sign ``records`` of bundles, and write them and ``new`` archives. Hosts see all of the changes or none.
 
-        Raises `PublishError`, `KeyFileError` for one, and ``OSError``; what was published before stays complete then.
+        Raises `PublishError`, `KeyFileError` and ``OSError``. The previous edition then stays complete.
 
         1. Sign the bins of the records, and the snapshot that names them (TUF 6.3.1, 6.3.2).
-        2. Sign the timestamp (TUF 6.3.3). So far all is in memory: a key that is missing leaves no trace.
-        3. Write new archives, then their files one by one, and the records, under names with their hashes in them (TUF
-           6.2.1): nobody asks for them yet.
-        4. Write the metadata, ``timestamp.json`` last, which makes all of it visible.
-        5. Remove histories that are older than the ones before these.
+        2. Sign the timestamp (TUF 6.3.3). Until this point all data is in memory: a missing key leaves no trace.
+        3. Write new archives, their single files and the records, under names that contain their hashes (TUF 6.2.1).
+           Hosts do not request them yet.
+        4. Write the metadata. ``timestamp.json`` is last and makes all files visible.
+        5. Remove old histories except the previous one of each bundle.
         """
         # 1.
         documents = {path: data for record in records for path, data in _documents(record).items()}
@@ -239,7 +239,7 @@ class Site:
                 self._forget_histories(info, before[path])
 
     def edition(self, passphrase: Passphrase, published: Published | None = None) -> Edition:
-        """The published metadata, to be changed and signed; raises as `published`."""
+        """Return the published metadata as an edition to change and sign. Raises like `published`."""
         return Edition(
             self.metadata,
             published or self.published(),
@@ -249,31 +249,31 @@ class Site:
         )
 
     def published(self) -> Published:
-        """The metadata in force, verified; raises `PublishError`, `FormatError` and `SignatureError`."""
-        if self._unfinished.exists():  # for those who read without the lock; whoever takes it has it finished
+        """Return the verified metadata in force. Raises `PublishError`, `FormatError` and `SignatureError`."""
+        if self._unfinished.exists():  # readers without the lock; `locked` completes it
             raise PublishError(
                 str(self.directory), "a change of keys was cut off: puller site refresh ends it"
             )
         return Published.load(self.metadata, self.anchor)
 
     def record_of(self, published: Published, bundle: str) -> Record:
-        """Index and history of a bundle, empty for one that is new; raises as `index_of`."""
+        """Return index and history of a bundle, both empty for a new bundle. Raises like `index_of`."""
         data = self._contents(published, history_path(bundle))
         history = History(bundle) if data is None else History.parse(data, bundle)
         return Record(self.index_of(published, bundle), history)
 
     def index_of(self, published: Published, bundle: str) -> Index:
-        """The index that is published of a bundle; raises `SignatureError` when the file is not as signed."""
+        """Return the published index of a bundle. Raises `SignatureError` if the file differs from the signed one."""
         data = self._contents(published, index_path(bundle))
         return Index(bundle) if data is None else Index.parse(data, bundle)
 
     def data_names(self, published: Published) -> list[str]:
-        """The documents of site data that are published, by name."""
+        """Return the names of the published documents of site data, sorted."""
         found = (data_name(path) for of_bin in published.bins() for path in of_bin.targets)
         return sorted(name for name in found if name is not None)
 
     def data_of(self, published: Published, name: str) -> SiteDocument | None:
-        """A document of site data; raises `SignatureError` when the file is not as signed."""
+        """Return a document of site data. Raises `SignatureError` if the file differs from the signed one."""
         contents = self._contents(published, path := data_path(name))
         if contents is None:
             return None
@@ -292,32 +292,32 @@ class Site:
         return data
 
     def file_of(self, info: TargetFile) -> Path:
-        """Where a target is below ``public/``."""
+        """Return the path of a target below ``public/``."""
         return self.public / target_path(info)
 
     def archive_file(self, archive: Archive) -> Path:
-        """Where an archive is below ``public/``."""
+        """Return the path of an archive below ``public/``."""
         return self.public / "targets" / archive.path
 
     def write_target(self, info: TargetFile, data: bytes) -> None:
-        """Write a target under the name with its hash; raises ``OSError``."""
+        """Write a target under the name that contains its hash. Raises ``OSError``."""
         make_directory(self.file_of(info).parent)
         write_file(self.file_of(info), data)
 
     def add(self, new: Iterable[NewArchive]) -> None:
-        """Write archives, then their files one by one; raises ``OSError``, and `PublishError` for other contents."""
+        """Write archives, then their single files. Raises ``OSError``, and `PublishError` for changed contents."""
         if archives := [self._write_archive(each) for each in new]:
             self.files.add(archives)
 
     def has(self, archive: Archive) -> bool:
-        """Whether an archive is there, by its name and size."""
+        """Check by name and size whether an archive exists."""
         try:
             return self.archive_file(archive).stat().st_size == archive.length
         except FileNotFoundError:
             return False
 
     def lacks(self, artifact: Artifact, description: BundleDescription) -> bool:
-        """Whether the archive of a version, or one of its files, is not there, by names and the archive's size."""
+        """Check by names and the archive's size whether the archive of a version, or one of its files, is missing."""
         return not self.has(artifact.archive) or self.files.lacks(artifact.description, description)
 
     def _write_archive(self, new: NewArchive) -> Path:
@@ -325,7 +325,7 @@ class Site:
         make_directory(destination.parent)
         with open_directory(destination.parent) as parent:
             remove_leftovers(parent)
-            if new.is_ours:  # it is on the disk, and nobody else could write it
+            if new.is_ours:  # already flushed, and only the publisher could write it
                 os.rename(new.path, destination.name, dst_dir_fd=parent)
                 os.fsync(parent)
                 return destination
@@ -335,7 +335,7 @@ class Site:
         return destination
 
     def _forget_histories(self, *kept: TargetFile | None) -> None:
-        """Otherwise they would grow with the square of what is published."""
+        """Remove other histories, which would grow quadratically with the number of publications."""
         files = {self.file_of(info) for info in kept if info is not None}
         for directory in {file.parent for file in files}:
             for path in set(directory.glob(f"*.{_HISTORY[1:]}")) - files:
@@ -343,13 +343,13 @@ class Site:
                     path.unlink()
 
     def write(self, edition: Edition) -> None:
-        """Publish the metadata of ``edition``; raises ``OSError``.
+        """Publish the metadata of ``edition``. Raises ``OSError``.
 
-        1. If hosts that know the old root only would refuse what the new one is published with, a crash between the two
-           would shut them out: record everything first, so that whoever comes next finishes it.
+        1. If hosts with the old root would reject the new edition, record all files first. A crash between metadata and
+           root would lock these hosts out, so that the next publisher must complete the change.
         2. Write the files with a version in their names, then ``timestamp.json``, and last a new root.
-        3. Drop the record.
-        4. Let the anchor for new hosts be the newest root.
+        3. Delete the record.
+        4. Replace the anchor for new hosts with the newest root.
         """
         if edition.is_good_before_its_root:
             # 2.
@@ -361,21 +361,21 @@ class Site:
             edition.write()
             # 3.
             forget(self._unfinished)
-        # 4. Also when a publisher was killed between the two: an older root trusts keys that were taken away since.
+        # 4. A publisher may have been killed before this step: an older root trusts keys that were removed since.
         newest = read_stored(self.metadata / f"{edition.published.root.version}.root.json")
         if not self.anchor.exists() or read_stored(self.anchor) != newest:
             write_file(self.anchor, newest)
 
     def settings(self) -> SiteSettings:
-        """The site's own choices; raises `PublishError`."""
+        """Return the site's settings. Raises `PublishError`."""
         path = self.directory / SETTINGS
         return SiteSettings.parse(read_stored(path), str(path))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One publisher at a time; the kernel lets go of the lock when the process ends, however it ends.
+        """Hold the lock for one publisher. The kernel releases the lock whenever the process ends.
 
-        Raises `PublishError`, for one when there is another, and `FormatError` for a damaged record of a transaction.
+        Raises `PublishError` if another process holds it, and `FormatError` for a damaged record of a transaction.
         """
         path = self.directory / ".lock"
         with explained(self.directory), open(os.open(path, _LOCK, 0o644), "rb") as lock:
@@ -387,19 +387,19 @@ class Site:
                     "is being published to by another process",
                     code=ProblemCode.ANOTHER_RUN,
                 ) from None
-            # Before anything is read: what was cut off is half of one edition and half of another.
+            # Before anything is read: an interrupted change leaves files of two editions.
             finish(self._unfinished, self.metadata)
             yield
 
 
 def find_target(published: Published, path: str) -> TargetFile | None:
-    """The target at ``path``, as its bin names it."""
+    """Return the target at ``path`` from its bin."""
     found: TargetFile | None = published.bin(bin_of(path)).targets.get(path)
     return found
 
 
 def _documents(record: Record) -> dict[str, bytes]:
-    """The targets that a record consists of, by path; raises `PublishError`."""
+    """Return the targets of a record by path. Raises `PublishError`."""
     bundle = record.index.bundle
     index, history = record.index.to_bytes(), record.history.to_bytes()
     check_readable(index_path(bundle), len(index), LARGEST_INDEX)
@@ -408,7 +408,7 @@ def _documents(record: Record) -> dict[str, bytes]:
 
 
 def _as_described(stream: BinaryIO, archive: Archive, source: Path) -> Iterator[bytes]:
-    """The contents, and after their last piece, before they get their name: is it what will be signed?"""
+    """Yield the contents, and check their hash after the last piece, before the file gets its name."""
     contents = Counted(pieces_of(stream))
     yield from contents
     if contents.sha256 != archive.sha256:
@@ -417,7 +417,7 @@ def _as_described(stream: BinaryIO, archive: Archive, source: Path) -> Iterator[
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """A problem with the publisher's own files: an ``OSError`` within raises `PublishError`."""
+    """Raise `PublishError` for an ``OSError`` of the publisher's own files within the block."""
     try:
         yield
     except OSError as error:
@@ -427,7 +427,7 @@ def explained(directory: Path) -> Iterator[None]:
 
 
 def statuses(published: Published) -> list[RoleStatus]:
-    """Version and expiry of each role, in the order of signing; the targets expire with the first of their bins."""
+    """Return version and expiry of each role, in signing order. The targets expire with the first of their bins."""
     roles = [published.of(role) for role in ROLES]
     bins = published.expiries().values()
     first = {Targets.type: min([published.targets.expires, *bins])}

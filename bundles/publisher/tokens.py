@@ -1,9 +1,9 @@
-"""Signing keys that never leave their place: hardware tokens, and the key services of clouds and of Vault.
+"""Signing keys that cannot be exported: hardware tokens, and the key services of clouds and of Vault.
 
-* securesystemslib's signers do all of the talking; a URI names the key. What they need beyond Puller comes with an
-  extra, and an error names it.
-* The library of one of them is imported when a key wants it; `bundles.format.tuf` keeps it away until then.
-* Whatever goes wrong in a token, a service or their libraries leaves as a `TokenError`.
+* The signers of securesystemslib do the communication. A URI names the key. Their further dependencies are extras, and
+  an error names a missing extra.
+* Each library is imported when a key needs it. `bundles.format.tuf` prevents earlier imports.
+* Every error of a token, a service or a library becomes a `TokenError`.
 """
 
 import sys
@@ -21,7 +21,7 @@ from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 
 Pin = Callable[[], bytes]
-"""Asked for the PIN of a token, when it needs one."""
+"""Returns the PIN of a token. Called if the token requires it."""
 
 _Imported = tuple[str, Key]
 
@@ -30,20 +30,20 @@ class _Scheme(NamedTuple):
     extra: str
     form: str
     find: Callable[[str, Pin], _Imported]
-    """The public key of a URI, and the URI in full. Raises anything."""
+    """Returns the complete URI and the public key. May raise any error."""
 
 
 def import_key(uri: str, pin: Pin) -> _Imported:
-    """The URI in full and the public key that it leads to; raises `TokenError`."""
+    """Return the complete URI and its public key. Raises `TokenError`."""
     scheme = _scheme(uri)
     try:
         return scheme.find(uri, pin)
-    except Exception as error:  # the libraries of tokens and services have no common base class for theirs
+    except Exception as error:  # these libraries have no common base class for errors
         raise _explained(uri, scheme, error) from error
 
 
 def open_token(uri: str, public: Key, pin: Pin) -> Signer:
-    """The signer for ``public`` by the key at ``uri``; raises `TokenError`."""
+    """Return the signer for ``public`` with the key at ``uri``. Raises `TokenError`."""
     scheme = _scheme(uri)
     try:
         signer_of(uri.partition(":")[0])
@@ -54,7 +54,7 @@ def open_token(uri: str, public: Key, pin: Pin) -> Signer:
 
 @cache
 def signer_of(scheme: str) -> Any:
-    """The signer for URIs of ``scheme``, loaded anew, and so with the library that it speaks through."""
+    """Return the signer for URIs of ``scheme``, reloaded with its library."""
     known: Any = SIGNER_FOR_URI_SCHEME[scheme]
     signer = getattr(reload(sys.modules[known.__module__]), known.__name__)
     SIGNER_FOR_URI_SCHEME[scheme] = signer
@@ -111,7 +111,7 @@ def _in_vault(uri: str, _: Pin) -> _Imported:
 
 
 def _same_version(uri: str, version: list[str], found: _Imported) -> _Imported:
-    """Both services only show their newest version of a key."""
+    """Require the newest version of a key, because both services only return that version."""
     newest = found[0].rpartition("/")[2]
     if version not in ([], [newest]):
         raise TokenError(uri, f"has a newer version, {newest}", hint="a key is added at its newest version")

@@ -1,7 +1,7 @@
-"""A published site, checked as a host would: signatures, expiry, and every published file.
+"""Verification of a published site, like on a host: signatures, expiry, and every published file.
 
-All that is wrong is told together, one line for each kind of it, with the first few files: thousands may be missing for
-one reason.
+All problems are reported together, one line for each kind with the first few files, because one cause may affect
+thousands of files.
 """
 
 import hashlib
@@ -29,27 +29,27 @@ from bundles.transport.mirror import DirectoryMirror
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The extent of a check that found nothing wrong; ``size`` is bytes."""
+    """The extent of a successful verification, with ``size`` in bytes."""
 
     targets: int
-    """Indexes, histories, documents and archives."""
+    """Number of indexes, histories, documents and archives."""
     files: int
-    """Those of bundles that can be fetched one by one, each once."""
+    """Number of distinct individual files of bundles."""
     size: int
-    """Of the targets."""
+    """Size of the targets."""
     roles: list[RoleStatus]
 
 
 def verify_site(site: Site) -> Verification:
-    """Check everything below ``public/`` as a host would, from the first root on.
+    """Verify everything below ``public/`` as a host would, starting from the first root.
 
-    Raises what `TrustClient.refresh` raises, and `SignatureError` that counts all damaged files, and names the first.
+    Raises the errors of `TrustClient.refresh`, and `SignatureError` with the number and names of damaged files.
 
-    1. What is published of all bundles, and all site data, as a host reads it.
-    2. The history of each, which offers what the index offers.
-    3. Every archive that was not pruned; of those that hosts are told to run, that it is what it is called.
-    4. The description of each of these, and every file that it names, once for all that have it.
-    5. What is wrong, by its kind.
+    1. Read the published metadata of all bundles and all site data, as a host does.
+    2. Compare the index of each bundle with its history.
+    3. Verify every archive that is not pruned, and the name and version in archives that channels name.
+    4. Verify the descriptions of these versions and every file in them, once each.
+    5. Report problems by kind.
     """
     published = site.published()
     # 1.
@@ -70,7 +70,7 @@ def verify_site(site: Site) -> Verification:
 
 
 class _Problem(NamedTuple):
-    """One file that is not as it should be; ``details`` are about this one, where ``kind`` says what others may be."""
+    """A problem with one file. ``details`` are about this file, ``kind`` is shared with other files."""
 
     kind: str
     path: str
@@ -95,7 +95,7 @@ def _lines(problems: Sequence[_Problem]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The targets of one bundle: its index, history and archives; ``size`` is that of the archives."""
+    """The targets of one bundle: index, history and archives. ``size`` is the size of the archives."""
 
     targets: int
     size: int
@@ -125,7 +125,7 @@ def _indexes_for_hosts(site: Site, published: Published) -> Indexes:
         client = TrustClient(Path(scratch), first_root, [mirror], bundles, site.now, documents=documents)
         try:
             return client.refresh()
-        except SettingsError as error:  # to a host the anchor is a setting; here it is part of the site
+        except SettingsError as error:  # a setting for hosts, but a part of this site
             raise error.under(error.where, SignatureError) from None
 
 
@@ -139,7 +139,7 @@ def _contradiction(record: Record) -> _Problem | None:
 
 
 def _files_of(site: Site, descriptions: Iterable[Digest]) -> tuple[int, list[_Problem]]:
-    """The number of files that hosts may ask for one by one, and what is wrong with them."""
+    """Return the number of files that hosts may request individually, and their problems."""
     named: dict[str, Digest] = {}
     problems: list[_Problem] = []
     read = {description.sha256 for description in descriptions}
@@ -149,7 +149,7 @@ def _files_of(site: Site, descriptions: Iterable[Digest]) -> tuple[int, list[_Pr
         except (OSError, BundleError) as error:
             problems.append(_Problem.of(error, site.files.path(description.sha256)))
     for digest in named.values():
-        if digest.sha256 in read:  # to see what it names
+        if digest.sha256 in read:  # already read for its contents
             continue
         try:
             for _ in site.files.verified(digest):
@@ -160,7 +160,7 @@ def _files_of(site: Site, descriptions: Iterable[Digest]) -> tuple[int, list[_Pr
 
 
 def _problem(site: Site, artifact: Artifact, release: Release | None) -> _Problem | None:
-    """``release`` is what hosts are told that the archive is, if they are told to run it."""
+    """Return the problem of an archive. ``release`` is its expected name and version if a channel names it."""
     archive = artifact.archive
     path = site.archive_file(archive)
     info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)

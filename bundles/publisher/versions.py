@@ -18,30 +18,30 @@ from bundles.format.identity import parse_version
 from foundation.problems import ProblemCode
 
 AUTO = "auto"
-"""In the place of a version: the next one, for a bundle whose files have changed."""
+"""Placeholder for the next version of a changed bundle."""
 FIRST = "1.0.0"
 
 _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 _FIRST_NUMBERS = re.compile(r"([^0-9]*(?:[0-9]+\.)*)([0-9]+)")
-"""``v1.4.0-rc1``: all before the last of the first numbers, and that."""
+"""Matches ``v1.4.0-rc1``: the prefix, and the last of the first numbers."""
 
 _Order = tuple[tuple[tuple[int, ...], int], ...]
 
 
 def order(version: str) -> _Order:
-    """The key to sort versions by: text and numbers in turn, numbers by their value.
+    """Return the sort key of a version: text and numbers in turn, numbers by value.
 
-    In text ``~`` comes before the end, that before letters, and those before everything else:
+    In text, ``~`` comes before the end, the end before letters, and letters before other characters:
     https://www.debian.org/doc/debian-policy/ch-controlfields.html#version.
     """
     return tuple(((*map(_weight, text), 0), int(number or 0)) for text, number in _PARTS.findall(version))
 
 
 def next_version(published: Iterable[str]) -> str:
-    """A version that sorts after all of these; raises `PublishError` where none would be short enough.
+    """Return a version that sorts after all of these. Raises `PublishError` if it would be too long.
 
-    One more than the last of the first numbers of the newest, without what comes behind them: ``1.4.0`` and
-    ``1.4.0-rc2`` give ``1.4.1``, which other tools sort last, too, whatever they make of ``-rc2``.
+    Increments the last of the first numbers of the newest version, and drops the rest: ``1.4.0`` and ``1.4.0-rc2`` give
+    ``1.4.1``, which is also last in tools with other rules for ``-rc2``.
     """
     newest = max(published, key=lambda version: (order(version), version), default=None)
     if newest is None:
@@ -60,7 +60,7 @@ def next_version(published: Iterable[str]) -> str:
 
 
 def _one_more(digits: str) -> str:
-    """As wide as before, so that ``2026.08`` is followed by ``2026.09``."""
+    """Increment with the same width, so that ``2026.09`` follows ``2026.08``."""
     return str(int(digits) + 1).zfill(len(digits))
 
 
@@ -73,12 +73,12 @@ def _weight(character: str) -> int:
 # Changes between two versions.
 
 _LIBRARIES = "libraries"
-"""The directory of a packed bundle that has a directory for each library."""
+"""Directory of a packed bundle with a subdirectory for each library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Paths of files, sorted. Those of a library, which other bundles may have too, begin with ``libraries/NAME/``."""
+    """Sorted paths of files. Files of a library, which other bundles may contain, start with ``libraries/NAME/``."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -86,7 +86,7 @@ class Changes:
 
     @classmethod
     def between(cls, before: BundleDescription, after: BundleDescription) -> Self:
-        """From what ``before`` lists to what ``after`` does, whatever versions they state."""
+        """Compare the files of two descriptions, regardless of their versions."""
         old = {path.text: entry for path, entry in before.files.items()}
         new = {path.text: entry for path, entry in after.files.items()}
         return cls(
@@ -100,12 +100,12 @@ class Changes:
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """The libraries that have changed, by name."""
+        """Return the names of changed libraries."""
         names = map(_library_of, (*self.added, *self.removed, *self.changed))
         return tuple(sorted({name for name in names if name is not None}))
 
     def own(self) -> "Changes":
-        """The part of these that is in no library."""
+        """Return the changes outside of libraries."""
         return Changes(_own(self.added), _own(self.removed), _own(self.changed))
 
 

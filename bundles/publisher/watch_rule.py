@@ -1,7 +1,7 @@
-"""The rule by which a rollout is halted: what hosts may report of a release before it reaches no more of them.
+"""Rule that halts a rollout: the limits for problem reports of hosts that have the release.
 
-The limits hold for all hosts that have the release, and for those of each kind of machine: what breaks one machine in
-twenty of a kind that is a tenth of the fleet is half a percent of the whole.
+The limits apply to all hosts with the release, and to the hosts of each kind of machine. Otherwise a problem on one in
+twenty machines of a kind, which is a tenth of the fleet, would only be half a percent.
 """
 
 import re
@@ -21,46 +21,46 @@ _PROMETHEUS = ("url", "query")
 
 
 class May(StrEnum):
-    """The statement that may be signed without a person."""
+    """The statement that may be signed automatically."""
 
     NOTHING = "nothing"
-    """Only say that it should be."""
+    """Only report the problem."""
     HALT = "halt"
     BACK = "back"
-    """Halt by going back to the release before, for all hosts."""
+    """Halt by a return to the previous release, for all hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRule:
-    """The choices of ``watch`` in site.yaml."""
+    """The settings ``watch`` in site.yaml."""
 
     failed: float = 2.0
-    """Percent of hosts that may fail or give the release up, of those that have it."""
+    """Limit for failed hosts or rollbacks, in percent of the hosts with the release."""
     silent: float = 5.0
-    """Percent of hosts that may not be heard of any more."""
+    """Limit for silent hosts, in percent."""
     at_least: int = 3
-    """Hosts that must be so before anything is halted: one of two is half of them."""
+    """Minimal number of affected hosts for a halt: one host of two would already be half of them."""
     silent_after: timedelta | None = None
-    """How long a host may send nothing; ``None``: as the store was told."""
+    """Time after which a host counts as silent. ``None``: the setting of the store."""
     kinds: tuple[str, ...] = ("os.name", "os.release.major")
-    """Facts by which hosts are of one kind."""
+    """Facts that define the kind of a host."""
     may: May = May.HALT
     grow: float = 0.0
-    """Percent of all hosts by which a rollout without a schedule grows at a look that finds it in order."""
+    """Percentage of all hosts by which a healthy rollout without a schedule grows at each check."""
     each: timedelta = timedelta(minutes=30)
-    """How long after the last statement about it that may be."""
+    """Minimal time since the last statement about the rollout."""
     command: tuple[str, ...] = ()
-    """Called with a sentence as its last argument when something is halted."""
+    """Command that is called on a halt, with a sentence as its last argument."""
     url: str = ""
-    """Told the same by POST, as JSON."""
+    """URL that receives the same sentence by POST, as JSON."""
     prometheus: str = ""
-    """URL of a Prometheus server that is the judge, too."""
+    """URL of a Prometheus server that also judges the rollout."""
     query: str = ""
-    """Its query, which must hold: give something, and nothing but numbers other than 0."""
+    """Query of Prometheus. It holds if the result is not empty and contains only numbers other than 0."""
 
 
 def parse_rule(written: Any, where: str) -> WatchRule:
-    """The rule in site.yaml; raises `PublishError`."""
+    """Parse the rule in site.yaml. Raises `PublishError`."""
     fields = _mapping(written, where, KEYS)
     tell = _mapping(fields.get("tell", {}), f"{where}: tell", _TELL)
     prometheus = _mapping(fields.get("prometheus", {}), f"{where}: prometheus", _PROMETHEUS)

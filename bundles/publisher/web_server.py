@@ -1,8 +1,8 @@
-"""A small web server for a site's ``public/``, to try Puller out and for tests; hosts deserve a real one.
+"""Small web server for a site's ``public/``, for trials and tests. Use a real web server for hosts.
 
-* It reads below one directory, lists none, and answers GET and HEAD only.
-* Its cache headers are those that a real server should send: what has a version or a hash in its name
-  never changes, what has not is asked for again each time.
+* It reads below one directory, without listings, and supports only GET and HEAD.
+* Its cache headers are those that a real server should send: a file with a version or a hash in its name never changes,
+  and other files are revalidated each time.
 """
 
 import logging
@@ -25,14 +25,14 @@ _UNCHANGING = re.compile(rf"/(?:[0-9]+\.[A-Za-z0-9_-]+\.json|{SHA256}\.[^/]+)$")
 
 
 class SiteHandler(SimpleHTTPRequestHandler):
-    """Serves files below the directory it was made with, and logs each request at level INFO."""
+    """Serves files below its directory, and logs each request at level INFO."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    """A head and a short file are two packets; else the second waits 40 ms for the delayed receipt of the first."""
+    """Head and body of a short file are two packets. With Nagle's algorithm, the second packet waits 40 ms."""
 
     def send_head(self) -> Any:
-        if self.path.endswith("/"):  # a listing of a directory, which is more than a site publishes
+        if self.path.endswith("/"):  # listings are not part of a site
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()
@@ -47,7 +47,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
 
 class SiteServer(ThreadingHTTPServer):
-    """Clients that go away in the middle are everyday, and no reason for a traceback."""
+    """A server without tracebacks for clients that disconnect early, which is normal."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if isinstance(error := sys.exc_info()[1], ConnectionError):
@@ -57,13 +57,13 @@ class SiteServer(ThreadingHTTPServer):
 
 
 def open_server(public: Path, address: str = "127.0.0.1", port: int = 0) -> SiteServer:
-    """A server that listens and does not serve yet; port 0 takes a free one. Raises ``OSError``."""
+    """Return a server that listens without serving yet. Port 0 selects a free port. Raises ``OSError``."""
     return SiteServer((address, port), partial(SiteHandler, directory=str(public)))
 
 
 @contextmanager
 def serving(public: Path) -> Iterator[str]:
-    """The URL of a server on loopback, which runs in a thread until the block ends."""
+    """Yield the URL of a server on loopback, which runs in a thread until the block ends."""
     with open_server(public) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
