@@ -47,9 +47,7 @@ class Deadline:
         return not self.left
 
     def at_most(self, seconds: float) -> float:
-        """Return ``seconds`` or the remaining time, if that is less. Raises ``DeadlineError``, and the errors of
-        ``check``.
-        """
+        """Return ``seconds``, at most the remaining time. Raises ``DeadlineError``, and the errors of ``check``."""
         self.check()
         left = self.left
         if not left:

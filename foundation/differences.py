@@ -116,9 +116,7 @@ def acting(name: str, action: Action, *, refresh: bool = False) -> Difference:
 
 
 def with_diff(differences: Collection[Difference], diff: str) -> list[Difference]:
-    """Return the differences with a diff added to the content, or to the first difference if the
-    content is unchanged.
-    """
+    """Return the differences with a diff added to the content, or to the first difference without one."""
     placed = list(differences)
     if diff and placed:
         at = next((place for place, one in enumerate(placed) if one.property == "content"), 0)

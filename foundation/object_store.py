@@ -98,8 +98,9 @@ class ObjectStore:
     """The objects of a location. Methods raise ``ObjectStoreError``."""
 
     def __init__(self, location: Location, **options: Any) -> None:
-        """Create the client without connecting. ``options`` are arguments of ``botocore.config.Config``, and
-        ``verify``.
+        """Create the client without connecting.
+
+        ``options`` are arguments of ``botocore.config.Config``, and ``verify``.
         """
         self.location = location
         try:

@@ -147,8 +147,9 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
 
 
 def is_left_out(name: str) -> bool:
-    """Return whether to omit a name: version control, caches, files of editors, settings of lint. ``name`` is one
-    component.
+    """Return whether to omit a name: version control, caches, files of editors, settings of lint.
+
+    ``name`` is one component of a path.
     """
     return (
         name in (".git", ".hg", ".svn", "__pycache__", LINT_FILE, SCHEMA_FILE)

@@ -74,8 +74,9 @@ def within(mirror: Mirror, error: BundleError) -> str:
 
 
 def worst(failures: Sequence[BundleError]) -> BundleError:
-    """Return the error to raise if every mirror failed: attacks come before format errors, and these before network
-    errors.
+    """Return the error to raise if every mirror failed.
+
+    Attacks come before format errors, and format errors before network errors.
     """
     return max(failures, key=lambda error: (_severity(error, failures), _is_incomplete(error)))
 
@@ -178,9 +179,7 @@ class TrustClient:
         deadline: Deadline | None = None,
         documents: Sequence[str] = (),
     ) -> None:
-        """``deadline`` is the deadline of the mirrors. It is divided, so that one mirror cannot use up the time of the
-        next.
-        """
+        """``deadline`` is the common deadline of all mirrors, which get equal shares of the remaining time."""
         self.notes: list[str] = []
         self._anchor = anchor
         self._mirrors = list(mirrors)
@@ -354,8 +353,9 @@ class TrustClient:
         self._mirrors = [*mirrors, *(mirror for mirror in self._mirrors if mirror not in mirrors)]
 
     def _from_one(self, fetch: Callable[[Mirror], None]) -> None:
-        """Try ``fetch`` with each mirror until it succeeds, and prefer that mirror afterwards. Raises the worst
-        failure.
+        """Try ``fetch`` with each mirror until it succeeds, and prefer that mirror afterwards.
+
+        Raises the worst failure if every mirror fails.
         """
         failures: list[BundleError] = []
         for place, mirror in enumerate(self._mirrors):

@@ -96,8 +96,7 @@ class MirrorFetcher(FetcherInterface):
         return f"{self.mirror}/{self.path}"
 
     def download_bytes(self, url: str, max_length: int) -> bytes:
-        """Return the bytes of one file. Raises ``DownloadHTTPError`` for a missing file, and `TransportError`
-        otherwise.
+        """Return the bytes of one file. Raises ``DownloadHTTPError`` for a missing file, otherwise `TransportError`.
 
         A file of more than ``max_length`` bytes raises `SignatureError`, because it cannot be the signed file.
         """

@@ -231,8 +231,7 @@ class Connection:
         *,
         resume: bool = False,
     ) -> list[bytes]:
-        """Return the fields of the answer to a call, and write received data to ``into``, at most ``limit`` bytes in
-        total.
+        """Return the fields of the answer to a call, and write at most ``limit`` bytes of data to ``into``.
 
         ``resume`` keeps the contents of ``into`` unless the worker truncates them. Raises the errors that the worker
         reports (`TransportError` or `SettingsError`), ``DeadlineError``, the errors of the deadline's ``check``, and

@@ -244,8 +244,7 @@ def drop_acls_of_others(new: int, directory: int, owner: int | None) -> None:
 
 
 def _narrowed(acl: bytes, mode: int) -> bytes:
-    """Return an access control list as ``chmod`` will change it. The old list could open the file to others for a
-    moment.
+    """Return an access control list as ``chmod`` will change it, because the old list may grant too much until then.
 
     The format is defined in linux/posix_acl_xattr.h: a version, then a tag, permissions and an id for each entry.
     """

@@ -1,5 +1,4 @@
-"""Output files of commands, at paths that the user chooses: pages, copies of a site, exports, archives, reports of
-lint.
+"""Output files of commands, at paths of the user's choice: pages, copies, exports, archives, reports of lint.
 
 Such a directory may belong to another user, such as ``www-data``, while root runs the command.
 

@@ -36,16 +36,12 @@ class UnsafeLinkError(OSError):
 
 
 def open_safely(path: str) -> int:
-    """Open the directory at an absolute path. Raises ``OSError``, and ``UnsafeLinkError`` for a
-    link of another user.
-    """
+    """Open the directory at an absolute path. Raises ``OSError``, and ``UnsafeLinkError`` for an unsafe link."""
     return _at_end(path, lambda walk: os.open(".", REAL_DIRECTORY, dir_fd=walk.here))
 
 
 def hold_directory(path: str) -> int:
-    """Open a directory to work in. Requires fewer permissions than ``open_safely``, because it cannot list the
-    directory.
-    """
+    """Open a directory to work in. Needs fewer permissions than ``open_safely``, because it does not list."""
     return _at_end(path, lambda walk: os.open(".", _STEP | os.O_DIRECTORY, dir_fd=walk.here))
 
 

@@ -92,9 +92,7 @@ def _check_keys(keys: Any, where: str) -> None:
 
 
 def _spelled_one_way(key: Any) -> str:
-    """Return a key in one spelling. PEM varies in line lengths, surrounding text, and the
-    compression of curve points.
-    """
+    """Return a key in one spelling. PEM varies in line lengths, surrounding text and compressed curve points."""
     text = str(key.get("public") if isinstance(key, dict) else key)
     if "-----BEGIN" not in text:
         return "".join(text.lower().split())

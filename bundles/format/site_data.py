@@ -59,8 +59,9 @@ def parse_data_name(name: str) -> str:
 
 
 def custom_fields(published: datetime) -> dict[str, Any]:
-    """Return the fields of a document in its bin, except length and hashes: ``custom`` in the TUF
-    specification, 4.5.
+    """Return the fields of a document in its bin, without length and hashes.
+
+    They are ``custom`` in the TUF specification, 4.5.
     """
     from foundation.timestamps import zulu_text  # here and below, because a configuration only needs names
 

@@ -76,9 +76,7 @@ class Proposal:
         return self.following.signed
 
     def check(self, where: str) -> None:
-        """Raise `SignatureError` if the proposal cannot be from this site, and `PublishError` if
-        a role could not sign.
-        """
+        """Raise `SignatureError` for a proposal that is not from this site, `PublishError` if a role could not sign."""
         current = self.current.signed
         if not current.get_verification_result(Root.type, self.current.signed_bytes, self.current.signatures):
             raise SignatureError(
@@ -142,8 +140,8 @@ class Proposal:
         return [*_missing(now, "current root keys"), *_missing(afterwards, "root keys of the next root")]
 
     def changes(self) -> list[str]:
-        """Return the changes to the current root, in sentences. Key ids are complete, because a
-        prefix can be imitated.
+        """Return the changes to the current root, in sentences, with complete key ids because
+        prefixes can be imitated.
         """
         return list(_differences(self.current.signed, self.root))
 

@@ -35,9 +35,7 @@ class PublishedData:
 
 
 def published_data(site: Site, published: Published | None = None) -> list[PublishedData]:
-    """Return all documents, by name. Raises `PublishError`, and `SignatureError` for a file that differs from the
-    signed one.
-    """
+    """Return all documents, by name. Raises `PublishError`, and `SignatureError` for a modified file."""
     published = published or site.published()
     found = ((name, site.data_of(published, name)) for name in site.data_names(published))
     return [

@@ -168,8 +168,7 @@ class Edition:
         self.published.snapshot.meta[f"{name}.json"] = MetaFile.from_data(targets.version, data, [_HASH])
 
     def _delegate(self) -> None:
-        """Delegate from the targets to their own keys, and to the keys of the previous root until the new root is in
-        force.
+        """Delegate from the targets to their own keys, and temporarily to the keys of the previous root.
 
         Bins are verified against the root (``bundles.format.bins``). Hosts with the previous root read them, too.
         """
@@ -214,9 +213,7 @@ class Edition:
         return _for_hosts(name, metadata)
 
     def _next_version(self, name: str, signed: Signed) -> int:
-        """Return a version above all existing versions. Files that a crash left may have been copied and keep their
-        names.
-        """
+        """Return a version above all existing versions, because copies of files that a crash left may exist."""
         if not self._highest:
             for file in os.listdir(self.directory):
                 if found := _VERSIONED.fullmatch(file):

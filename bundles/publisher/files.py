@@ -65,6 +65,7 @@ class Files:
 
     def _compressed(self, archive: Path, added: set[str], begun: Path) -> set[str]:
         """Compress the files of a bundle that are neither stored nor ``added`` into ``begun``.
+
         Returns their SHA-256.
         """
         with read_members(archive) as (description, members):

@@ -248,9 +248,7 @@ class _Round:
         return self._site.record_of(self._published, parse_name(bundle))
 
     def _description(self, artifact: Artifact) -> BundleDescription:
-        """Return the description of a published archive. Raises `SignatureError` if the file differs from the signed
-        one.
-        """
+        """Return the description of a published archive. Raises `SignatureError` for a modified file."""
         archive = artifact.archive
         try:
             return read_description(self._site.archive_file(archive), archive.sha256)

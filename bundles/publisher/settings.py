@@ -39,9 +39,7 @@ _TOO_DEEP = "exceeded maximum nesting depth"  # of libyaml since 0.2.6, at a dep
 
 
 def load(data: bytes) -> Any:
-    """Return mappings, lists and texts of a YAML document, ``None`` if it is empty. Raises ``ValueError`` with a
-    sentence.
-    """
+    """Return mappings, lists and texts of a YAML document. ``None`` if it is empty. Raises ``ValueError``."""
     if len(data) > LONGEST:
         raise ValueError(f"is longer than {LONGEST} bytes")
     try:

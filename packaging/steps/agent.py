@@ -46,8 +46,7 @@ version = {python}
 
 @dataclass(frozen=True)
 class Agent:
-    """The result of the build: ``directory`` contains the version. ``materials`` is its bill of materials, CycloneDX in
-    JSON.
+    """The result of the build, with the version in ``directory``, and its bill of materials (CycloneDX, JSON).
 
     ``glibc`` is the oldest (major, minor) version that all compiled modules support.
     """
@@ -142,9 +141,7 @@ done
 
 
 def _oldest_glibc(installed: Path) -> tuple[int, int]:
-    """Return the oldest supported glibc by the tags of the installed wheels. Raises
-    ``BuildFailed`` for unknown tags.
-    """
+    """Return the oldest supported glibc by the tags of installed wheels. Raises ``BuildFailed`` for unknown tags."""
     needed = {(2, 17)}
     for record in sorted(installed.glob("*.dist-info/WHEEL")):
         tags = re.findall(r"^Tag: \S+-\S+-(\S+)$", record.read_text(encoding="utf-8"), re.MULTILINE)

@@ -132,9 +132,7 @@ def _settings() -> dict[str, str]:
 
 
 def _paths_in(values: Iterable[str]) -> set[str]:
-    """Return the local files and directories in settings. An index by a `file:` URL is in the same directory as its
-    files.
-    """
+    """Return the local files and directories in settings. The files of a `file:` index are beside it."""
     words = [word for value in values for word in value.split()]
     paths = {word for word in words if word.startswith("/")}
     paths |= {str(Path(urlsplit(word).path).parent) for word in words if word.startswith("file:///")}

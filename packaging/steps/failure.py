@@ -10,9 +10,7 @@ class BuildFailed(Exception):
 
 
 def run(*command: str | Path, environment: Mapping[str, str] | None = None, timeout: float = 1800) -> str:
-    """Return the output of a command. Raises ``BuildFailed`` with the output if it fails or takes
-    ``timeout`` seconds.
-    """
+    """Return the output of a command. Raises ``BuildFailed`` if it fails or takes ``timeout`` seconds."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(

@@ -45,9 +45,7 @@ class Stage:
         self.file(path, gzip.compress(content.encode(), compresslevel=9, mtime=0))
 
     def size(self) -> int:
-        """Return the size of all files in KiB as dpkg counts it: files in whole KiB, and 1 for
-        each directory and link.
-        """
+        """Return the size of all files in KiB, like dpkg: files in whole KiB, and 1 for each directory and link."""
         sizes = ((path, path.lstat()) for path in self.root.rglob("*"))
         return sum(
             -(-found.st_size // 1024) if path.is_file() and not path.is_symlink() else 1
@@ -97,9 +95,7 @@ def stage_manual(agent: Agent, stage: Stage, path: str) -> None:
 
 
 def stage_version(agent: Agent, stage: Stage, path: str, *, compiled: bool) -> None:
-    """Add the directory of the version. Byte code is never compared with its sources, because one package contains
-    both.
-    """
+    """Add the directory of the version. Byte code is not compared with sources, as one package contains both."""
     stage.directory(os.path.dirname(path))
     shutil.copytree(agent.directory, stage.root / path, symlinks=True)
     if compiled:

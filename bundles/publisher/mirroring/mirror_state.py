@@ -184,8 +184,9 @@ class Wanted:
 
     @classmethod
     def archive(cls, archive: Archive, where: str) -> "Wanted":
-        """Return the archive as a file to copy. Raises `FormatError` for a path without the digest: named files never
-        change.
+        """Return the archive as a file to copy. Raises `FormatError` for a path without its digest.
+
+        The contents under a name never change.
         """
         path = f"targets/{archive.path}"
         if not Path(path).name.startswith(f"{archive.sha256}.") or path.startswith(FILES):

@@ -1,6 +1,6 @@
-"""Pruning of a site: versions are marked as pruned and signed, and their files are removed when no host can request
-them.
+"""Pruning of a site: a signed statement marks versions as pruned, and their files are removed later.
 
+* Files are removed when hosts can no longer request them.
 * Versions that a channel or a wave names, or that an unexpired ``timestamp.json`` may lead to, are kept.
 * The history of a bundle records pruned versions, because a version always stands for the same files.
 * Each publication and each refresh prunes the bundles that it changes. `prune_site` checks all bundles.

@@ -56,15 +56,14 @@ class Notes(msgspec.Struct):
     """The earliest time to remove each file, by path."""
 
     def is_shared_due(self, now: datetime) -> bool:
-        """Return whether to check the files that bundles share. Once a day, because the time grows with the number of
-        bundles.
+        """Return whether to check the files that bundles share.
+
+        This happens once a day, because it takes longer with each bundle.
         """
         return self.shared is None or not timedelta() <= now - self.shared < timedelta(days=1)
 
     def saw(self, expires: datetime, now: datetime) -> datetime:
-        """Record the expiry of a timestamp. Returns the time until which hosts may request files that are unreferenced
-        now.
-        """
+        """Record the expiry of a timestamp. Returns the time until which hosts may request unreferenced files."""
         self.signed_until = max(self.signed_until or expires, expires)
         return max(self.signed_until, now) + GRACE
 

@@ -86,9 +86,7 @@ def files_of(public: Path) -> dict[str, int]:
 
 
 def verify_source(source: Source) -> None:
-    """Raise `PublishError` for a target damaged at the source, whose contents contradict its name. Raises ``OSError``,
-    too.
-    """
+    """Raise `PublishError` for a damaged target, whose contents contradict its name. Raises ``OSError``, too."""
     if (found := _TARGET.fullmatch(source.path)) is None:
         return
     try:

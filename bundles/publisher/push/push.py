@@ -158,8 +158,7 @@ class Push:
         return self._prepare()[0]
 
     def run(self, watch: Watch) -> Pushed:
-        """Push the site. Raises `PublishError`, and the errors of `Site.published`. The destination then stays
-        consistent.
+        """Push the site. Raises `PublishError`, and the errors of `Site.published`. The destination stays consistent.
 
         1. Lock the record against other pushes from here to the same destination.
         2. Read the edition of the site once, and compare it with the destination. Later editions need another push.
