@@ -1,4 +1,4 @@
-"""Strict JSON parser for external documents, which every parser interprets identically.
+"""Strict JSON parser for external documents. It accepts only JSON that all parsers interpret identically.
 
 * A key appears once in an object. NaN, Infinity, a byte-order mark and unpaired surrogates are rejected.
 * The depth is limited before any recursion, so callers may recurse over the value. Callers limit the size.

@@ -265,8 +265,8 @@ _SYSTEM = (
 def confine(user: str, readable: Iterable[str] = ()) -> list[str]:
     """Give up all privileges that the network does not require.
 
-    ``user`` is a name or a number. Empty: the first of `USERS`. ``root``: the user root without its capabilities. It is
-    ignored if this process does not run as root. ``readable`` are further files and directories. Returns the
+    ``user`` is a name or a number. Empty: the first of `USERS`. ``root``: the user root without its capabilities. A
+    process that does not run as root ignores ``user``. ``readable`` are further files and directories. Returns the
     protections that the kernel lacks. Raises ``OSError`` and ``LookupError`` if the confinement fails.
     """
     libc = ctypes.CDLL(None, use_errno=True)

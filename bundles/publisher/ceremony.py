@@ -140,8 +140,9 @@ class Proposal:
         return [*_missing(now, "current root keys"), *_missing(afterwards, "root keys of the next root")]
 
     def changes(self) -> list[str]:
-        """Return the changes to the current root, in sentences, with complete key ids because
-        prefixes can be imitated.
+        """Return the changes to the current root, in sentences.
+
+        They contain complete key ids, because prefixes can be imitated.
         """
         return list(_differences(self.current.signed, self.root))
 

@@ -262,8 +262,8 @@ class _Round:
     ) -> tuple[Artifact, Sequence[NewArchive]]:
         """Return the permanent files of a release, and its archive if it is missing from the site.
 
-        Raises `PublishError` for another bundle. Different archives can contain the same files, because versions of
-        zlib compress differently.
+        Raises `PublishError` if the version was published with other files. Different archives can contain the same
+        files, because versions of zlib compress differently.
         """
         described = bundle.description.to_bytes()
         description = Digest(len(described), hashlib.sha256(described).hexdigest())

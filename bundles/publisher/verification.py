@@ -43,7 +43,7 @@ class Verification:
 def verify_site(site: Site) -> Verification:
     """Verify everything below ``public/`` as a host would, starting from the first root.
 
-    Raises the errors of `TrustClient.refresh`, and `SignatureError` with the number and names of damaged files.
+    Raises the errors of `TrustClient.refresh`, and `SignatureError` with the number and the first names of bad files.
 
     1. Read the published metadata of all bundles and all site data, as a host does.
     2. Compare the index of each bundle with its history.

@@ -1,7 +1,7 @@
 """Rule that halts a rollout: the limits for problem reports of hosts that have the release.
 
-The limits apply to all hosts with the release, and to the hosts of each kind of machine. Otherwise a problem on one in
-twenty machines of a kind, which is a tenth of the fleet, would only be half a percent.
+The limits apply to all hosts with the release, and to the hosts of each kind of machine. Otherwise a problem
+on one in twenty machines of a kind that makes up a tenth of the fleet would only count as half a percent.
 """
 
 import re

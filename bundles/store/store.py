@@ -85,7 +85,7 @@ class Links:
             sync_directory(path.parent)
 
     def set_aside_damaged(self, link: str) -> None:
-        """Rename an invalid link out of the way, and raise ``StoreError`` with the new name.
+        """Rename an invalid link out of the way, and raise ``StoreError`` that reports it.
 
         An unreadable link stays, because its type is unknown.
         """
