@@ -1,8 +1,8 @@
-"""The content that a file should have: found where its properties say, in memory or in another file.
+"""The desired content of a file, from its properties, in memory or in another file.
 
-* Text, a rendered template and a download are held in memory; a file of the bundle is streamed, however large it is.
-* In noop, what an earlier resource would bring is not known yet; the file would be written, and nobody can say how.
-* Whatever is wrong with a source raises ``ResourceError``.
+* Text, rendered templates and downloads are held in memory. A file of the bundle is streamed, whatever its size.
+* In noop, content from an earlier resource is not known yet. The file would be written with unknown content.
+* An invalid source raises ``ResourceError``.
 """
 
 import os
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Content(base.Content, Protocol):
-    """The wanted bytes of a file."""
+    """The desired bytes of a file."""
 
     def same_as(self, path: str) -> bool:
-        """Whether the regular file at ``path``, known to have this size, holds these bytes."""
+        """Return whether the regular file at ``path`` holds these bytes. The caller has compared the size."""
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """Content that is in memory: inline, rendered or downloaded."""
+    """Content in memory: inline, rendered or downloaded."""
 
     data: bytes
     system: System
@@ -54,14 +54,14 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 class SourceFile(msgspec.Struct, frozen=True):
-    """Content that stays in a file of the bundle, however large."""
+    """Content in a file of the bundle, which is streamed."""
 
     path: str
     size: int
     system: System
     is_secret: bool = False
     executable: bool = False
-    """Whether its owner may run it."""
+    """Whether its owner may execute it."""
 
     def chunks(self) -> Iterable[bytes]:
         return self.system.read_chunks(self.path)
@@ -71,7 +71,7 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """In noop: content that an earlier resource of the run would bring. Raises ``ResourceError`` for its bytes."""
+    """In noop: content from an earlier resource of the run. ``chunks`` raises ``ResourceError``."""
 
     path: str
     size: int = -1
@@ -86,11 +86,11 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 def find_content(properties: FileProperties, context: Context) -> Content | None:
-    """The content that these properties name; ``None`` when only attributes are managed. Raises ``ResourceError``."""
+    """Return the declared content, ``None`` if only attributes are managed. Raises ``ResourceError``."""
     if properties.content is not None:
         text = properties.content
         if properties.interpolate:
-            from puller.resources.files.tinycm import interpolate  # a migration aid, rarely used
+            from puller.resources.files.tinycm import interpolate  # a rarely used migration aid
 
             return _of_rendered(interpolate(text, context.scope.data), properties, context)
         return Bytes(_encoded(text, properties.encoding), context.system)
@@ -104,7 +104,10 @@ def find_content(properties: FileProperties, context: Context) -> Content | None
 
 
 def bundled_content(properties: FileProperties, context: Context) -> Content | None:
-    """The content that the bundle alone gives, without that of a server or of the machine; errors as above."""
+    """Return content that depends only on the bundle, not on a server or on the machine.
+
+    Raises like ``find_content``.
+    """
     for source in (properties.source, properties.template):
         if source is not None and (is_url(source) or os.path.isabs(source)):
             return None
@@ -112,7 +115,7 @@ def bundled_content(properties: FileProperties, context: Context) -> Content | N
 
 
 def _of_template(template: str, properties: FileProperties, context: Context) -> Content:
-    from puller.templates.engine_choice import choose_engine  # the engines load what they need
+    from puller.templates.engine_choice import choose_engine  # engines import many modules
     from puller.templates.rendering import render_file
 
     engine = choose_engine(template, properties.engine)
@@ -144,7 +147,7 @@ def _of_file(source: str, context: Context, *, gives_set_id: bool) -> Content:
     try:
         if gives_set_id:
             require_trusted_source(path)
-        found = os.lstat(path)  # there is no link left in it, unless one was put there since
+        found = os.lstat(path)  # resolved, so only a link made meanwhile is possible
     except OSError as error:
         raise ResourceError(
             f"source {path} cannot be read: {error.strerror}", code=ProblemCode.MISSING_FILE, name=path
@@ -164,9 +167,9 @@ def _of_rendered(rendered: "Rendered", properties: FileProperties, context: Cont
 
 
 def _scope(properties: FileProperties, context: Context) -> Scope:
-    """The scope of templates: that of the manifest, or with data of the file's own.
+    """Return the template scope: the manifest's scope, or a scope with the file's own data.
 
-    Those of TinyCM's definitions also see its constants, the data, by their own names.
+    With ``interpolate``, TinyCM's templates also see the data by name.
     """
     scope = context.scope
     if properties.data is not None:
@@ -175,12 +178,12 @@ def _scope(properties: FileProperties, context: Context) -> Scope:
 
 
 def _is_pending(path: str, context: Context) -> bool:
-    """In noop: whether an earlier resource would bring this file, or may do so."""
+    """Return whether an earlier resource would or may create this file, in noop."""
     return context.system.will_be_written(path) or (context.uncertain(path) and not os.path.lexists(path))
 
 
 def resolved(path: str, context: Context) -> str:
-    """The real path of a source; the links that lead to an absolute one are judged as those of a managed file are."""
+    """Return the real path of a source. Links in an absolute path are checked like those of a managed file."""
     if os.path.isabs(path):
         return context.system.resolve(os.path.normpath(path))
     return context.files.find(path)

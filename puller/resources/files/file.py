@@ -1,4 +1,4 @@
-"""The ``file`` resource: a file or directory (``one_file``), or all that is below a directory, too (``file_tree``).
+"""The ``file`` resource: a file or directory (``one_file``), optionally with everything below it (``file_tree``).
 
 ``one_file`` compares the content, owner, group and mode of a path, and changes them.
 """
@@ -11,14 +11,14 @@ from puller.resources.files.one_file import OneFile
 
 
 class File(OneFile):
-    """A file or directory, with what is below it where that is asked for."""
+    """A file, a directory, or a directory tree."""
 
     def __new__(cls, properties: FileProperties, context: Context) -> Self:
-        """The resource for these properties: few files are trees, and only those have anything to do with them."""
+        """Return a ``Tree`` for ``recurse`` or ``purge``, else a ``File``. The tree module is loaded only if needed."""
         if not properties.recurse and not properties.purge:
             return super().__new__(cls)
         from puller.resources.files.file_tree import Tree
 
         return cast(
             "Self", Tree(properties, context)
-        )  # of another class, and so not initialised a second time
+        )  # of another class, so Python does not call __init__ again

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES = ("owner", "group", "mode")
 CONTENT_SOURCES = ("content", "source", "template")
-"""The properties that say what is in a file; one of them at most is given."""
+"""Properties that declare the content of a file. At most one is allowed."""
 
 UNUSED: Final[Mapping[str, frozenset[str]]] = {
     "absent": frozenset(
@@ -68,28 +68,28 @@ class FileProperties(Properties, frozen=True):
 
     @property
     def validation(self) -> "Validation | None":
-        """The check of new content; ``None``: it takes its place at once."""
+        """Validation of new content. ``None``: the content is not validated."""
         if self.validate is None:
             return None
-        from puller.resources.validation import Validation  # few files are validated
+        from puller.resources.validation import Validation  # loaded only if a file is validated
 
         return Validation(self.validate, self.validate_in_place, self.provider == "shell")
 
 
 def check_attributes(properties: FileProperties) -> Iterator[PropertyError]:
-    """All that is wrong with owner, group and mode, of a path that is to be there."""
-    # Not a loop over names: nearly all of ten thousand files have all three. An id of 0 is given.
+    """Yield the errors in owner, group and mode of a path that should exist."""
+    # Written without a loop for speed, because most files have all three. An id of 0 counts as set.
     owner, group = properties.owner not in (None, ""), properties.group not in (None, "")
     if not (properties.create and owner and group and properties.mode is not None):
         yield from _check_given(properties, (owner, group, properties.mode is not None))
     mode = properties.mode
-    # Nearly all of ten thousand files have digits that cannot give one.
+    # Checked first for speed: the modes of most files cannot set set-id bits.
     if mode is not None and (mode.is_exact or mode.changes) and mode.gives_set_id:
         yield from _check_set_id(properties, str(mode))
 
 
 def _check_set_id(properties: FileProperties, mode: str) -> Iterator[PropertyError]:
-    """A set-id program must have content that the publisher chose, and nobody else can have written."""
+    """Yield errors unless the publisher controls the content of a set-id program."""
     if properties.ensure == "directory" and not properties.recurse:
         return
     if properties.source is not None and is_url(properties.source) and properties.checksum is None:
@@ -129,7 +129,7 @@ def _check_not_created(properties: FileProperties, given: Sequence[str]) -> Iter
 
 
 def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
-    """All that is wrong with how new content is validated."""
+    """Yield the errors in the validation properties."""
     from puller.resources.validation import check_validate
 
     yield from check_validate(
@@ -143,7 +143,7 @@ def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
 
 
 def check_content(properties: FileProperties) -> Iterator[PropertyError]:
-    """All that is wrong with what says what a file holds."""
+    """Yield the errors in the content properties."""
     given = [name for name in CONTENT_SOURCES if getattr(properties, name) is not None]
     for other in given[1:]:
         yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
@@ -163,9 +163,7 @@ def check_content(properties: FileProperties) -> Iterator[PropertyError]:
         yield from check_sha256("checksum", properties.checksum)
         if properties.source is None or not is_url(properties.source):
             yield PropertyError("checksum", "is only for a source that is a URL", because=["source"])
-    if (
-        properties.encoding != "utf-8"
-    ):  # as nearly all are, so that none of ten thousand files looks for a codec
+    if properties.encoding != "utf-8":  # skip the codec lookup for most files
         yield from _check_encoding(properties.encoding)
 
 

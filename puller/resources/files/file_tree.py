@@ -29,18 +29,18 @@ from puller.system.protocol import require_one_name, requires_new_file
 from puller.values.removal_policy import ABSENT
 
 _MOST_TOLD = 1000
-"""Differences that are told one by one; nobody reads more."""
+"""Differences that are listed one by one. Longer lists are not readable."""
 _DIFF_LIMIT = 256 * 1024  # characters of all diffs of a tree together
 
 
 class TreeState(FileState, frozen=True):
-    """The state of a directory, and the changes to be made below it; ``None``: nobody can say yet."""
+    """The state of a directory, and the planned changes below it. ``None``: not known yet."""
 
     below: Plan | None = Plan()
 
 
 class Tree(OneFile):
-    """A directory of which more than itself is managed."""
+    """A directory whose contents are managed."""
 
     def look(self) -> TreeState:
         if self._is_pending:
@@ -62,11 +62,11 @@ class Tree(OneFile):
         return [*itself, *below]
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
-        """Make it so.
+        """Create or update the tree.
 
-        1. Refuse what cannot be done.
-        2. Note what is about to be made.
-        3. Make the directory itself what it should be, then what is below it.
+        1. Refuse impossible changes.
+        2. Record in the receipt the files that will be created.
+        3. Change the directory itself, then its contents.
         """
         del differences
         # 1. Refuse
@@ -120,7 +120,7 @@ class Tree(OneFile):
             return None
         return "".join(self._diffs(plan)) or None
 
-    # What is wanted, and what is there
+    # Desired and current state
 
     @property
     def _root(self) -> str:
@@ -133,7 +133,7 @@ class Tree(OneFile):
 
     @property
     def _is_pending(self) -> bool:
-        """In noop: whether the source is missing, and an earlier resource brings it, or may do so."""
+        """Whether, in noop, the source is missing and an earlier resource would or may create it."""
         if not self._source or os.path.lexists(self._source):
             return False
         return self.context.uncertain(self._source) or self.context.system.is_directory(self._source)
@@ -173,7 +173,7 @@ class Tree(OneFile):
             raise ResourceError(f"source {source} and {target} hold one another")
 
     def _add_own_leftovers(self, plan: Plan) -> None:
-        """Have removed what the tree has made, and what its source does not have any more."""
+        """Plan to remove files that this tree created and that its source does not contain any more."""
         receipt, system, going = self._receipts.load(), self.context.system, {}
         for path in receipt.files:
             is_kept = path in plan.in_source or self._owned.is_owned(path)
@@ -193,10 +193,10 @@ class Tree(OneFile):
         for path in going.keys() - directories.keys():
             plan.remove(path, going[path])
 
-    # What is done
+    # Changes
 
     def _refuse(self, itself: Sequence[Difference], plan: Plan, actual: FileState) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         if itself:
             self._refuse_what_cannot_be(actual, itself)
         if plan.removed:
@@ -241,7 +241,7 @@ class Tree(OneFile):
                 yield path
 
     def _note(self, plan: Plan, *, is_new: bool) -> None:
-        """Put on the receipt what is about to be made, the directory itself when it ``is_new``."""
+        """Record in the receipt the files to create, and the directory itself if it ``is_new``."""
         if not self._source:
             return
         made = [path for path, found in plan.written.items() if found is None]
@@ -250,11 +250,11 @@ class Tree(OneFile):
         self._receipts.note(self._root, made, [*([""] if is_new else []), *plan.made], digests)
 
     def _change_below(self, plan: Plan) -> None:
-        """Make below the directory, which is there now, what is planned.
+        """Make the planned changes below the directory, which exists.
 
-        1. Remove what is in the way, and look again: other things are to be made there then.
-        2. Make the directories, each before what it holds; write the files; set attributes.
-        3. Remove the rest.
+        1. Remove obstacles. Then plan again, because their removal changes the plan.
+        2. Make the directories, parents first. Write the files. Set the attributes.
+        3. Remove the other paths.
         """
         # 1. In the way
         if plan.in_the_way:
@@ -298,7 +298,7 @@ class Tree(OneFile):
 
     def _remove_below(self, path: str, found: os.stat_result) -> None:
         place = self._path(path)
-        # Its times are others since what it held is gone.
+        # Removing its contents changed its timestamps.
         now = self.context.system.lstat(place) if stat.S_ISDIR(found.st_mode) else found
         if now is not None:
             self.context.system.remove(place, now, within=self._root)
@@ -306,10 +306,10 @@ class Tree(OneFile):
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}"
 
-    # What is said
+    # Reporting
 
     def _expect(self, plan: Plan) -> None:
-        """In noop, let later resources find things as a change would leave them."""
+        """In noop, record the expected state for later resources."""
         expect = self.context.system.expect
         for path in plan.in_the_way:
             expect(self._path(path), "directory" if os.path.isdir(f"{self._source}/{path}") else "file")
@@ -321,7 +321,7 @@ class Tree(OneFile):
             expect(self._path(path), "absent")
 
     def _diffs(self, plan: Plan) -> Iterator[str]:
-        """A unified diff of each file that is written, as long as they are not too many."""
+        """Yield a unified diff of each written file, up to a total size limit."""
         size = 0
         for path, found in plan.written.items():
             is_file = found is not None and stat.S_ISREG(found.st_mode)

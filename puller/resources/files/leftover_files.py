@@ -15,7 +15,7 @@ from puller.resources.receipts import TREES, LeftFiles, LeftState
 
 
 class LeftTree(LeftFiles):
-    """The files that were made below a directory, and the directory itself, to be ``absent``."""
+    """The files that Puller created below a directory, and the directory itself, to be ``absent``."""
 
     type_name = "file"
     receipts = TREES
@@ -23,13 +23,13 @@ class LeftTree(LeftFiles):
 
 
 class LeftFileState(FileState, frozen=True):
-    """The state of a path; of a directory that was filled from a source, with what is left of that."""
+    """The state of a path, and of the leftover files if the directory was filled from a source."""
 
     tree: LeftState | None = None
 
 
 class LeftFile(OneFile):
-    """A file or directory that was made, to be ``absent``."""
+    """A file or directory that Puller created, to be ``absent``."""
 
     _is_kept = False
     _had_tree = False
@@ -39,7 +39,7 @@ class LeftFile(OneFile):
         state = self._tree.look()
         if state.receipt.root:
             self._had_tree = True
-        elif self._had_tree:  # the receipt went with the last of it: a directory that was there before stays
+        elif self._had_tree:  # the last file took the receipt with it: an older directory stays
             state = LeftState(state.receipt, exists=False)
         return LeftFileState(found, tree=state if self._had_tree else None)
 
@@ -47,7 +47,7 @@ class LeftFile(OneFile):
         tree = _tree_of(actual)
         if tree is not None and (self._tree.differences(tree) or "" not in tree.receipt.directories):
             return self._tree.differences(tree)
-        # What somebody has put into it is theirs: nothing is wrong with that, and the directory stays.
+        # Files that others added are kept, so the directory stays and is in sync.
         self._is_kept = actual.kind == "directory" and self._holds_anything()
         return () if self._is_kept else super().differences(actual, refresh=refresh)
 
@@ -86,7 +86,7 @@ def _tree_of(actual: FileState) -> LeftState | None:
 
 
 class LeftLink(Link):
-    """A link that was made, to be ``absent``."""
+    """A link that Puller created, to be ``absent``."""
 
     _is_kept = False
 

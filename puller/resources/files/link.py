@@ -1,8 +1,8 @@
 """The ``link`` resource: symbolic links (``docs/resources/link.md``).
 
-* Compared is the text of the link, and not where it leads: a relative target stays relative to the link's directory.
-* A link takes its place by one rename, so the path is never missing; only an empty directory is removed before.
-* What holds data (a file, with ``force`` replaced; a directory that is not empty, never) is not replaced by accident.
+* Puller compares the text of a link. A relative target is relative to the link's directory.
+* A rename replaces the path, so it is never missing, except that an empty directory is removed first.
+* A file is replaced only with ``force``. A non-empty directory is never replaced.
 """
 
 import os
@@ -38,13 +38,13 @@ class LinkProperties(Properties, frozen=True):
 
 
 class LinkState(PathState, frozen=True):
-    """The state of a link's path, and where the link leads."""
+    """The state of a link's path, and the target of the link."""
 
     target: str = ""
 
     @property
     def kind(self) -> str:
-        """``absent``, ``present`` (a link), ``file``, ``directory``, or what else is there."""
+        """``absent``, ``present`` (a link), ``file``, ``directory``, or another kind."""
         return _KINDS.get(super().kind, super().kind)
 
 
@@ -81,11 +81,11 @@ class Link(Resource[LinkProperties, LinkState]):
         return differences
 
     def change(self, differences: Sequence[Difference], actual: LinkState) -> None:
-        """Make it so (``docs/resources/link.md``).
+        """Create, update or remove the link (``docs/resources/link.md``).
 
-        1. Refuse what cannot be done, or may lose data.
-        2. Remove the link; or an empty directory, whose place a rename cannot take.
-        3. Set the owner of a link that stays, or put the link in its place with its final owner.
+        1. Refuse impossible changes, and changes that may lose data.
+        2. Remove the link, or an empty directory that a rename cannot replace.
+        3. Set the owner of a link that stays, or create the link with its final owner.
         """
         # 1. Refuse
         self._refuse_what_cannot_be(actual)
@@ -144,7 +144,7 @@ class Link(Resource[LinkProperties, LinkState]):
         return Attributes(uid, gid, stat.S_IMODE(found.st_mode))
 
     def _owner_of_new(self) -> tuple[int, int] | None:
-        """The ids of a new link's owner and group; -1, as for chown(2), is who makes it."""
+        """Return the owner and group ids of a new link. -1 keeps the creator's id, as for chown(2)."""
         owner, group, context = self.properties.owner, self.properties.group, self.context
         if owner is None and group is None:
             return None
@@ -152,11 +152,11 @@ class Link(Resource[LinkProperties, LinkState]):
         return uid, -1 if group is None else group_id(group, context)
 
     def _stays(self, differences: Sequence[Difference], found: os.stat_result) -> bool:
-        """Whether only its owner is another one; a link with other names is somebody else's, too, and made anew."""
+        """Return whether only the owner changes. A hard link is replaced, because its other names belong to others."""
         return differences[0].property in ("owner", "group") and found.st_nlink == 1
 
     def _refuse_what_cannot_be(self, actual: LinkState) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         kind, name, found = actual.kind, self.properties.name, actual.found
         if found is not None:
             refuse_mounted(name, "removed" if self.properties.ensure == "absent" else "replaced")
@@ -180,10 +180,10 @@ class Link(Resource[LinkProperties, LinkState]):
                 hint="replacing it by a link wants force: true",
             )
         require_parent(name, self.context)
-        self._owner_of_new()  # raises for an owner or group that there is not
+        self._owner_of_new()  # raises for an unknown owner or group
 
     def _holds_anything(self) -> bool:
-        """Whether anything is in the directory; in noop, what the run would have removed before it does not count."""
+        """Return whether the directory is not empty. In noop, ignore children that the run would have removed."""
         name, system = self.properties.name, self.context.system
         found = (child for child, _ in system.children(name))
         return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)

@@ -1,8 +1,8 @@
 """One file or directory: its content, owner, group and mode (``docs/resources/file.md``).
 
-* A path is looked at by ``lstat``: links are never followed, and a FIFO, socket or device is never opened.
-* A file never exists at its path with other than its final owner, mode and content.
-* What may lose data (removing a directory that is not empty, replacing one, or a device) wants ``force: true``.
+* The state is read by ``lstat``: links are never followed, and a FIFO, socket or device is never opened.
+* A file appears at its path only with its final owner, mode and content.
+* Changes that may lose data (removing a non-empty directory, replacing a directory or device) require ``force: true``.
 """
 
 import os
@@ -47,13 +47,13 @@ _TINYCM_KEYS = frozenset({"contents", "type", "permission-mask"})
 
 
 class FileState(PathState, frozen=True):
-    """The state of a file's path, and whether its content is the wanted one."""
+    """The state of a file's path, and whether its content is in sync."""
 
     same_content: bool = True
 
 
 class OneFile(Resource[FileProperties, FileState]):
-    """A file or directory, and nothing below it."""
+    """A file or directory, without its contents."""
 
     type_name = "file"
     properties_type = FileProperties
@@ -96,13 +96,13 @@ class OneFile(Resource[FileProperties, FileState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
-        """Make it so (``docs/resources/file.md``).
+        """Create, update or remove the file (``docs/resources/file.md``).
 
-        1. Refuse what cannot be done, or may lose data without ``force``.
-        2. Remove what is not wanted, and a directory that is in the way of a file, or the other way round: a rename
-           cannot take its place.
-        3. Do one of three: make the directory, set the attributes of what stays, or write the file, with its final
-           attributes and the labels of the one before (``puller.system.local``).
+        1. Refuse impossible changes, and changes that may lose data without ``force``.
+        2. Remove a path that should be absent. Also remove a directory that obstructs a file, or a file that obstructs
+           a directory, because a rename cannot replace it.
+        3. Make the directory, set the attributes of an existing path, or write the file with its final attributes and
+           the labels of the previous file (``puller.system.local``).
         """
         # 1. Refuse
         self._refuse_what_cannot_be(actual, differences)
@@ -121,7 +121,7 @@ class OneFile(Resource[FileProperties, FileState]):
             attributes = self._wanted_attributes(actual.found)
             system.set_attributes(name, attributes, actual.found, self._compared_content())
         else:
-            # What a mode leaves alone is as in the file before; of a link or FIFO nothing is kept.
+            # Mode bits that the mode does not set come from the previous file, but not from a link or FIFO.
             before = actual.found if actual.kind == "present" else None
             content = self._wanted_content()
             chunks = content.chunks() if content else ()
@@ -162,7 +162,7 @@ class OneFile(Resource[FileProperties, FileState]):
         return {**described, "size": found.st_size, "sha256": digest}
 
     def diff(self, actual: FileState) -> str | None:
-        from puller.resources.diff import unified  # only when something is shown
+        from puller.resources.diff import unified  # loaded only if a diff is shown
 
         content = self._wanted_content()
         if (
@@ -193,23 +193,26 @@ class OneFile(Resource[FileProperties, FileState]):
         found = bundled_contents([properties.source], self.context, below=properties.name)
         return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
 
-    # What is wanted
+    # Desired state
 
     def _wanted_content(self) -> Content | None:
-        """``None``: only attributes are managed. Found once; whatever is wrong with it raises ``ResourceError``."""
+        """Return the desired content, ``None`` if only attributes are managed. Raises ``ResourceError``. Cached."""
         if self._content is None:
             self._content = find_content(self.properties, self.context)
         return self._content
 
     def _wanted_kind(self, found: str) -> str:
-        """The kind of thing that is to be there, as ``PathState.kind`` has it."""
+        """Return the desired kind, in the words of ``PathState.kind``."""
         ensure = self.properties.ensure
         if not self.properties.create and (found == "absent" or ensure != "directory"):
             return found if found != "symbolic link" else "what it leads to"
         return "present" if ensure == "exists" else ensure
 
     def _wanted_attributes(self, found: os.stat_result | None, *, is_written: bool = False) -> Attributes:
-        """For what was ``found``, or is new; a file ``is_written`` when it gets new content."""
+        """Return the desired attributes.
+
+        ``found``: the current state, or ``None``. ``is_written``: the content changes.
+        """
         properties = self.properties
         mode = properties.mode or FileMode.ANY
         if properties.ensure == "directory":
@@ -220,24 +223,24 @@ class OneFile(Resource[FileProperties, FileState]):
             return Attributes(uid, gid, self._mode_over(mode, actual))
         uid = found.st_uid if properties.owner is None else user_id(properties.owner, self.context)
         gid = found.st_gid if properties.group is None else group_id(properties.group, self.context)
-        # A program runs as its owner because somebody has said so of this content.
+        # A set-user-ID bit applies to known content only. Drop it if the owner or the content changes.
         actual = mode_owned_by(uid, gid, found, is_written=is_written)
         is_copy = is_written or properties.ensure == "present"
         return Attributes(uid, gid, self._mode_over(mode, actual) if is_copy else mode.over(actual))
 
     def _mode_over(self, mode: FileMode, actual: int) -> int:
-        """Return the permission bits. A copy is a program if its local source is, where the mode allows both."""
+        """Return the permission bits. A copy is executable if its local source is and the mode allows both."""
         source = self.properties.source
         if source is None or not stat.S_ISREG(actual) or mode.says_all(directory=False) or is_url(source):
             return mode.over(actual)
         return mode.over_copy(actual, is_program=getattr(self._wanted_content(), "executable", False))
 
-    # What is there
+    # Current state
 
     def _same_content(self, found: os.stat_result) -> bool:
         properties, path = self.properties, self.properties.name
         if properties.checksum is not None and not properties.interpolate:
-            # The checksum alone decides: a file that has it costs no download.
+            # The checksum alone decides, so a file in sync needs no download.
             return sha256(self.context.system.read_chunks(path)) == properties.checksum
         content = self._wanted_content()
         return content is None or (found.st_size == content.size and content.same_as(path))
@@ -253,10 +256,10 @@ class OneFile(Resource[FileProperties, FileState]):
         current = short(sha256(chunks(self.properties.name)))
         return changed("content", current, short(sha256(content.chunks())))
 
-    # What is asked about new content
+    # Validation of new content
 
     def _is_validated(self, differences: Sequence[Difference]) -> bool:
-        """Whether ``validate`` is asked: content that stays as it is has its place already."""
+        """Return whether ``validate`` runs. Unchanged content is not validated."""
         return self.properties.validate is not None and self._is_replaced(differences)
 
     def _verifier(self, differences: Sequence[Difference]) -> Callable[[str], None] | None:
@@ -266,14 +269,14 @@ class OneFile(Resource[FileProperties, FileState]):
         secret = self.properties.sensitive or (content is not None and content.is_secret)
         return validation.verifier(self.properties.name, self.context, secret=secret)
 
-    # What may be done
+    # Refusals
 
     def _must_write(self, differences: Sequence[Difference]) -> bool:
         return self.properties.ensure != "directory" and self._is_replaced(differences)
 
     @property
     def _compares_content(self) -> bool:
-        """Whether the content of a file that exists is managed."""
+        """Whether the content of an existing file is managed."""
         properties = self.properties
         return properties.ensure == "present" and any(
             getattr(properties, name) is not None for name in CONTENT_SOURCES
@@ -292,7 +295,7 @@ class OneFile(Resource[FileProperties, FileState]):
         return None if content is None else content.chunks()
 
     def _is_renewed(self, found: os.stat_result) -> bool:
-        """Whether a new file takes the place of this one to get other attributes."""
+        """Return whether new attributes require a new file in place of this one."""
         if not stat.S_ISREG(found.st_mode):
             return False
         return found.st_nlink > 1 or requires_new_file(found, self._wanted_attributes(found))
@@ -302,27 +305,27 @@ class OneFile(Resource[FileProperties, FileState]):
         if not self._compares_content:
             require_one_name(self.properties.name, found)
         if self._is_renewed(found):
-            from puller.system.mounts import refuse_mounted  # for the few files that are replaced
+            from puller.system.mounts import refuse_mounted  # loaded only if a file is replaced
 
             refuse_mounted(self.properties.name, "replaced")
 
     def _is_replaced(self, differences: Sequence[Difference]) -> bool:
-        """Whether something else is at the path afterwards, and not only its attributes are others."""
+        """Return whether the path is created, replaced or removed, instead of only getting new attributes."""
         return differences[0].property in ("ensure", "content")
 
     def _refuse_what_cannot_be(self, actual: FileState, differences: Sequence[Difference]) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         ensure, kind, name = self.properties.ensure, actual.kind, self.properties.name
         if not self.properties.create:
             self._refuse_what_is_not_given_attributes(actual, differences)
             return
         if actual.found is not None and self._is_replaced(differences):
-            from puller.system.mounts import refuse_mounted  # for the few files that are replaced
+            from puller.system.mounts import refuse_mounted  # loaded only if a file is replaced
 
             refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
         if ensure == "absent":
             self._refuse_owned_below(kind, "removed")
-            # Of an empty directory nothing is lost but the name.
+            # Removing an empty directory loses no data.
             if kind == "directory" and not self.properties.force and self._holds_anything():
                 raise ResourceError(
                     f"{name} is a directory that is not empty",
@@ -343,7 +346,7 @@ class OneFile(Resource[FileProperties, FileState]):
             self._refuse_owned_below(kind, "replaced")
         if self._is_validated(differences):
             self._refuse_what_cannot_be_validated(kind)
-        self._wanted_attributes(None)  # raises for an owner or group that there is not
+        self._wanted_attributes(None)  # raises for an unknown owner or group
         if ensure == "directory":
             require_makeable(os.path.dirname(name), self.context.system)
         else:
@@ -351,12 +354,12 @@ class OneFile(Resource[FileProperties, FileState]):
             if kind == wanted and actual.same_content and actual.found is not None:
                 self._refuse_new_file(actual.found)
             else:
-                self._wanted_content()  # raises for a source that cannot be read, or a template that fails
+                self._wanted_content()  # raises for an unreadable source or a failing template
 
     def _refuse_owned_below(self, kind: str, verb: str) -> None:
         """Raise if the path is a directory and another resource owns something below it."""
         if kind == "directory":
-            from puller.resources.owned_paths import refuse_owned_below  # for the few directories that go
+            from puller.resources.owned_paths import refuse_owned_below  # only if a directory is removed
 
             name = self.properties.name
             refuse_owned_below(name, self.context, f"{self.type_name}#{name}", verb)
@@ -371,11 +374,11 @@ class OneFile(Resource[FileProperties, FileState]):
                 code=ProblemCode.CHANGE_REFUSED,
             )
         if found is not None:
-            self._wanted_attributes(found)  # raises for an owner or group that there is not
+            self._wanted_attributes(found)  # raises for an unknown owner or group
             self._refuse_new_file(found)
 
     def _refuse_what_cannot_be_validated(self, kind: str) -> None:
-        if kind == "directory":  # which would be gone by the time that the new content is refused
+        if kind == "directory":  # it would already be removed when validate rejects the new content
             name = self.properties.name
             raise ResourceError(
                 f"{name} is a directory, which is not replaced where validate may refuse the file",
@@ -385,14 +388,14 @@ class OneFile(Resource[FileProperties, FileState]):
             validation.require_possible(self.context)
 
     def _is_replaceable(self, kind: str) -> bool:
-        """Whether a file replaces it and nothing is lost: a link, FIFO or socket holds no data of its own."""
+        """Return whether replacing it loses no data. Links, FIFOs and sockets hold no data."""
         if self.properties.ensure == "directory":
             return False
         has_content = self._wanted_content() is not None
         return kind in ("fifo", "socket") or (kind == "symbolic link" and has_content)
 
     def _holds_anything(self) -> bool:
-        """Whether anything is in the directory; in noop, what the run would have removed before it does not count."""
+        """Return whether the directory is not empty. In noop, ignore children that the run would have removed."""
         name, system = self.properties.name, self.context.system
         found = (child for child, _ in system.children(name))
         return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)
@@ -406,7 +409,7 @@ class OneFile(Resource[FileProperties, FileState]):
         else:
             system.remove(self.properties.name, actual.found)
 
-    # At load
+    # Loading
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
@@ -447,7 +450,7 @@ class OneFile(Resource[FileProperties, FileState]):
         return (f"{properties.name}/" if below else properties.name,)
 
     def touched(self, actual: FileState) -> Iterable[str]:
-        """Nothing below a directory that stays one and whose attributes alone change."""
+        """Return no paths below a directory that stays and changes only its attributes."""
         properties = self.properties
         stays = properties.ensure == actual.kind == "directory" and not (
             properties.recurse or properties.purge
@@ -456,7 +459,7 @@ class OneFile(Resource[FileProperties, FileState]):
 
     @classmethod
     def lasting(cls, properties: FileProperties) -> FileProperties | None:
-        """A remote source without a checksum is not downloaded again."""
+        """Return None for a remote source without a checksum, which would be downloaded again."""
         is_remote = properties.source is not None and is_url(properties.source)
         return None if is_remote and properties.checksum is None else properties
 
@@ -477,7 +480,7 @@ class OneFile(Resource[FileProperties, FileState]):
 
     @classmethod
     def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:
-        from puller.resources.files.tinycm import agree_on_file  # few manifests declare a file twice
+        from puller.resources.files.tinycm import agree_on_file  # loaded only if a file is declared twice
 
         return agree_on_file(first, second)
 
@@ -493,5 +496,5 @@ def _use(properties: FileProperties) -> Use:
 
 
 def _is_other_reference(after: object) -> bool:
-    """TinyCM's: one text, or ``file::/etc/motd``."""
+    """Return whether ``after`` is in TinyCM's form: a string, or ``file::/etc/motd``."""
     return isinstance(after, str) or (isinstance(after, list) and any("::" in str(name) for name in after))

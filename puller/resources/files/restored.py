@@ -1,8 +1,8 @@
-"""A path as it was before a bundle on trial changed it, from a private copy: content, owner, group, mode and labels.
+"""Restore a path from a private copy, as it was before a bundle on trial changed it: content, attributes and labels.
 
-* The copy is read when it is needed, and shown nowhere: it may hold anything.
-* A parameter of the kernel is a file that is there or not: it is given its value, and never replaced.
-* Each step leaves the old or the new, and what is done already is not done again: a run may be killed anywhere.
+* The copy is read only when needed and never shown, because it may hold secrets.
+* A kernel parameter is written in place, never replaced.
+* Each step is atomic, and completed steps are not repeated, because a run may be killed at any time.
 """
 
 import base64
@@ -25,11 +25,11 @@ from puller.system.protocol import Attributes
 _KEPT = "what was there before"
 _CAPABILITY = "security.capability"
 _IN_MEMORY = 1024 * 1024
-"""Bytes of a content that later resources of a dry run see."""
+"""Bytes. Later resources of a dry run see contents up to this size."""
 
 
 class Original(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A path as it was; ``kind`` is a word of ``PathState.kind``."""
+    """The original state of a path. ``kind`` is a word of ``PathState.kind``."""
 
     kind: str
     uid: int = 0
@@ -43,7 +43,7 @@ class Original(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, kind: str, found: os.stat_result, target: str, labels: Mapping[str, bytes]) -> "Original":
-        """The path whose ``lstat`` is ``found``."""
+        """Return the original with the ``lstat`` result ``found``."""
         encoded = {name: base64.b64encode(value).decode("ascii") for name, value in labels.items()}
         return cls(kind, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode), target, encoded)
 
@@ -53,7 +53,7 @@ class Original(msgspec.Struct, frozen=True, omit_defaults=True):
         return Attributes(self.uid, self.gid, self.mode)
 
     def decoded_labels(self) -> dict[str, bytes]:
-        """The extended attributes by name."""
+        """Return the extended attributes by name."""
         return {name: base64.b64decode(value) for name, value in self.labels.items()}
 
 
@@ -68,14 +68,14 @@ class RestoredProperties(Properties, frozen=True):
 
 
 class RestoredState(PathState, frozen=True):
-    """The state of a path beside what it was."""
+    """The current state of a path, compared with its original state."""
 
     same_content: bool = True
     same_labels: bool = True
 
 
 class Restored(Resource[RestoredProperties, RestoredState]):
-    """A path that is made what it was; ``ensure`` is its kind."""
+    """A path that is restored. ``ensure`` is its original kind."""
 
     type_name = "file"
     properties_type = RestoredProperties
@@ -97,9 +97,9 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         return not self.properties.copy and self.properties.content is None
 
     def _has_content(self, found: os.stat_result) -> bool:
-        """Whether it holds what the copy holds, compared piece by piece."""
+        """Return whether the file equals the copy, compared chunk by chunk."""
         kept = self._copy_size()
-        if found.st_size != kept and not is_parameter(self.properties.name):  # which have no size
+        if found.st_size != kept and not is_parameter(self.properties.name):  # kernel parameters have size 0
             return False
         pieces = self.context.system.read_chunks(self.properties.name)
         return all(one == other for one, other in zip_longest(pieces, self._chunks()))
@@ -111,18 +111,18 @@ class Restored(Resource[RestoredProperties, RestoredState]):
             return [presence(actual.kind, original.kind)]
         found = [] if actual.same_content else [changed("content", "", _KEPT)]
         owner, group = user_name(original.uid), group_name(original.gid)
-        if original.kind == "symbolic link":  # which has no mode of its own
+        if original.kind == "symbolic link":  # a link has no mode of its own
             wanted = Attributes(original.uid, original.gid, stat.S_IMODE(actual.found.st_mode))
             return [*found, *attribute_differences(actual.found, wanted, owner, group)]
         found += attribute_differences(actual.found, original.attributes, owner, group)
         return found if actual.same_labels else [*found, changed("labels", "", _KEPT)]
 
     def change(self, differences: Sequence[Difference], actual: RestoredState) -> None:
-        """Make it what it was; raises ``ResourceError`` when a directory that is in the way is not empty.
+        """Restore the path. Raises ``ResourceError`` if a directory that obstructs it is not empty.
 
-        1. Remove what a rename cannot replace; a directory only when it is empty.
-        2. Put in its place what was there.
-        3. Owner, group and mode of what stays; then labels, which some changes of these take away.
+        1. Remove an obstacle that a rename cannot replace. A directory must be empty.
+        2. Restore the original at the path.
+        3. Restore owner, group and mode of an existing path, then its labels, because chown(2) can drop labels.
         """
         name, original, system = self.properties.name, self.properties.original, self.context.system
         found = actual.found

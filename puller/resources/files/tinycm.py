@@ -23,7 +23,7 @@ _TYPES = ("constant", "http", "template")
 
 
 def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
-    """A definition in Puller's names; raises ``PropertyError``."""
+    """Return the definition in Puller's names. Raises ``PropertyError``."""
     result = {key: value for key, value in raw.items() if key not in _KEYS}
     if (ensure := raw.get("ensure")) in _ENSURE:
         result["ensure"] = _ENSURE[ensure]
@@ -39,7 +39,7 @@ def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
             result |= {
                 "engine": result.get("engine", "jinja"),
                 "interpolate": True,
-            }  # the only one that it knows
+            }  # the only engine of TinyCM
     if "after" in raw:
         after = raw["after"]
         result["after"] = [_reference(name) for name in (after if isinstance(after, list) else [after])]
@@ -47,7 +47,7 @@ def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reference(name: object) -> object:
-    """``file::/etc/motd`` as ``file#/etc/motd``; what is written so already as it is."""
+    """Return ``file::/etc/motd`` as ``file#/etc/motd``. Return other names unchanged."""
     kind, colons, rest = name.partition("::") if isinstance(name, str) else ("", "", "")
     return f"{kind}#{rest}" if colons and "#" not in kind else name
 
@@ -57,7 +57,7 @@ def _target(kind: str, raw: Mapping[str, Any]) -> str:
         return "content"
     if kind == "http":
         return "source"
-    # The example of its documents has no interpolate, and is rendered; only what says no is a file that is copied.
+    # The example in TinyCM's documentation is rendered without interpolate. Only an explicit false copies the file.
     return "template" if raw.get("interpolate", True) else "source"
 
 
@@ -68,7 +68,10 @@ def _put(result: dict[str, Any], key: str, value: object, given_as: str) -> None
 
 
 def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
-    """Replace ``{name}``, ``{list[0]}`` and ``{mapping[key]}`` as Python's format fields; raises ``ResourceError``."""
+    """Replace ``{name}``, ``{list[0]}`` and ``{mapping[key]}`` like Python's format fields.
+
+    Raises ``ResourceError``.
+    """
     formatter = _ConstantsFormatter(constants)
     try:
         return Rendered(formatter.vformat(text, (), {}), formatter.used_secret)
@@ -81,7 +84,7 @@ def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
 
 
 class _ConstantsFormatter(string.Formatter):
-    """Format fields that reach keys and list indexes, and never an attribute of a Python object."""
+    """A formatter that reaches keys and list indexes, but never attributes of Python objects."""
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
         self._constants = constants
@@ -91,7 +94,7 @@ class _ConstantsFormatter(string.Formatter):
         del args, kwargs
         name, _, rest = field_name.partition("[")
         value: Any = self._constants
-        # Both spellings of TinyCM's documents: {dns[domain]} and {dns['domain']}.
+        # TinyCM's documentation uses two forms: {dns[domain]} and {dns['domain']}.
         for key in [name, *(part.removesuffix("]").strip("'\"") for part in rest.split("[") if part)]:
             value = _step(value, key, field_name)
             if isinstance(value, Secret):
@@ -112,18 +115,18 @@ def _step(value: Any, key: str, field: str) -> Any:
 
 
 _HOW = ("engine", "encoding", "interpolate", "data")
-"""How a content is made; without a content they say nothing."""
+"""Properties that describe how content is made. They have no effect without content."""
 _NOTHING = FileProperties(name="")
 
 
 def agree_on_file(first: FileProperties, second: FileProperties) -> FileProperties:
-    """The properties that both say; raises ``Contradiction``.
+    """Return the properties that agree with both declarations. Raises ``Contradiction``.
 
-    Where both say what is in it, they say the same in the same way. Where one of them does, it says all of it.
+    If both declare content, it must be the same, made the same way. Otherwise the single content applies.
     """
     rules: dict[str, Rule] = {
         "ensure": lambda one, other: _ensure(first, second),
-        "create": lambda one, other: True,  # whichever comes first, it is to be there
+        "create": lambda one, other: True,  # one declaration is enough to create the file
     }
     if first.template is not None and first.template == second.template:
         rules["engine"] = _engine(first.template)
@@ -140,7 +143,7 @@ def _exact(first: FileProperties, second: FileProperties) -> Collection[str]:
 
 
 def _ensure(first: FileProperties, second: FileProperties) -> str:
-    """A file that is only to be there, with its attributes, may be one whose content is written once."""
+    """Return ``exists`` if one declaration has ``exists`` and the other has no content. Raises ``ValueError``."""
     there = [properties for properties in (first, second) if properties.ensure == "present"]
     if {first.ensure, second.ensure} != {"present", "exists"} or _has_content(there[0]):
         raise ValueError(f"{first.ensure} is not {second.ensure}")

@@ -1,8 +1,8 @@
-"""A directory beside its source, in one walk: what is to be made, written, set and removed below it.
+"""The plan of a directory tree, from one walk of the directory and its source: paths to make, write, set and remove.
 
-* Looking never follows a link, and never goes where another file system is mounted or another resource is at home.
-* What only the source has is made, what only the directory has goes where it is to be purged, contents before their
-  directory; a directory stays when anything in it does.
+* The walk never follows links. It never enters other file systems or paths that another resource owns.
+* Paths that exist only in the source are created. With ``purge``, paths that exist only in the directory are removed,
+  contents before their directory. A directory stays if anything in it stays.
 """
 
 import os
@@ -27,12 +27,12 @@ from puller.resources.paths import kind, parents, printable
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
 
-_IN_MEMORY = 1024 * 1024  # bytes; files that are larger are compared piece by piece
+_IN_MEMORY = 1024 * 1024  # bytes; larger files are compared in chunks
 _Found = dict[str, os.stat_result]
 
 
 class Wanted:
-    """Owner, group and mode of what is in a tree; raises ``ResourceError`` for a user or group that there is not."""
+    """Desired owner, group and mode of paths in a tree. Raises ``ResourceError`` for an unknown user or group."""
 
     def __init__(
         self, owner: str | int | None, group: str | int | None, mode: FileMode | None, context: Context
@@ -52,7 +52,7 @@ class Wanted:
     def of(
         self, found: os.stat_result, source: os.stat_result | None, *, is_written: bool = False
     ) -> Attributes:
-        """Return the attributes of an existing path; ``source`` is the ``lstat`` of its source, if it has one.
+        """Return the attributes of an existing path. ``source`` is the ``lstat`` of its source, if it has one.
 
         ``is_written``: it gets new content.
         """
@@ -76,19 +76,19 @@ class Wanted:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The changes below a directory; paths are relative to it, and a directory is before what it holds."""
+    """The changes below a directory. Paths are relative to it. Directories come before their contents."""
 
     source: _Found = {}
-    """The ``lstat`` of the source of what is made, written, or gets other attributes."""
+    """The ``lstat`` results of the sources of ``made``, ``written`` and ``attributes``."""
     made: list[str] = []
     """Directories."""
     written: dict[str, os.stat_result | None] = {}
-    """Files, each with what is there now."""
+    """Files to write, with the ``lstat`` result of the current path."""
     attributes: _Found = {}
-    """What only has other attributes."""
+    """Paths that only get other attributes."""
     removed: _Found = {}
     in_the_way: dict[str, str] = {}
-    """What stands where the source has something else, with a sentence about it."""
+    """Obstacles: paths of another kind than in the source, each with a description."""
     differences: dict[str, list[Difference]] = {}
     in_source: set[str] = set()
     """All paths of the source."""
@@ -99,18 +99,18 @@ class Plan(msgspec.Struct, frozen=True):
         return [*self.made, *self.written, *self.attributes]
 
     def remove(self, path: str, found: os.stat_result) -> None:
-        """Have a path removed, which is none of the source's; a directory before what it holds."""
+        """Plan the removal of a path that is not in the source. Call this for a directory before its contents."""
         self.removed[path] = found
         what = "present" if stat.S_ISREG(found.st_mode) else kind(found.st_mode)
         self.differences[path] = [presence(what, ABSENT, printable(path))]
 
     def removals(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The paths that are removed, contents before their directory."""
+        """Return the paths to remove, contents before their directory."""
         return reversed(self.removed.items())
 
 
 class Walk:
-    """One walk of the directory ``root``, with that of its ``source`` if it has one."""
+    """One walk of the directory ``root``, and of its ``source`` if it has one."""
 
     def __init__(
         self,
@@ -136,10 +136,10 @@ class Walk:
         self._extra: _Found = {}
         self._held: set[str] = set(owned.above)
         self._waiting: list[tuple[str, bool, bool]] = []
-        """Directories: the path, whether the source has it, and whether it is there."""
+        """Directories to visit: the path, whether the source has it, and whether it exists."""
 
     def plan(self, *, is_there: bool) -> Plan:
-        """The whole plan; raises ``OSError``, and ``ResourceError`` for a source that is no tree of files."""
+        """Return the whole plan. Raises ``OSError``, and ``ResourceError`` for a source with other kinds of files."""
         self._waiting.append(("", bool(self._source), is_there))
         while self._waiting:
             self._directory(*self._waiting.pop())
@@ -170,7 +170,7 @@ class Walk:
     def _children(self, root: str, directory: str) -> _Found:
         return dict(sorted(self._system.children(f"{root}/{directory}" if directory else root)))
 
-    # What the source has
+    # Paths of the source
 
     def _wanted_directory(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
         is_there = found is not None and stat.S_ISDIR(found.st_mode)
@@ -216,7 +216,7 @@ class Walk:
     def _content_difference(self, path: str, entry: os.stat_result, found: os.stat_result) -> Difference:
         if self._sensitive:
             return secret("content", printable(path))
-        if entry.st_size != found.st_size:  # a large file need not be read once more
+        if entry.st_size != found.st_size:  # compare sizes only, to avoid reading a large file again
             return changed("content", f"{found.st_size} bytes", f"{entry.st_size} bytes", printable(path))
         digests = [sha256(self._system.read_chunks(f"{root}/{path}")) for root in (self._root, self._source)]
         return changed("content", short(digests[0]), short(digests[1]), printable(path))
@@ -238,12 +238,12 @@ class Walk:
     def _note(self, path: str, actual: str, wanted: str) -> None:
         self._plan.differences[path] = [presence(actual, wanted, printable(path))]
 
-    # What it has not
+    # Other paths
 
     def _other(self, path: str, found: os.stat_result) -> None:
         owned, is_directory = self._owned, stat.S_ISDIR(found.st_mode)
         if self._purge:
-            if owned.is_owned(path):  # with all that is in it
+            if owned.is_owned(path):  # with its contents
                 self._held.update((path, *parents(path)))
                 return
             self._extra[path] = found
@@ -256,7 +256,7 @@ class Walk:
 
 
 def is_text(path: str) -> bool:
-    """Whether a name can be written down: what cannot be kept on record is not changed."""
+    """Return whether the name is valid UTF-8. Other names cannot be recorded, so they are not changed."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -265,12 +265,15 @@ def is_text(path: str) -> bool:
 
 
 def _gives_way(found: os.stat_result) -> bool:
-    """Whether a file replaces it and nothing is lost."""
+    """Return whether replacing it by a file loses no data."""
     mode = found.st_mode
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _has_attributes(found: os.stat_result) -> bool:
-    """Whether they are its own: a link has none, and those of a device are the system's."""
+    """Return whether its attributes are managed.
+
+    Links have none of their own, and the system manages those of devices.
+    """
     mode = found.st_mode
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
