@@ -1,7 +1,7 @@
-"""A file of the system that many resources have a line in: read when it has changed, and edited by one write.
+"""A system file with one line for each of many resources. It is read when it changes, and edited by one write.
 
-Bytes that are no UTF-8 are carried through. Text in UTF-16 or UTF-32 is refused. Owner, group, mode and labels stay; a
-new file is root's with mode 0644.
+Bytes that are not UTF-8 are preserved. UTF-16 and UTF-32 are refused. Owner, group, mode and labels stay. A new file
+belongs to root and has mode 0644.
 """
 
 import os
@@ -17,16 +17,19 @@ from puller.values.byte_order import IS_WIDE, is_wide
 
 T = TypeVar("T")
 Editing = Callable[[str], str]
-"""Makes the new text of a file of the old one."""
+"""Returns the new text for the old text."""
 
 
 class EditedFile(Generic[T]):
-    """The file at ``path``; ``parse`` gives what its text comes to. Methods raise ``OSError``, ``ResourceError``."""
+    """The file at ``path``.
+
+    ``parse`` returns the value of its text. Methods raise ``OSError`` and ``ResourceError``.
+    """
 
     def __init__(self, path: str, parse: Callable[[str], T]) -> None:
         self.path = path
         self.real = path
-        """Where it is, behind links that may be followed."""
+        """The real path, behind permitted links."""
         self._parse = parse
         self._changes: int | None = None
         self._identity: tuple[int, ...] | None = None
@@ -34,12 +37,12 @@ class EditedFile(Generic[T]):
 
     @classmethod
     def of(cls, context: Context, path: str, parse: Callable[[str], T]) -> "EditedFile[T]":
-        """The one that all resources of a run share."""
+        """Return the instance that all resources of a run share."""
         shared: dict[str, EditedFile[T]] = context.shared.setdefault(cls, {})
         return shared.get(path) or shared.setdefault(path, cls(path, parse))
 
     def current(self, context: Context) -> T:
-        """The value of the file as it is now; a missing one is empty."""
+        """Return the current value of the file. A missing file is empty."""
         if (changes := context.changes()) != self._changes:
             found = self._look(context.system)
             if (identity := _identity(found)) != self._identity:
@@ -49,13 +52,13 @@ class EditedFile(Generic[T]):
         return self._value
 
     def plan(self, system: System, edit: Editing) -> tuple[os.stat_result | None, bytes, bytes]:
-        """The file's ``lstat``, its content, and what the editing makes of it."""
+        """Return the file's ``lstat``, its content, and the edited content."""
         found = self._look(system)
         before = b"" if found is None else system.read(self.real)
         return found, before, edit(self._decoded(before)).encode("utf-8", "surrogateescape")
 
     def write(self, system: System, edit: Editing) -> bool:
-        """Edit it by one write; whether there was anything to write. A missing directory is made."""
+        """Edit the file by one write and return whether it changed. A missing directory is made."""
         found, before, after = self.plan(system, edit)
         if before == after:
             return False
@@ -77,7 +80,7 @@ class EditedFile(Generic[T]):
         return found
 
     def _decoded(self, content: bytes) -> str:
-        # A UTF-8 byte order mark stays a part of the first word, as the programs read it.
+        # Keep a UTF-8 byte order mark in the first word, as the programs that read the file do.
         if is_wide(content):
             raise ResourceError(f"{self.path} {IS_WIDE}")
         return content.decode("utf-8", "surrogateescape")

@@ -1,7 +1,7 @@
-"""``/etc/fstab`` as the text that it is (fstab(5)): one line is changed, added or removed, all others stay.
+"""Edits of ``/etc/fstab`` as text (fstab(5)): one line is changed, added or removed, and all other lines stay.
 
 * Blanks, tabs and backslashes within a field are octal (``\\040``). A comment may follow the fields of a line.
-* A changed line keeps its place, its comment, and what separates its fields.
+* A changed line keeps its place, its comment and its separators.
 """
 
 import re
@@ -16,11 +16,11 @@ _FIELD = re.compile(r"([ \t]*)([^ \t\r\n]+)")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _SPECIAL = re.compile(r"[ \t\n\\]")
 _DEFAULTS = ("", "", "", "defaults", "0", "0")
-_LEAST = 3  # fields that a line has at least
+_LEAST = 3  # minimum number of fields
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """The fields of an entry, without octal numbers."""
+    """The decoded fields of an entry."""
 
     device: str
     point: str
@@ -30,12 +30,12 @@ class Fields(msgspec.Struct, frozen=True):
     passno: int = 0
 
     def written(self) -> list[str]:
-        """The fields as they stand in the file."""
+        """Return the fields as written in the file."""
         texts = (self.device, self.point, self.type, ",".join(self.options))
         return [*map(encoded, texts), str(self.dump), str(self.passno)]
 
     def same_as(self, other: "Fields") -> bool:
-        """Whether both say the same: the order of options says nothing."""
+        """Return whether both are equal. The order of options does not matter."""
         return self._comparable() == other._comparable()
 
     def _comparable(self) -> tuple[object, ...]:
@@ -46,7 +46,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line for a mount point; ``number`` counts from 1, ``line`` is the line as it is."""
+    """One line for a mount point. ``number`` counts from 1. ``line`` is the original line."""
 
     fields: Fields
     number: int
@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """The line that a mount point is to have: fields, or a whole line, or none."""
+    """The desired line of a mount point: fields, a whole line, or neither to remove the line."""
 
     point: str
     fields: Fields | None = None
@@ -62,18 +62,18 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 def encoded(text: str) -> str:
-    """A field as it stands in the file."""
+    """Return a field as written in the file."""
     text = _SPECIAL.sub(lambda match: f"\\{ord(match[0]):03o}", text)
     return f"\\043{text[1:]}" if text.startswith("#") else text
 
 
 def decoded(field: str) -> str:
-    """A field, or one of mountinfo, without its octal numbers."""
+    """Decode the octal escapes of a field of fstab or mountinfo."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), field) if "\\" in field else field
 
 
 def parse(text: str) -> dict[str, list[Entry]]:
-    """All entries, by mount point."""
+    """Return all entries by mount point."""
     found: dict[str, list[Entry]] = {}
     for number, line in enumerate(_LINES.findall(text), start=1):
         if fields := _fields(line):
@@ -82,7 +82,7 @@ def parse(text: str) -> dict[str, list[Entry]]:
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
-    """The text with all edits made; what is new stands at the end, in their order."""
+    """Return the text after all edits. New lines are appended in their order."""
     lines: list[str] = _LINES.findall(text)
     known = {fields.point: index for index, line in enumerate(lines) if (fields := _fields(line))}
     for edit in edits:
@@ -116,7 +116,7 @@ def _fields(line: str) -> Fields | None:
 
 
 def _split(line: str) -> list[tuple[str, str]]:
-    """The fields of a line as they stand there, each with what is before it; not the comment."""
+    """Return the fields as written, each with the separator before it, without the comment."""
     return [*_before_comment(line)][:6]
 
 
@@ -132,13 +132,13 @@ def _number(text: str) -> int:
 
 
 def _with_fields(line: str, fields: Fields) -> str:
-    """A line with other fields, and its own comment and blanks."""
+    """Return a line with new fields that keeps its comment and separators."""
     parts, texts = _split(line), fields.written()
     rest = line[sum(len(blanks) + len(text) for blanks, text in parts) :]
-    # The last two are there only where somebody has written them, or they say something.
+    # Write the last two fields only if the line has them or they are not 0.
     wanted = max(len(parts), 4 if (fields.dump, fields.passno) == (0, 0) else 6)
     blanks = [before for before, _ in parts] + [" "] * (wanted - len(parts))
     old = _fields(line)
     if old is not None and set(old.options) == set(fields.options) and len(parts) > 3:
-        texts[3] = parts[3][1]  # in another order: it stays as somebody has written it
+        texts[3] = parts[3][1]  # the same options in another order: keep the order of the line
     return "".join(before + text for before, text in zip(blanks, texts, strict=False)) + rest

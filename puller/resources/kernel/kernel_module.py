@@ -36,22 +36,22 @@ from puller.system.commands import SEARCH_PATH, Command
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
 
-_TIMEOUT = 120.0  # seconds; a driver may look for its devices
+_TIMEOUT = 120.0  # seconds; a driver may search for devices
 _TOOL = "/usr/sbin/modprobe"
 
 
 def load(name: str, system: System) -> None:
-    """Load a module with what it needs; raises ``ResourceError``."""
+    """Load a module with its dependencies. Raises ``ResourceError``."""
     _run(system, "--", name)
 
 
 def unload(name: str, system: System) -> None:
-    """Unload a module with what nothing else needs; raises ``ResourceError``."""
+    """Unload a module, and dependencies that become unused. Raises ``ResourceError``."""
     _run(system, "-r", "--", name)
 
 
 def require_modprobe(context: Context) -> None:
-    """Raise ``ResourceError`` when there is no modprobe, and in noop no earlier resource may bring it."""
+    """Raise ``ResourceError`` if modprobe is missing and, in noop, no earlier resource may install it."""
     is_there = any(os.access(f"{directory}/modprobe", os.X_OK) for directory in SEARCH_PATH.split(":"))
     if not is_there and not (context.noop and context.uncertain(_TOOL)):
         raise ResourceError(
@@ -82,7 +82,7 @@ class KernelModuleProperties(Properties, frozen=True):
 
 
 class ModuleFile(msgspec.Struct, frozen=True):
-    """A file of a module: its ``lstat``, ``None`` when it is not there, and its content."""
+    """A file of a module: its ``lstat``, ``None`` if it is missing, and its content."""
 
     path: str
     found: os.stat_result | None
@@ -90,7 +90,7 @@ class ModuleFile(msgspec.Struct, frozen=True):
 
 
 class ModuleState(msgspec.Struct, frozen=True):
-    """The files of a module, and whether it is loaded; ``None`` where the kernel does not say."""
+    """The files of a module, and whether it is loaded. ``None``: unknown, because ``/proc/modules`` is missing."""
 
     at_boot: ModuleFile
     configured: ModuleFile
@@ -98,7 +98,7 @@ class ModuleState(msgspec.Struct, frozen=True):
 
 
 class KernelModule(Resource[KernelModuleProperties, ModuleState]):
-    """A module of the kernel."""
+    """A kernel module."""
 
     type_name = "kernel_module"
     properties_type = KernelModuleProperties
@@ -117,11 +117,11 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         return [*self._of_files(actual), *self._of_kernel(actual)]
 
     def change(self, differences: Sequence[Difference], actual: ModuleState) -> None:
-        """Make it so (``docs/resources/kernel_module.md``).
+        """Write the files and load or unload the module (``docs/resources/kernel_module.md``).
 
-        1. Refuse what cannot be done.
-        2. Write or remove its files; first what it is loaded with, then when.
-        3. Load it, or unload it unless it is in use: then the files are as they should be, and that is the failure.
+        1. Refuse impossible changes.
+        2. Write or remove its files, options first.
+        3. Load or unload it. If it is in use, unloading fails after the files have changed.
         """
         # 1. Refuse
         self._refuse_to_write(differences, actual)
@@ -167,7 +167,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         return {"ensure": self.final_ensure(actual), "loaded": actual.is_loaded, "files": files}
 
     def changed_paths(self, actual: ModuleState) -> Iterable[str] | None:
-        # What is loaded or unloaded beside the files is not restored with them.
+        # Restoring the files would not load or unload the module.
         return None if [*self._of_kernel(actual)] else _paths_of(self.properties.name)
 
     @property
@@ -177,14 +177,14 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             notes.append(f"{line.path} names it to be loaded at boot, which it is kept from")
         return notes
 
-    # What is wanted
+    # Desired state
 
     @property
     def _name(self) -> str:
         return normalized(self.properties.name)
 
     def _wanted(self, actual: ModuleState) -> list[tuple[ModuleFile, bytes | None]]:
-        """The files with their wanted contents; ``None`` for one that is to be absent."""
+        """Return the files with their desired contents, ``None`` for files that should be absent."""
         ensure, options = self.properties.ensure, _as_texts(self.properties.options)
         at_boot, configured = "", ""
         if ensure == "blacklisted" and (
@@ -214,7 +214,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         elif ensure in ("absent", "blacklisted") and actual.is_loaded:
             yield changed("module", "loaded", "not loaded")
 
-    # What is there
+    # Current state
 
     @property
     def _modules(self) -> Modules:
@@ -232,12 +232,12 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         return ModuleFile(path, found, system.read(path, found))
 
     def _lines(self) -> list[Line]:
-        """What is said of the module; in noop, what the run would have removed before it does not count."""
+        """Return the lines about the module. In noop, ignore files that the run would have removed."""
         lines, exists = self._modules.lines(self._name), self.context.system.exists
         return [line for line in lines if exists(line.path)] if self.context.noop else lines
 
     def _elsewhere(self, command: str, *, never: bool = False) -> Line | None:
-        """A line of another file than the module's own."""
+        """Return a line in a file that does not belong to this resource."""
         own = _paths_of(self.properties.name)
         lines = (line for line in self._lines() if line.command == command and line.path not in own)
         return next((line for line in lines if line.is_never or not never), None)
@@ -246,7 +246,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         return None not in (self._elsewhere("blacklist"), self._elsewhere("install", never=True))
 
     def _not_in_force(self) -> Iterator[str]:
-        """Options that a module which is loaded was not loaded with."""
+        """Yield a note for each option that a loaded module does not have."""
         if self._name not in (self._modules.loaded or {}):
             return
         for option in _as_texts(self.properties.options):
@@ -255,10 +255,10 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             if actual is not None and not _same_value(actual, wanted.strip('"')):
                 yield f"{key} is {actual} now; {wanted} is in force after it is loaded again"
 
-    # What may be done
+    # Refusals
 
     def _refuse_what_cannot_be(self, actual: ModuleState) -> None:
-        """Raise for what no change can bring about, also where the files are as they should be."""
+        """Raise ``ResourceError`` if no change can reach the desired state, even if the files are in sync."""
         ensure, name = self.properties.ensure, self.properties.name
         if ensure in ("absent", "blacklisted"):
             if self._name in self._modules.built_in:
@@ -287,7 +287,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             self._require_available()
 
     def _require_available(self) -> None:
-        """Raise ``ResourceError`` for a module that the running kernel has not, and no earlier resource may bring."""
+        """Raise ``ResourceError`` if the running kernel lacks the module and no earlier resource may install it."""
         available, release = self._modules.available, os.uname().release
         if self.context.uncertain(f"{module_files.ROOT}/lib/modules/{release}"):
             return
@@ -299,7 +299,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             )
 
     def _refuse_to_write(self, differences: Sequence[Difference], actual: ModuleState) -> None:
-        """Raise ``ResourceError`` for a file that is somebody else's, and where a tool is missing."""
+        """Raise ``ResourceError`` if a file configures other modules, or if modprobe is missing."""
         for file in (actual.at_boot, actual.configured):
             others = {line.module for line in lines_of(file.path)} - {self._name} if file.found else ()
             if others:
@@ -330,7 +330,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             system.replace_file(file.path, [content], _attributes(), file.found)
         self._modules.read_again(file.path)
 
-    # At load
+    # Loading
 
     @classmethod
     def check(cls, properties: KernelModuleProperties) -> Iterator[PropertyError]:
@@ -368,7 +368,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
 
 
 def _paths_of(name: str) -> tuple[str, str]:
-    """The files of a module, when it is loaded and with what."""
+    """Return the modules-load.d file and the modprobe.d file of a module."""
     root, file = module_files.ROOT, f"{normalized(name)}.conf"
     return f"{root}{LOADED_AT_BOOT}/{file}", f"{root}{CONFIGURED}/{file}"
 
@@ -383,31 +383,31 @@ def _attributes() -> Attributes:
 
 
 def _as_texts(options: Mapping[str, str | int] | Sequence[str]) -> list[str]:
-    """The options as modprobe.d has them."""
+    """Return the options as written in modprobe.d."""
     if not isinstance(options, Mapping):
         return [*options]
     return [f'{key}="{value}"' if " " in str(value) else f"{key}={value}" for key, value in options.items()]
 
 
 def _is_plain(value: str, *, is_quoted: bool) -> bool:
-    """Whether modprobe hands a value on as it is."""
+    """Return whether modprobe passes the value on unchanged."""
     return value.isprintable() and not set(value) & {'"', "\\", "'"} and (is_quoted or " " not in value)
 
 
 def _same_value(one: str, other: str) -> bool:
-    """Whether two values of a parameter are the same; a switch has several words for each of its states."""
+    """Return whether two values of a parameter are equal. Boolean values have several spellings."""
     pair = {one.lower(), other.lower()}
     return len(pair) == 1 or pair <= {*_TRUE} or pair <= {*_FALSE}
 
 
 class LeftKernelModule(KernelModule):
-    """A module whose files were written, to be ``absent``."""
+    """A module whose files Puller wrote, to be ``absent``."""
 
     def _of_kernel(self, actual: ModuleState) -> Iterator[Difference]:
-        yield from ()  # it may have been loaded for something else, such as the disk
+        yield from ()  # another component may need the module, such as the disk
 
     def _refuse_what_cannot_be(self, actual: ModuleState) -> None:
-        """What other files say of it is nobody's business any more."""
+        """Accept lines in other files, because the module is no longer declared."""
 
     @property
     def notes(self) -> Sequence[str]:

@@ -1,8 +1,8 @@
-"""Modules of the kernel as its files and those of modprobe say: what is loaded, built in or available, and what is set.
+"""Kernel modules according to the kernel and modprobe: loaded, built-in and available modules, and their configuration.
 
-* ``/proc/modules``, ``modules.builtin`` and ``modules.dep`` are of the running kernel. A container has none of them.
-* In the directories of modprobe.d(5) and modules-load.d(5) a file hides those of its name in directories further down.
-* Names with ``-`` and ``_`` are the same.
+* ``/proc/modules``, ``modules.builtin`` and ``modules.dep`` describe the running kernel. Containers lack them.
+* In the directories of modprobe.d(5) and modules-load.d(5), a file hides files of the same name in later directories.
+* Names with ``-`` and ``_`` are equal.
 """
 
 import os
@@ -16,7 +16,7 @@ import msgspec
 from puller.resources.base import Context
 
 ROOT = ""
-"""Before every path; another one in tests."""
+"""Prefix of every path. Tests set it."""
 
 LOADED_AT_BOOT = "/etc/modules-load.d"
 CONFIGURED = "/etc/modprobe.d"
@@ -35,22 +35,22 @@ _Identity = tuple[int, ...]
 
 
 def normalized(name: str) -> str:
-    """A name as the kernel has it."""
+    """Return a name in the kernel's spelling."""
     return name.replace("-", "_")
 
 
 class Line(NamedTuple):
-    """A line of modprobe.d, or a name of modules-load.d, whose ``command`` is ``load``."""
+    """A line of modprobe.d, or a name in modules-load.d, whose ``command`` is ``load``."""
 
     path: str
     command: str
     module: str
-    """As the kernel has it."""
+    """In the kernel's spelling."""
     rest: str = ""
 
     @property
     def is_never(self) -> bool:
-        """Whether it says that the module is never loaded by its name."""
+        """Whether this line prevents loading the module by its name."""
         return self.command == "install" and _NEVER.fullmatch(self.rest) is not None
 
 
@@ -58,23 +58,23 @@ class Loaded(msgspec.Struct, frozen=True):
     """A line of ``/proc/modules``."""
 
     references: str
-    """How many use it; ``-`` where the kernel does not unload."""
+    """The number of users, or ``-`` if the kernel cannot unload modules."""
     users: tuple[str, ...]
-    """The modules among them, and ``[permanent]``."""
+    """The modules that use it, and ``[permanent]``."""
 
     @property
     def is_in_use(self) -> bool:
-        """Whether the kernel would not unload it."""
+        """Whether the kernel would refuse to unload it."""
         return self.references != "0" or "[permanent]" in self.users
 
     @property
     def by(self) -> str:
-        """Who uses it, in words."""
+        """The users as a phrase."""
         return f"in use by {', '.join(self.users)}" if self.users else f"in use ({self.references} times)"
 
 
 class Modules:
-    """All modules of the machine, for all resources of a run: read once, and again after a change."""
+    """All modules of the machine, shared by all resources of a run. Read once, and again after a change."""
 
     def __init__(self) -> None:
         self._seen: tuple[int, int] | None = None
@@ -84,12 +84,12 @@ class Modules:
 
     @classmethod
     def of(cls, context: Context) -> Self:
-        """The modules of a run, as they are now. Raises ``OSError``."""
+        """Return the current modules, shared by the run. Raises ``OSError``."""
         found: Self = context.shared.setdefault(cls, cls())
         seen = (context.changes(), context.system.executed)
         if found._seen != seen:
             found.__dict__.pop("loaded", None)
-            # Puller puts every file in its place anew, which its directory shows; a command may have done anything.
+            # Puller replaces files by a rename, which changes their directory. A command may have changed anything.
             is_known = found._seen is not None and found._seen[1] == seen[1]
             if not (is_known and found._directories == _identities()):
                 found._read_files()
@@ -97,11 +97,11 @@ class Modules:
         return found
 
     def read_again(self, path: str) -> None:
-        """Read one file again, which was written or removed. Raises ``OSError``."""
+        """Read one file again after it was written or removed. Raises ``OSError``."""
         above, name = os.path.split(path)
         alike = _LOAD if above == f"{ROOT}{LOADED_AT_BOOT}" else _CONFIGURE
         if any(os.path.lexists(f"{ROOT}{one}/{name}") for one in alike if f"{ROOT}{one}" != above):
-            self._read_files()  # one may hide the other
+            self._read_files()  # a file of one directory may hide the file of another
             return
         _, before = self._files.pop(path, (None, ()))
         for line in before:
@@ -114,7 +114,7 @@ class Modules:
 
     @cached_property
     def loaded(self) -> dict[str, Loaded] | None:
-        """The modules that are loaded, by name; ``None`` where the kernel does not say."""
+        """The loaded modules by name, ``None`` if ``/proc/modules`` is missing."""
         text = _text(f"{ROOT}/proc/modules")
         if text is None:
             return None
@@ -128,24 +128,24 @@ class Modules:
 
     @cached_property
     def built_in(self) -> frozenset[str]:
-        """The modules that are a part of the running kernel."""
+        """The modules that are built into the running kernel."""
         return frozenset(_names(_text(f"{self._of_kernel}/modules.builtin") or ""))
 
     @cached_property
     def available(self) -> frozenset[str] | None:
-        """The modules that can be loaded into the running kernel; ``None`` where its modules are not installed."""
+        """The modules that the running kernel can load, ``None`` if its modules are not installed."""
         text = _text(f"{self._of_kernel}/modules.dep")
         return None if text is None else frozenset(_names(text))
 
     def lines(self, name: str) -> list[Line]:
-        """All that is said of a module."""
+        """Return all lines about a module."""
         return self._lines.get(normalized(name), [])
 
     def parameter(self, name: str, key: str) -> str | None:
-        """The value of a parameter of a loaded module; ``None`` when it is not told."""
+        """Return the value of a parameter of a loaded module, ``None`` if it is not readable."""
         try:
             text = _text(f"{ROOT}/sys/module/{normalized(name)}/parameters/{key}")
-        except OSError:  # some can only be written
+        except OSError:  # some parameters are write-only
             return None
         return None if text is None else text.strip()
 
@@ -157,7 +157,7 @@ class Modules:
         known, self._files, self._lines = self._files, {}, {}
         self._directories = _identities()
         for path in (*_paths(_LOAD), *_paths(_CONFIGURE)):
-            if (identity := _identity(path)) is None:  # a link to nothing
+            if (identity := _identity(path)) is None:  # a dangling link
                 continue
             before = known.get(path)
             is_same = before is not None and before[0] == identity
@@ -168,10 +168,10 @@ class Modules:
 
 
 def lines_of(path: str) -> Iterator[Line]:
-    """The lines of a file of one of the directories. Raises ``OSError``."""
+    """Yield the lines of a file in one of the directories. Raises ``OSError``."""
     text = _text(path) or ""
     if "/modules-load.d/" in path:
-        # As systemd reads it: lines end at no other character, and no other blanks are stripped.
+        # As systemd reads it: only these characters end lines, and only these blanks are stripped.
         names = (line.strip(" \t") for line in re.split("[\0\r\n]", text))
         yield from (Line(path, "load", normalized(name)) for name in names if name and name[0] not in "#;")
         return
@@ -190,12 +190,12 @@ def _identity(path: str) -> _Identity | None:
 
 
 def _identities() -> list[_Identity | None]:
-    """The directories as they are."""
+    """Return the identities of the directories."""
     return [_identity(f"{ROOT}{directory}") for directory in (*_LOAD, *_CONFIGURE)]
 
 
 def _paths(directories: tuple[str, ...]) -> list[str]:
-    """The files that count: of each name the first."""
+    """Return the effective files: for each name, the first."""
     found: dict[str, str] = {}
     for directory in (f"{ROOT}{one}" for one in directories):
         try:
@@ -209,14 +209,14 @@ def _paths(directories: tuple[str, ...]) -> list[str]:
 
 
 def _names(text: str) -> Iterator[str]:
-    """The modules at the beginnings of the lines of ``modules.builtin`` and ``modules.dep``."""
+    """Yield the module at the start of each line of ``modules.builtin`` or ``modules.dep``."""
     for line in text.splitlines():
         path = line.partition(":")[0]
         yield normalized(_SUFFIX.sub("", path[path.rfind("/") + 1 :]))
 
 
 def _text(path: str) -> str | None:
-    """The content of a file of the system; ``None`` when it is not there."""
+    """Return the content of a system file, ``None`` if it is missing."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
             return stream.read()

@@ -1,8 +1,8 @@
 """The ``mount`` resource: file systems, now and at the next boot (``docs/resources/mount.md``).
 
-* The entries of all mounts of a run are one write of fstab, of which systemd is told once. What mount(8) refuses keeps
-  no other from its place, and gets its old entry back.
-* What is in use is not unmounted, and its entry stays; nothing is unmounted lazily or by force.
+* One write of fstab and one reload of systemd serve all mounts of a run. A mount that mount(8) rejects gets its old
+  entry back and does not block other mounts.
+* A mount in use is not unmounted, and its entry stays. Puller never unmounts lazily or by force.
 """
 
 import re
@@ -55,7 +55,7 @@ class MountProperties(Properties, frozen=True, rename={"pass_": "pass"}):
 
 
 class Mount(Resource[MountProperties, MountState]):
-    """A file system that is mounted."""
+    """A mounted file system."""
 
     type_name = "mount"
     properties_type = MountProperties
@@ -63,7 +63,10 @@ class Mount(Resource[MountProperties, MountState]):
     removable = True
 
     def look(self) -> MountState:
-        """The state of the point; raises ``ResourceError`` for one of autofs, and for several lines in fstab."""
+        """Return the state of the point.
+
+        Raises ``ResourceError`` for a point of autofs and for several lines in fstab.
+        """
         table, entry = Mounts.current(self.context), self._entry()
         point = self._real_point(table)
         layers = table.at(point)
@@ -102,7 +105,7 @@ class Mount(Resource[MountProperties, MountState]):
         return changed(name, current, desired, path) if desired else removed(name, current, path)
 
     def change(self, differences: Sequence[Difference], actual: MountState) -> None:
-        """Make it so alone; raises ``OSError``, ``ResourceError``."""
+        """Change only this mount. Raises ``OSError`` and ``ResourceError``."""
         del differences
         for failure in self.change_together([(self, actual)]).values():
             raise failure
@@ -143,7 +146,7 @@ class Mount(Resource[MountProperties, MountState]):
 
     @classmethod
     def subjects(cls, properties: MountProperties) -> Iterable[str]:
-        """All mounts together, as one can hide or move another; the mount point, and the table of file systems."""
+        """Return all mounts together, because a mount can hide or move another, the mount point, and fstab."""
         return (cls.type_name, properties.name, fstab.FSTAB)
 
     def changed_paths(self, actual: MountState) -> Iterable[str] | None:
@@ -151,7 +154,7 @@ class Mount(Resource[MountProperties, MountState]):
         return None  # a mount is more than its line in fstab
 
     def way_back(self, actual: MountState) -> Properties | None:
-        if actual.entry is None:  # somebody has mounted it by hand, with options that nobody knows
+        if actual.entry is None:  # mounted by hand, with unknown options
             return None
         before = actual.entry.fields
         ensure = "present" if actual.mounted is None else "mounted"
@@ -179,10 +182,10 @@ class Mount(Resource[MountProperties, MountState]):
         _, before, after = fstab_file(context).plan(context.system, lambda text: fstab.edited(text, edits))
         return unified(before, after, fstab.FSTAB) if before != after else None
 
-    # What is there
+    # Current state
 
     def _entry(self) -> Entry | None:
-        """Its line in fstab; raises ``ResourceError`` when there are several."""
+        """Return its line in fstab. Raises ``ResourceError`` if there are several."""
         entries = fstab_file(self.context).current(self.context).get(self.properties.name, ())
         if len(entries) > 1:
             lines = " and ".join(str(entry.number) for entry in entries)
@@ -192,7 +195,7 @@ class Mount(Resource[MountProperties, MountState]):
         return entries[0] if entries else None
 
     def _real_point(self, table: MountTable) -> str:
-        """The mount point without links on the way; nothing on the disk is asked where it is in the table as it is."""
+        """Return the mount point with resolved parents. Do not access the disk if the table contains the point."""
         point = self.properties.name
         if table.at(point) or point == "/":
             return point
@@ -200,7 +203,7 @@ class Mount(Resource[MountProperties, MountState]):
         return f"{self.context.system.resolve(above or '/').rstrip('/')}/{name}"
 
     def _compared(self, found: MountState, table: MountTable) -> MountState:
-        """What is mounted beside what is wanted."""
+        """Return the state after comparing the mount with the declaration."""
         wanted, mounted = self._wanted, found.mounted
         if self.properties.ensure != "mounted" or mounted is None:
             return found
@@ -208,7 +211,7 @@ class Mount(Resource[MountProperties, MountState]):
         missing = not_in_force(wanted.options, mounted) if is_same else ()
         return msgspec.structs.replace(found, is_other=not is_same, missing=tuple(missing))
 
-    # What is wanted
+    # Desired state
 
     @property
     def _wanted(self) -> Fields:
@@ -221,7 +224,7 @@ class Mount(Resource[MountProperties, MountState]):
     def _shown(self, text: str) -> str:
         return VALUE_MASK if self.properties.sensitive else text
 
-    # At load
+    # Loading
 
     @classmethod
     def whole(cls, properties: Any) -> Hashable | None:
@@ -230,7 +233,7 @@ class Mount(Resource[MountProperties, MountState]):
 
     @classmethod
     def follows(cls, properties: MountProperties, declared: Declared) -> Iterator[Reference]:
-        """The mounts above come first, and those that hold the device; before what is to go, go the mounts below."""
+        """Yield the mounts above the point and above its device. For removals, yield the mounts below the point."""
         if properties.ensure in _GONE:
             below = f"{properties.name}/"
             names = (other.name for other in declared(cls.type_name) if other.name.startswith(below))
@@ -276,7 +279,7 @@ class Mount(Resource[MountProperties, MountState]):
 
     @classmethod
     def covers(cls, properties: MountProperties) -> Sequence[str]:
-        # A directory that is bound over itself has the same files before.
+        # A directory that is bound over itself shows the same files before and after.
         is_mounted = properties.ensure == "mounted" and properties.device != properties.name
         return (properties.name,) if is_mounted else ()
 

@@ -1,6 +1,6 @@
-"""All changes of the mounts of a run: what has to go, one write of fstab, what has to come.
+"""All mount changes of a run: unmounts, one write of fstab, then mounts.
 
-What fails is told of each by itself: its entry in fstab is then as it was before.
+Each change fails separately. The fstab entry of a failed change is restored.
 """
 
 import os
@@ -23,7 +23,7 @@ _MOST_LAYERS = 8
 
 
 class Foreseen:
-    """Points at which something will be mounted, and nothing any more, by what is done together, or comes before."""
+    """Points that will be mounted or unmounted by changes of this run."""
 
     def __init__(self) -> None:
         self.coming: set[str] = set()
@@ -31,31 +31,31 @@ class Foreseen:
         self.processes = Processes()
 
     def add(self, change: Change) -> None:
-        """Count on a change."""
+        """Add the effects of a change."""
         if change.plan.first:
             self.going.add(change.actual.point)
         if "mounted" in change.plan.then:
             self.coming.add(change.actual.point)
 
     def will_hold(self, path: str) -> bool:
-        """Whether a path will be in a mount by then, so that nothing is known yet of the files there."""
+        """Return whether a path will be inside a future mount, so that its files are unknown."""
         return any(f"{path}/".startswith(f"{point.rstrip('/')}/") for point in self.coming)
 
     def will_hide(self, point: str) -> bool:
-        """Whether a mount above a point will hide the directory that is there now."""
+        """Return whether a mount above a point will hide the current directory."""
         return any(
             point != other and f"{point}/".startswith(f"{other.rstrip('/')}/") for other in self.coming
         )
 
 
 def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, Exception]:
-    """Make all changes; gives what single ones have failed with, by their places. Raises as a write of fstab does.
+    """Make all changes and return the failures by index. Raises like a write of fstab.
 
-    1. Refuse what cannot be.
-    2. Change options, and unmount what is to be away, what is below before what is above.
-    3. Write fstab, and tell systemd: the units that it has made of it would act against what is mounted.
-    4. Mount, and mount anew.
-    5. Put the entries back of what could not be.
+    1. Refuse impossible changes.
+    2. Change options, and unmount, lower mount points first.
+    3. Write fstab and reload systemd, because its outdated units would act against the new mounts.
+    4. Mount, and replace mounts.
+    5. Restore the entries of failed changes.
     """
     work, in_order = _Work(context, changes), range(len(changes))
     # 1. Refuse
@@ -80,14 +80,14 @@ def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, E
 
 
 class _Work:
-    """Changes of which each fails by itself."""
+    """Changes that fail separately."""
 
     def __init__(self, context: Context, changes: Sequence[Change]) -> None:
         self._context, self._changes = context, changes
         self.failed: dict[int, Exception] = {}
 
     def try_each(self, do: Callable[[Change], None], places: Iterable[int]) -> None:
-        """Do something for all that have not failed, in an order."""
+        """Call ``do`` for each change that has not failed, in this order."""
         for place in places:
             if place not in self.failed:
                 try:
@@ -96,7 +96,7 @@ class _Work:
                     self.failed[place] = error
 
     def mount(self, change: Change) -> None:
-        """Mount it; nothing below what could not be mounted, as it would be hidden when that can be."""
+        """Mount the point, unless a mount above it failed: a later mount there would hide this one."""
         above = (self._changes[place] for place in self.failed)
         for other in above:
             is_above = change.actual.point.startswith(f"{other.actual.point}/")
@@ -109,7 +109,7 @@ class _Work:
 
 
 def foretell(context: Context, change: Change) -> None:
-    """In noop: raise for what is known to fail; count on it for those after it."""
+    """In noop, raise ``ResourceError`` for a known failure, or record the effects for later resources."""
     foreseen: Foreseen = context.shared.setdefault(Foreseen, Foreseen())
     refuse_what_cannot_be(context, change, foreseen)
     foreseen.add(change)
@@ -118,7 +118,7 @@ def foretell(context: Context, change: Change) -> None:
 
 
 def _expect_content(system: System, wanted: Fields) -> None:
-    """In noop: let resources below a mount point see the file system that would be mounted there."""
+    """In noop, show later resources the file system that would be mounted."""
     if wanted.type in ("tmpfs", "ramfs"):
         system.expect(wanted.point, "empty directory")
         return
@@ -128,7 +128,7 @@ def _expect_content(system: System, wanted: Fields) -> None:
 
 
 def refuse_what_cannot_be(context: Context, change: Change, foreseen: Foreseen) -> None:
-    """Raise ``ResourceError`` for what is known to fail, before anything is done."""
+    """Raise ``ResourceError`` for a known failure before anything changes."""
     steps = {*change.plan.first, *change.plan.then}
     if change.plan.line == "written" or "mounted" in steps:
         refuse_paths_of_users(change)
@@ -175,7 +175,7 @@ def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> No
 
 
 def _look_at_point(context: Context, change: Change) -> None:
-    """Raise ``ResourceError`` for a point where nothing can be mounted; note what would be hidden."""
+    """Raise ``ResourceError`` if nothing can be mounted at the point. Note the files that a mount would hide."""
     device, point, system = change.wanted.device, change.actual.point, context.system
     found = system.lstat(point)
     if PathState(found).kind == "symbolic link":
@@ -190,7 +190,7 @@ def _look_at_point(context: Context, change: Change) -> None:
 
 
 def _may_come(device: str, context: Context) -> bool:
-    """In noop: whether an earlier resource may have brought what is to be mounted."""
+    """Return whether, in noop, an earlier resource may create the device."""
     if not device.startswith("/"):
         return context.uncertain("/dev")
     return context.uncertain(device) or context.system.exists(device)
@@ -223,7 +223,7 @@ def _before(context: Context, change: Change) -> None:
 
 
 def _require_in_force(context: Context, change: Change) -> None:
-    """Raise ``ResourceError`` if options did not change: mount(8) ends without an error for some that it ignores."""
+    """Raise ``ResourceError`` if options did not change, because mount(8) exits with 0 for options that it ignores."""
     layers = Mounts.current(context).at(change.actual.point)
     if missing := not_in_force(change.wanted.options, layers[-1]) if layers else []:
         raise ResourceError(
@@ -244,16 +244,16 @@ def _after(context: Context, change: Change) -> None:
 
 
 def _require_mounted(context: Context, change: Change) -> None:
-    """Raise ``ResourceError`` if nothing was mounted. With ``nofail``, mount(8) ends without an error then."""
+    """Raise ``ResourceError`` if nothing was mounted. With ``nofail``, mount(8) exits with 0 in this case."""
     if not Mounts.current(context).at(change.actual.point):
         hides = ", since the option nofail hides the reason" if "nofail" in change.wanted.options else ""
         raise ResourceError(f"mount has ended without an error and has mounted nothing{hides}")
 
 
 def _require_same_point(context: Context, change: Change) -> None:
-    """Raise ``ChangedMeanwhile`` for a point that leads elsewhere by now: mount(8) would follow it there.
+    """Raise ``ChangedMeanwhile`` if a link now redirects the mount point. mount(8) would follow it.
 
-    Whoever owns a directory on the way can exchange it, and sees by fstab when to do so.
+    The owner of a directory in the path can replace it, and can read in fstab when a mount is due.
     """
     point, now = change.wanted.point, context.system.resolve(change.wanted.point)
     if now != change.actual.point:
@@ -261,7 +261,7 @@ def _require_same_point(context: Context, change: Change) -> None:
 
 
 def _unmount(context: Context, point: str) -> None:
-    """Take away all mounts of a point, the topmost first."""
+    """Unmount all mounts of a point, the topmost first."""
     for _ in range(_MOST_LAYERS):
         if not Mounts.current(context).at(point):
             return
@@ -273,7 +273,7 @@ def _unmount(context: Context, point: str) -> None:
 
 
 def _write(context: Context, changes: Sequence[Change], *, back: bool) -> None:
-    """Write the entries of some, or those that they had before."""
+    """Write the new entries, or with ``back`` the previous entries."""
     found = ((change.edit, change.way_back) for change in changes)
     edits = [before if back else edit for edit, before in found if edit is not None]
     is_written = edits and fstab_file(context).write(context.system, partial(fstab.edited, edits=edits))
@@ -283,7 +283,7 @@ def _write(context: Context, changes: Sequence[Change], *, back: bool) -> None:
 
 
 def _mount_again(context: Context, change: Change) -> None:
-    """Mount what was there before another device was to take its place."""
+    """Mount the previous device again after its replacement failed."""
     before = change.actual.mounted
     if before is None or "unmounted" not in change.plan.then or Mounts.current(context).at(before.point):
         return

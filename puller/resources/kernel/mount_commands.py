@@ -23,10 +23,10 @@ _MOST_NAMED = 8
 
 
 class Processes:
-    """All processes of this machine, looked at once."""
+    """All processes of this machine. Each list is read once."""
 
     def in_use(self, point: str) -> list[str]:
-        """The processes that hold a mount, by name and number."""
+        """Return the processes that use a mount, by name and number."""
         below = f"{point.rstrip('/')}/"
         return [
             f"{_name(number)} ({number})"
@@ -54,7 +54,7 @@ class Processes:
 
 
 def some(names: list[str]) -> str:
-    """Some of many, for a message."""
+    """Return the first few names, for a message."""
     return first_few(names, _MOST_NAMED)
 
 
@@ -74,13 +74,13 @@ def _writes_to(process: str, mounts: Collection[int]) -> bool:
             # Pipes, sockets and devices can be written to on a read-only file system.
             if stat.S_ISREG(os.stat(f"{process}/fd/{number}").st_mode):
                 return True
-        except (OSError, KeyError, ValueError):  # it ends meanwhile, or is not ours to see
+        except (OSError, KeyError, ValueError):  # the process ended meanwhile, or reading it is not permitted
             continue
     return False
 
 
 def _paths(process: str) -> Iterator[str]:
-    """What a process has open; nothing of one that ends meanwhile, or that is not ours to see."""
+    """Yield the paths that a process uses. Skip paths that cannot be read, or if the process ended meanwhile."""
     names = ["cwd", "root", "exe"]
     try:
         names += [f"fd/{number}" for number in os.listdir(f"{process}/fd")]
@@ -103,10 +103,10 @@ def _name(number: str) -> str:
 
 TIMEOUT = 60.0  # seconds
 SYSTEMD = "/run/systemd/system"
-"""The directory that is there where systemd runs."""
+"""The directory that exists if systemd runs."""
 
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
-_TAIL = 5  # lines of what a failed command printed
+_TAIL = 5  # lines of output of a failed command
 _HELPERS = {
     "nfs": "nfs-common (nfs-utils)",
     "nfs4": "nfs-common (nfs-utils)",
@@ -120,7 +120,7 @@ _HELPER_DIRECTORIES = ("/sbin", "/usr/sbin", "/usr/local/sbin")
 
 
 def mount(system: System, point: str) -> None:
-    """Mount as fstab says. Raises ``ResourceError``."""
+    """Mount according to fstab. Raises ``ResourceError``."""
     _execute(system, "mount", "--", point)
 
 
@@ -130,7 +130,7 @@ def mount_by(system: System, arguments: Sequence[str]) -> None:
 
 
 def unmount(system: System, point: str) -> None:
-    """Take away the topmost mount of a point. Raises ``ResourceError`` with the processes that hold it."""
+    """Unmount the topmost mount of a point. Raises ``ResourceError`` with the processes that use it."""
     try:
         _execute(system, "umount", "--", point)
     except ResourceError as error:
@@ -138,7 +138,7 @@ def unmount(system: System, point: str) -> None:
 
 
 def tell_systemd(system: System) -> str:
-    """Let systemd, where it runs, make its units of fstab anew; gives what went wrong with that."""
+    """If systemd runs, make it regenerate its units from fstab. Return the error message, empty on success."""
     if not os.path.isdir(SYSTEMD):
         return ""
     try:
@@ -149,7 +149,7 @@ def tell_systemd(system: System) -> str:
 
 
 def require_helper(kind: str) -> None:
-    """Raise ``ResourceError`` where the program is missing that mounts file systems of this type."""
+    """Raise ``ResourceError`` if the helper program that mounts this type of file system is missing."""
     package = _HELPERS.get(kind)
     if package and not any(os.path.exists(f"{one}/mount.{kind}") for one in _HELPER_DIRECTORIES):
         raise ResourceError(

@@ -39,26 +39,26 @@ from puller.resources.kernel.mount_table import (
 )
 from puller.system.trusted_files import distrust_of_way
 
-# File systems whose mounts are all the same one, so that their options always change everywhere.
+# File systems with a single instance, so that their options always change everywhere.
 _ALWAYS_SHARED = frozenset({"proc", "sysfs", "cgroup", "cgroup2"})
 
 
 class Remount(msgspec.Struct, frozen=True):
-    """The arguments of ``mount`` for each step, and what the user should know."""
+    """The arguments of ``mount`` for each step, and a note for the user."""
 
     commands: tuple[tuple[str, ...], ...]
     becomes_read_only: frozenset[int] = frozenset()
-    """The numbers of the mounts that nothing may write to at that moment."""
+    """The numbers of the mounts that become read-only, where no file may be open for writing."""
     note: str = ""
 
 
 def plan_remount(
     wanted: Fields, before: Fields | None, missing: Sequence[str], mounted: Mounted, table: MountTable
 ) -> Remount:
-    """Return the commands that give a mount its wanted options.
+    """Return the commands that give a mount its declared options.
 
-    ``before`` is its entry in fstab until now, and ``missing`` are wanted options that are not in force. Raises
-    ``ResourceError`` if another mount would change with it.
+    ``before`` is its current entry in fstab, and ``missing`` are declared options that are not in force. Raises
+    ``ResourceError`` if another mount would change as well.
     """
     return _Planner(wanted, before, missing, mounted, table).plan()
 
@@ -138,7 +138,7 @@ class _Planner:
         return self._is_read_only, ""
 
     def _require_alone(self, of_file_system: bool) -> None:
-        """Raise ``ResourceError`` if options of the file system would change for another mount of the whole of it."""
+        """Raise ``ResourceError`` if options would also change for another mount of the whole file system."""
         if not of_file_system or not self._changes_file_system or self._mounted.type in _ALWAYS_SHARED:
             return
         if same := [other.point for other in self._others if other.root == self._mounted.root]:
@@ -163,16 +163,16 @@ class _Planner:
         return ("-o", ",".join(words), "--", "none", self._point)
 
     def _flag_words(self) -> Iterator[str]:
-        """All flags but ``ro``: newer versions of mount keep flags that are not given, older ones clear them."""
+        """Yield all flags but ``ro``. Newer versions of mount keep flags that are not passed, older ones clear them."""
         for name, (on, off) in FLAGS_OF_MOUNT.items():
             is_on = self._flag(name)
-            # Older versions of mount do not know the words for symbolic links.
+            # Older versions of mount reject the words for symbolic links.
             if name != "nosymfollow" or is_on or name in self._mounted.options:
                 yield on if is_on else off
         yield self._atime()
 
     def _atime(self) -> str:
-        """Return the word for access times, of which one always holds."""
+        """Return the word for access times. One of them always applies."""
         declared = [option for option in self._wanted.options if option in ATIMES]
         if declared:
             return declared[-1]
@@ -198,48 +198,48 @@ NEVER_UNMOUNTED = ("/", "/proc", "/sys", "/dev", "/run")
 
 
 def fstab_file(context: Context) -> EditedFile[dict[str, list[Entry]]]:
-    """``/etc/fstab``, for all mounts of a run."""
+    """Return ``/etc/fstab``, shared by all mounts of a run."""
     return EditedFile.of(context, fstab.FSTAB, fstab.parse)
 
 
 class MountState(msgspec.Struct, frozen=True):
-    """The entry of a point in fstab, what is mounted there, and how it differs from what is wanted."""
+    """The fstab entry of a point, its mount, and the differences from the declaration."""
 
     entry: Entry | None
     mounted: Mounted | None
-    """The topmost."""
+    """The topmost mount."""
     point: str = ""
     """The mount point without links."""
     is_automount: bool = False
-    """The point waits for somebody who looks at it; systemd mounts it then."""
+    """Whether systemd mounts the point at the first access."""
     is_other: bool = False
-    """Another device, or a file system of another type, is mounted."""
+    """Whether another device or type is mounted."""
     missing: Sequence[str] = ()
-    """Wanted options that are not in force."""
+    """Declared options that are not in force."""
 
 
 class Plan(msgspec.Struct, frozen=True):
     """The steps for one mount: ``first`` and ``remounted`` before fstab is written, ``then`` after it.
 
-    Options change before their entry does. A run that is cut short in between finds the old entry and starts over:
-    the kernel does not show all options, so that a new entry alone would look as if everything was in order.
+    Options change before their entry, so that an interrupted run finds the old entry and starts over. The kernel does
+    not show all options, so a new entry alone would look in sync.
     """
 
     first: tuple[str, ...] = ()
     remounted: bool = False
     line: str = ""
-    """``written``, ``removed``, or nothing."""
+    """``written``, ``removed`` or empty."""
     then: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
-        """The steps in words, in their order."""
+        """Return the steps as words, in order."""
         of_line = {"written": "written to fstab", "removed": "removed from fstab"}.get(self.line)
         remounted = ["remounted"] if self.remounted else []
         return [*self.first, *remounted, *([of_line] if of_line else []), *self.then]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The work for one mount; ``note`` takes sentences to be told of it."""
+    """The work for one mount. ``note`` accepts sentences for the report."""
 
     wanted: Fields
     plan: Plan
@@ -248,13 +248,13 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def edit(self) -> Edit | None:
-        """Its line in fstab, where that becomes another one."""
+        """The new line in fstab, ``None`` if it stays."""
         if not self.plan.line:
             return None
         return Edit(self.wanted.point, self.wanted if self.plan.line == "written" else None)
 
     def remount(self, table: MountTable) -> "Remount":
-        """Return how to change the options of this mount alone; raises ``ResourceError`` if that cannot be."""
+        """Return how to change the options of this mount alone. Raises ``ResourceError`` if this is impossible."""
         mounted = self.actual.mounted
         if mounted is None:
             raise ResourceError(f"{self.actual.point} is not mounted")
@@ -263,12 +263,12 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def way_back(self) -> Edit:
-        """Its line in fstab as it was."""
+        """The edit that restores the previous line in fstab."""
         return Edit(self.wanted.point, line=self.actual.entry.line if self.actual.entry else "")
 
 
 def plan(ensure: str, wanted: Fields, actual: MountState) -> Plan:
-    """The steps that lead from what is there to what is wanted."""
+    """Return the steps from the current to the desired state."""
     is_mounted = actual.mounted is not None
     away = ("unmounted",) if is_mounted else ()
     if ensure == "unmounted":
@@ -286,14 +286,14 @@ def plan(ensure: str, wanted: Fields, actual: MountState) -> Plan:
 
 
 def _changes_options(wanted: Fields, actual: MountState) -> bool:
-    """Whether options for the kernel leave fstab or come to it: what it shows does not tell of all of them."""
+    """Return whether kernel options in fstab change. The kernel does not show all of them, so compare the entries."""
     if actual.entry is None:
         return False
     return of_kernel(actual.entry.fields.options) != of_kernel(wanted.options)
 
 
 def refuse_paths_of_users(change: Change) -> None:
-    """Raise ``ResourceError`` if a user can change what is mounted, or where."""
+    """Raise ``ResourceError`` if another user could change the device or the mount point."""
     for name, path in paths_of(change.wanted):
         if reason := distrust_of_way(path):
             raise ResourceError(
@@ -303,7 +303,7 @@ def refuse_paths_of_users(change: Change) -> None:
 
 
 def paths_of(wanted: Fields) -> Iterator[tuple[str, str]]:
-    """Return the paths that a mount follows, each with the name of its property."""
+    """Yield the paths that a mount follows, each with the name of its property."""
     yield "mount point", wanted.point
     if wanted.device.startswith("/") and not wanted.device.startswith("//"):
         yield "device", wanted.device

@@ -1,7 +1,7 @@
-"""Mounts compared with what is to be mounted: devices by all their names, directories by where they are.
+"""Comparison of mounts with their declarations: devices by all their names, directories by their location.
 
-* The name of a file system that has no device (``tmpfs``, ``proc``) says nothing, and is not compared.
-* ``UUID=`` and the like are looked up in ``/dev/disk``: no process is started, and nothing is read from a device.
+* Source names of file systems without a device (``tmpfs``, ``proc``) are arbitrary, so they are not compared.
+* ``UUID=`` and similar tags are resolved in ``/dev/disk``, without starting a process or reading a device.
 """
 
 import os
@@ -29,7 +29,7 @@ WITHOUT_DEVICE = frozenset(
         *("fusectl", "selinuxfs", "rpc_pipefs", "overlay"),
     )
 )
-"""Types whose source is a name that says nothing."""
+"""Types whose source name is arbitrary."""
 _WHOLE = frozenset(
     (
         "ext2",
@@ -46,12 +46,12 @@ _WHOLE = frozenset(
         "overlay",
     )
 )
-"""Types of which an ordinary mount shows the whole file system."""
+"""Types whose ordinary mounts always show the whole file system."""
 _OTHER_NAMES = {"nfs": "nfs4", "cifs": "smb3", "ntfs": "fuseblk", "ntfs-3g": "fuseblk"}
 
 
 def is_wanted(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
-    """Whether what is mounted is what is wanted there. Raises ``ResourceError`` where that cannot be told."""
+    """Return whether the mount matches the declaration. Raises ``ResourceError`` if this cannot be determined."""
     return _same_type(wanted.type, wanted.options, mount) and _same_device(wanted, mount, table)
 
 
@@ -79,7 +79,7 @@ def _same_device(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
 
 
 def _is_part(mount: Mounted) -> bool:
-    """Whether a bind mount shows a directory of a file system, and not the whole of it.
+    """Return whether a bind mount shows a directory of a file system instead of the whole file system.
 
     Ordinary mounts of subvolumes and of servers show a directory as well. So may the root of a container.
     """
@@ -87,7 +87,7 @@ def _is_part(mount: Mounted) -> bool:
 
 
 def find_device(device: str) -> str | None:
-    """The path of a device that is named by a tag; ``None`` when it is not there. Other devices are as they are."""
+    """Return the path of a tagged device, ``None`` if it is missing. Return other devices unchanged."""
     tag, equals, value = device.partition("=")
     if not equals or tag not in _TAGS:
         return device
@@ -98,17 +98,17 @@ def find_device(device: str) -> str | None:
 
 
 def is_device_missing(device: str, kind: str) -> bool:
-    """Whether it is known that there is no such device, or file, or directory."""
+    """Return whether the device, file or directory is known to be missing."""
     if kind in WITHOUT_DEVICE:
         return False
     found = find_device(device)
     if found is None:
-        return os.path.isdir(DISK)  # without udev nobody keeps it
+        return os.path.isdir(DISK)  # only udev maintains this directory
     return found.startswith("/") and not found.startswith("//") and not os.path.exists(found)
 
 
 def _as_udev_has_it(label: str) -> str:
-    """A label as a file name: what is unusual is hexadecimal."""
+    """Return a label as udev's file name, with unusual characters in hexadecimal."""
     return "".join(one if one.isalnum() or one in "#+-.:=@_" else _hexadecimal(one) for one in label)
 
 
@@ -132,7 +132,7 @@ def _is_at(path: str, mount: Mounted) -> bool:
 
 
 def _backing_file(source: str) -> str | None:
-    """The file that a loop device stands for."""
+    """Return the backing file of a loop device."""
     try:
         with open(f"{SYS_BLOCK}/{os.path.basename(source)}/loop/backing_file", encoding="utf-8") as stream:
             return stream.read().rstrip("\n")
@@ -141,7 +141,7 @@ def _backing_file(source: str) -> str | None:
 
 
 def _where(path: str, table: MountTable) -> tuple[str, str] | None:
-    """The file system that a path is in, and its path there."""
+    """Return the file system of a path, and the path inside it."""
     real = os.path.realpath(path)
     holding = table.holding(real)
     if holding is None:

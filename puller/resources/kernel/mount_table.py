@@ -29,20 +29,20 @@ class Mounted(msgspec.Struct, frozen=True):
     device: str
     """``major:minor``."""
     root: str
-    """The directory of the file system that is mounted."""
+    """The mounted directory, relative to the root of the file system."""
     point: str
     options: tuple[str, ...]
-    """Of this mount."""
+    """Options of this mount."""
     type: str
     source: str
     of_all: tuple[str, ...]
-    """The options of the file system, whichever mount it is looked at by."""
+    """Options of the file system, equal for all its mounts."""
     propagation: frozenset[str] = frozenset()
-    """``shared``, ``slave`` and ``unbindable``, as far as they hold; a private mount has none of them."""
+    """``shared``, ``slave`` and ``unbindable``, where they apply. Empty for a private mount."""
 
     @property
     def all_options(self) -> tuple[str, ...]:
-        """Both, each once."""
+        """Options of the mount and of the file system, without duplicates."""
         return (*dict.fromkeys((*self.options, *self.of_all)),)
 
 
@@ -53,15 +53,15 @@ class MountTable:
         self.mounts = [*map(_parsed, text.splitlines())]
 
     def at(self, point: str) -> list[Mounted]:
-        """The mounts at a point, the topmost last."""
+        """Return the mounts at a point, the topmost last."""
         return [mount for mount in self._by_point.get(point, ()) if self._is_reachable(mount)]
 
     def below(self, point: str) -> list[str]:
-        """The points of mounts below one."""
+        """Return the mount points below a point."""
         return [mount.point for mount in self.mounts if mount.point.startswith(f"{point.rstrip('/')}/")]
 
     def holding(self, path: str) -> Mounted | None:
-        """The mount that a path without links is in."""
+        """Return the mount that contains a path without links."""
         while True:
             if mounts := self.at(path):
                 return mounts[-1]
@@ -81,7 +81,7 @@ class MountTable:
         return {mount.number: mount for mount in self.mounts}
 
     def _is_reachable(self, mount: Mounted) -> bool:
-        """Whether nothing is mounted over a directory on the way from its parent's point to its own."""
+        """Return whether no other mount covers a directory between its parent's mount point and its own."""
         parent = self._by_number.get(mount.parent)
         if parent is None or parent is mount:
             return True
@@ -90,7 +90,7 @@ class MountTable:
 
 
 def _above(path: str, end: str) -> Iterator[str]:
-    """The directories above a path, down to one of them, which is not among them."""
+    """Yield the directories above a path, up to but excluding ``end``."""
     path = path.rpartition("/")[0]
     while len(path) > len(end.rstrip("/")):
         yield path
@@ -115,7 +115,7 @@ def _propagation(field: str) -> str:
 
 
 class Mounts:
-    """The table of a run, read again when something has been changed."""
+    """The mount table of a run. It is read again after a change."""
 
     def __init__(self) -> None:
         self._changes: tuple[int, int] | None = None
@@ -123,7 +123,7 @@ class Mounts:
 
     @classmethod
     def current(cls, context: Context) -> MountTable:
-        """The table as it is now. Raises ``OSError``."""
+        """Return the current table. Raises ``OSError``."""
         shared: Mounts = context.shared.setdefault(cls, cls())
         changes = (context.changes(), context.system.executed)
         if changes != shared._changes:
@@ -136,7 +136,7 @@ class Mounts:
 # Comparison of mount options.
 
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "9p", "afs", "fuse.sshfs"})
-"""File systems of a server, which has a say in their options."""
+"""Network file systems, whose servers can change options."""
 
 _FLAGS = {
     **{flag: (flag, True) for flag in ("ro", "nosuid", "nodev", "noexec", "nodiratime", "sync", "dirsync")},
@@ -192,52 +192,52 @@ _PAGE = 4096  # bytes
 
 
 def is_bind(options: Iterable[str]) -> bool:
-    """Whether these are the options of a mount of another directory."""
+    """Return whether the options make a bind mount."""
     return not {"bind", "rbind"}.isdisjoint(options)
 
 
 def is_only_in_fstab(option: str) -> bool:
-    """Whether an option is none of the kernel's."""
+    """Return whether the kernel does not have this option."""
     return option in _ONLY_IN_FSTAB or option.startswith(_NEVER_SHOWN)
 
 
 def of_kernel(options: Iterable[str]) -> frozenset[str]:
-    """The options that a remount could change."""
+    """Return the options that a remount could change."""
     return frozenset(option for option in options if not is_only_in_fstab(option))
 
 
 def is_of_mount(option: str) -> bool:
-    """Whether an option belongs to the mount point, and not to the file system."""
+    """Return whether an option belongs to the mount point instead of the file system."""
     name = _FLAGS[option][0] if option in _FLAGS else option
     return name in _OF_EACH_MOUNT or option in PROPAGATIONS
 
 
 def wanted_flags(options: Iterable[str]) -> dict[str, bool]:
-    """The flags of these options that belong to a mount point, with their last value."""
+    """Return the final value of each flag that belongs to a mount point."""
     return {name: on for _, name, on in _flags([*options], bind=True)}
 
 
 def has_propagation(mount: Mounted, word: str) -> bool:
-    """Whether mounts reach a mount point, and go out from it, as a word of mount(8) says."""
+    """Return whether a mount has a propagation type, as named by mount(8)."""
     kind = word if word in ("shared", "slave", "private", "unbindable") else word[1:]
     if kind == "private":
         return not mount.propagation
-    # The kernel makes a mount private that has nothing to be the slave of.
+    # The kernel makes a slave mount private if it lacks a master.
     return kind in mount.propagation or (kind == "slave" and not mount.propagation)
 
 
 def content_of_overlay(options: Iterable[str]) -> frozenset[str]:
-    """The options that say what an overlay is made of."""
+    """Return the options that define the layers of an overlay."""
     return frozenset(option for option in options if option.startswith(OF_CONTENT))
 
 
 def not_in_force(options: Sequence[str], mount: Mounted) -> list[str]:
-    """The wanted options that a mount does not have."""
+    """Return the declared options that a mount lacks."""
     bind = is_bind(options)
     shown = {*mount.options} if bind else {*mount.options, *mount.of_all}
     missing = [option for option, name, on in _flags(options, bind=bind) if (name in shown) is not on]
     if bind and "rw" in options and "ro" not in options and "ro" in mount.of_all and "rw" not in missing:
-        missing.append("rw")  # of its own it is writable, and its file system is not
+        missing.append("rw")  # the mount is writable, but its file system is read-only
     missing += [word for word in _last_propagation(options) if not has_propagation(mount, word)]
     if bind or mount.type in NETWORK:
         return missing
@@ -254,7 +254,10 @@ def _last_propagation(options: Sequence[str]) -> list[str]:
 
 
 def _flags(options: Sequence[str], *, bind: bool) -> Iterator[tuple[str, str, bool]]:
-    """The flags that count: the option, its name in the table, and whether it is to be there. The last one says it."""
+    """Yield the effective flags: the option, its name in the table, and whether it should be set.
+
+    The last option wins.
+    """
     found: dict[str, tuple[str, bool]] = {}
     for option in options:
         if option in _FLAGS:
@@ -272,7 +275,7 @@ def _values(options: Sequence[str]) -> dict[str, str]:
 
 
 def _same_value(kind: str, key: str, wanted: str, found: str) -> bool:
-    if wanted == found or wanted.endswith("%"):  # of the memory that there was when it was mounted
+    if wanted == found or wanted.endswith("%"):  # a percentage of the memory at mount time
         return True
     if key == "hidepid":
         return _HIDEPID.get(wanted, wanted) == _HIDEPID.get(found, found)

@@ -55,14 +55,14 @@ class SysctlProperties(Properties, frozen=True):
 
 
 class SysctlState(msgspec.Struct, frozen=True):
-    """The value that the kernel has, and the one in the file; ``None`` where there is none."""
+    """The value in the kernel and the value in the file. ``None``: missing."""
 
     running: str | None
     kept: str | None
 
 
 class Sysctl(Resource[SysctlProperties, SysctlState]):
-    """A parameter of the kernel."""
+    """A kernel parameter."""
 
     type_name = "sysctl"
     properties_type = SysctlProperties
@@ -93,7 +93,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return changed("value", self._shown(current), desired, path)
 
     def change(self, differences: Sequence[Difference], actual: SysctlState) -> None:
-        """Make it so alone; raises ``OSError``, ``ResourceError``."""
+        """Change only this parameter. Raises ``OSError`` and ``ResourceError``."""
         del differences
         for failure in self.change_together([(self, actual)]).values():
             raise failure
@@ -102,8 +102,8 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def change_together(cls, members: "Sequence[tuple[Sysctl, SysctlState]]") -> Mapping[int, Exception]:
         """Change all parameters of one file.
 
-        1. Set what the kernel has otherwise, in the order of the run; what it refuses has failed.
-        2. Write the file, with all lines but those of what has failed.
+        1. Set the parameters that differ in the kernel, in the order of the run. Rejected values fail.
+        2. Write the file, without the lines of failed parameters.
         """
         # 1. The kernel
         failed: dict[int, Exception] = {}
@@ -119,7 +119,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     @classmethod
     def _write(cls, resources: "Sequence[Sysctl]") -> None:
         files: dict[str, list[Sysctl]] = {}
-        for resource in resources:  # what is taken away may be in another file than the one that it names
+        for resource in resources:  # the line to remove may be in another file than declared
             files.setdefault(resource._file.path, []).append(resource)
         for of_one in files.values():
             edits = [resource._edit for resource in of_one]
@@ -162,7 +162,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     @classmethod
     def subjects(cls, properties: SysctlProperties) -> Iterable[str]:
-        """The file of the setting, and the parameters of the kernel together: one can change another."""
+        """Return the file, and all kernel parameters together, because one can change another."""
         return (*cls.places(properties), cls.type_name)
 
     # The edit of the file, for the end of a trial
@@ -206,7 +206,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         _, before, after = file.plan(system, partial(edited, edits=edits))
         return unified(before, after, file.path) if before != after else None
 
-    # What is there
+    # Current state
 
     def _running(self) -> str | None:
         path = path_of(self._key)
@@ -215,7 +215,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if self.properties.ensure == "absent":  # whatever it is, it stays
+            if self.properties.ensure == "absent":  # its value does not matter
                 return None
             if isinstance(error, PermissionError):
                 raise ResourceError(
@@ -227,7 +227,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def _file(self) -> EditedFile[dict[str, str]]:
         return EditedFile.of(self.context, self.properties.path, parse)
 
-    # What is wanted
+    # Desired state
 
     @property
     def _key(self) -> str:
@@ -247,7 +247,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     # Changes
 
     def _set(self, actual: SysctlState) -> None:
-        """Give the kernel the value, and see what it made of it."""
+        """Set the value in the kernel, then verify it."""
         wanted, path = self._wanted, path_of(self._key)
         if self.properties.ensure == "absent":
             self._note_removed()
@@ -265,7 +265,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             raise ResourceError(f"the kernel made {self._shown(found or '')} of {self._shown(wanted)}")
 
     def _why_not(self, actual: SysctlState) -> str:
-        """Why the kernel cannot be given the value; empty when it may take it."""
+        """Return why the kernel cannot accept the value, empty if it may."""
         if self.properties.ensure == "absent" or same_words(actual.running, self._wanted):
             return ""
         path = path_of(self._key)
@@ -275,14 +275,14 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return f"{path} {why}" if why else ""
 
     def _refuse_what_cannot_be(self, actual: SysctlState) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         if actual.running is None and self._may_come():
             return
         if why := self._why_not(actual):
             raise ResourceError(why)
 
     def _may_come(self) -> bool:
-        """In noop: whether an earlier resource may have brought the key, such as by loading its module."""
+        """Return whether, in noop, an earlier resource may create the key, such as by loading its module."""
         context = self.context
         modules = {name.replace("-", "_") for name in context.declared("kernel_module")}
         return context.noop and (context.uncertain(path_of(self._key)) or module_of(self._key) in modules)
@@ -291,13 +291,15 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         self.context.shared.setdefault(Sysctl, set()).add(self._key)
 
     def _remember(self, resources: "Sequence[Sysctl]") -> None:
-        """Keep where lines are that are not in the usual file: what is taken away later has only the key."""
+        """Record lines outside the default file, because a parameter that is no longer declared is known by its key
+        only.
+        """
         kept = {each._key: each.properties.path for each in resources if each.properties.ensure == "present"}
         others = {key: path for key, path in kept.items() if path != DEFAULT_PATH}
         if others and self.context.state_directory is not None:
             remember(others, self.context)
 
-    # At load
+    # Loading
 
     @classmethod
     def whole(cls, properties: Any) -> Hashable | None:
@@ -319,7 +321,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     @classmethod
     def agree(cls, first: SysctlProperties, second: SysctlProperties) -> SysctlProperties:
-        """Values are equal if their words are: the kernel reads blanks and tabs alike."""
+        """Compare values word by word, because the kernel treats blanks and tabs alike."""
         return agree(first, second, rules={"value": _one_value})
 
     @classmethod
@@ -373,7 +375,7 @@ def _one_value(one: Any, other: Any) -> Any:
 
 
 class LeftSysctl(Sysctl):
-    """A parameter that was written, to be ``absent``."""
+    """A parameter that Puller wrote, to be ``absent``."""
 
     @property
     def _file(self) -> EditedFile[dict[str, str]]:
@@ -388,4 +390,4 @@ class LeftSysctl(Sysctl):
     @classmethod
     def places(cls, properties: SysctlProperties) -> Iterable[str]:
         del properties
-        return ()  # of its own: what others keep in the file stays
+        return ()  # it owns no file, so other lines in the file stay

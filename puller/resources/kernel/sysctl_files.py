@@ -56,22 +56,22 @@ _MODULES = {
 }
 _OF_AN_INTERFACE = re.compile(r"net/(?:ipv4|ipv6|mpls)/(?:conf|neigh)/([^/]+)/.")
 _SETS_OTHERS = ("net/ipv4/ip_forward", "net/ipv4/conf/all/forwarding", "net/ipv6/conf/all/forwarding")
-"""Parameters whose change gives others their defaults."""
+"""Parameters whose change resets other parameters to their defaults."""
 
 
 def normalized(key: str) -> str:
-    """A key as the path below ``/proc/sys``."""
+    """Return a key as the path below ``/proc/sys``."""
     first = re.search(r"[./]", key)
     return key.translate(_SWAPPED) if first and first[0] == "." else key
 
 
 def spellings(normal: str) -> tuple[str, str]:
-    """Both ways to write a key."""
+    """Return both spellings of a key."""
     return normal.translate(_SWAPPED), normal
 
 
 def problem_of_key(key: str) -> str | None:
-    """The problem of a key as it was written."""
+    """Return the problem of a key as written, ``None`` if it is valid."""
     if not key or _FORBIDDEN.search(key) or key.startswith(_COMMENT_OR_DASH):
         return "wanted a key such as 'net.ipv4.ip_forward', without blanks, '=' and wildcards"
     if any(name in ("", ".", "..") for name in normalized(key).split("/")):
@@ -80,22 +80,22 @@ def problem_of_key(key: str) -> str | None:
 
 
 def path_of(normal: str) -> str:
-    """The file of the kernel for a key."""
+    """Return the file of a key below ``/proc/sys``."""
     return f"{file_content.PROC_SYS}/{normal}"
 
 
 def same_words(one: str | None, other: str | None) -> bool:
-    """Whether two values are the same for the kernel; nothing is not the same as an empty one."""
+    """Return whether both values are equal for the kernel. ``None`` differs from an empty value."""
     return one is not None and other is not None and one.split() == other.split()
 
 
 def module_of(normal: str) -> str | None:
-    """The module that brings a key, as far as that is known."""
+    """Return the module that provides a key, if known."""
     return next((module for start, module in _MODULES.items() if normal.startswith(start)), None)
 
 
 def why_missing(normal: str) -> str:
-    """Why there may be no such key, for a message."""
+    """Return why a key may be missing, for a message."""
     interface = _OF_AN_INTERFACE.match(normal)
     if interface and os.path.isdir(path_of(normal[: interface.start(1)])):
         if not os.path.isdir(path_of(normal[: interface.end(1)])):
@@ -106,7 +106,7 @@ def why_missing(normal: str) -> str:
 
 
 def why_not_writable(path: str) -> str:
-    """Why a key that is there cannot be changed; empty when it can be."""
+    """Return why an existing key cannot be changed, empty if it can."""
     if os.access(path, os.W_OK):
         return ""
     mode = stat.S_IMODE(os.stat(path).st_mode)
@@ -120,7 +120,7 @@ def why_not_writable(path: str) -> str:
 
 
 def set_before(normal: str) -> Iterator[str]:
-    """The keys whose change would undo that of this one, so that they are set first."""
+    """Yield the keys that must be set first, because their change would reset this key."""
     if normal.startswith(("net/ipv4/conf/", "net/ipv6/conf/")):
         family = normal.split("/")[1]
         yield from (key for key in _SETS_OTHERS if key != normal and key.split("/")[1] == family)
@@ -140,19 +140,19 @@ DIRECTORIES = (
 OLD = "/etc/sysctl.conf"
 
 _START = re.compile(r"\s*+(?:-\s*+)?")
-_LINES = re.compile(r"[^\n]*\n|[^\n]+")  # at no other character: a form feed ends no line
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")  # split only at newlines: a form feed does not end a line
 _Identity = tuple[object, ...]
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """A line that a file is to have: a key as it is written, and its value; ``None``: no such line."""
+    """A desired line: a key as written, and its value. ``None`` removes the line."""
 
     key: str
     value: str | None
 
 
 class _Line(NamedTuple):
-    """A line with a key and a value, in parts; a ``-`` before the key lets sysctl(8) go on where it fails."""
+    """A line with a key and a value, in parts. After a ``-`` before the key, sysctl(8) ignores failures."""
 
     start: str
     key: str
@@ -162,8 +162,8 @@ class _Line(NamedTuple):
 
     @classmethod
     def find(cls, line: str) -> Self | None:
-        """The parts of a line; ``None`` for a comment, or what is no such line."""
-        # No pattern for the whole of it: it would take the square of the time on a line of a megabyte of blanks.
+        """Return the parts of a line, ``None`` for a comment or an invalid line."""
+        # A single regular expression would need quadratic time on a line with a megabyte of blanks.
         left, equals, right = line.partition("=")
         start = match[0] if (match := _START.match(left)) else ""
         key = left[len(start) :].rstrip()
@@ -177,13 +177,13 @@ class _Line(NamedTuple):
 
 
 def parse(text: str) -> dict[str, str]:
-    """The values in a file, by normalised key."""
+    """Return the values in a file by normalised key."""
     found = map(_Line.find, text.split("\n"))
     return {normalized(line.key): line.value for line in found if line}
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all edits made; what is new stands at the end, in their order."""
+    """Return the text after all edits. New lines are appended in their order."""
     lines = _LINES.findall(text)
     places: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
@@ -215,18 +215,18 @@ def _append(lines: list[str], line: str) -> None:
 
 
 class BootFiles:
-    """All files that are read at boot; read again only when one of them has changed."""
+    """All files that are read at boot. They are read again only if one has changed."""
 
     def __init__(self) -> None:
         self._changes = -1
         self._identities: list[_Identity] = []
         self._last: dict[str, tuple[str, str]] = {}
-        """By normalised key the file that sets it last, and the value."""
+        """The last file that sets each normalised key, and the value."""
         self._paths: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, context: Context) -> "BootFiles":
-        """The one that all resources of a run share, as the machine is now."""
+        """Return the current instance, shared by all resources of a run."""
         shared: BootFiles = context.shared.setdefault(cls, cls())
         if (changes := context.changes()) != shared._changes:
             shared._look()
@@ -234,11 +234,14 @@ class BootFiles:
         return shared
 
     def reads(self, path: str) -> bool:
-        """Whether a file is read at boot: not one elsewhere, or with a name that another directory has, too."""
+        """Return whether a file is read at boot.
+
+        False for other directories, and for a file hidden by the same name.
+        """
         return path in self._paths
 
     def last(self, key: str) -> tuple[str, str] | None:
-        """The file that sets a normalised key last, and the value."""
+        """Return the last file that sets a normalised key, and the value."""
         return self._last.get(key)
 
     def _look(self) -> None:
@@ -254,7 +257,7 @@ def _in_order() -> Iterator[str]:
     for directory in DIRECTORIES:
         try:
             names = os.listdir(directory)
-        except OSError:  # it is not there, or nobody may see what is in it
+        except OSError:  # missing, or not readable
             continue
         for name in names:
             if name.endswith(".conf"):
@@ -265,7 +268,7 @@ def _in_order() -> Iterator[str]:
 
 
 def _read(path: str) -> dict[str, str]:
-    """What a file of somebody says; nothing of one that cannot be read."""
+    """Return the values of a file, empty if it cannot be read."""
     try:
         with open(path, "rb", buffering=0, opener=_without_waiting) as stream:
             return parse(_decoded(stream.readall() or b""))
@@ -300,13 +303,13 @@ _LOSS = "lines of parameters in files of their own stay when nobody declares the
 
 
 class _Places(msgspec.Struct, forbid_unknown_fields=True, tag_field="format", tag=1):
-    """The files by normalised key."""
+    """The file of each normalised key."""
 
     paths: dict[str, str] = {}
 
 
 def remember(paths: Mapping[str, str], context: Context) -> None:
-    """Note in which files keys are. Raises ``OSError``."""
+    """Record the files of keys. Raises ``OSError``."""
     if (file := _record(context)) is not None:
         known = (file.load(context.log) or _Places()).paths
         if not paths.items() <= known.items():
@@ -314,7 +317,7 @@ def remember(paths: Mapping[str, str], context: Context) -> None:
 
 
 def find_place(key: str, context: Context) -> str | None:
-    """The file of a normalised key; ``None``: the usual one. Raises ``OSError``."""
+    """Return the file of a normalised key, ``None`` for the default file. Raises ``OSError``."""
     file = _record(context)
     found = file and file.load(context.log, noop=context.noop)
     return found.paths.get(key) if found else None
