@@ -1,9 +1,9 @@
-"""Packages of Debian and its derivatives: dpkg knows what is installed, apt what could be.
+"""Packages of Debian and its derivatives: dpkg lists installed packages, apt lists available packages.
 
-* apt never asks: a changed configuration file is kept, questions get their defaults.
+* apt never asks questions: changed configuration files are kept, and questions get their defaults.
 * apt waits a limited time for dpkg's lock.
-* An interrupted dpkg is repaired, and package lists that do not help are fetched anew, each once a run.
-* A name without an architecture is the package of this machine's own, or one that has none (``all``).
+* An interrupted dpkg is repaired, and outdated package lists are fetched again, each once per run.
+* A name without an architecture is a package of this machine's architecture, or of ``all``.
 """
 
 import math
@@ -40,20 +40,20 @@ _ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "APT_LISTBUGS_FRONTEND": "none",
     "APT_LISTCHANGES_FRONTEND": "none",
-    # ucf keeps the configuration files that dpkg does not know of; it asks about them, too.
+    # ucf manages configuration files outside dpkg, and also asks about them.
     "UCF_FORCE_CONFFOLD": "1",
 }
-# A name with a dot that no package has would be a regular expression, and all that match it be installed.
+# Otherwise apt treats an unknown name with a dot as a regular expression and installs all matches.
 _EXACT_NAMES = ("-o", "APT::Cmd::Pattern-Only=true")
 _UNATTENDED = (
     "-o", "DPkg::Options::=--force-confold",
-    # In a terminal of its own, dpkg would be in another process group, and outlive the time limit.
+    # In a terminal of its own, dpkg would be in another process group and survive the timeout.
     "-o", "Dpkg::Use-Pty=0",
 )  # fmt: skip
-# Without these, apt-cache writes what it has computed; noop writes nothing.
+# Otherwise apt-cache writes its cache, but noop writes nothing.
 _WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
 
-_UPDATE_LINES = 30  # of what apt-get update printed: some for each source that failed
+_UPDATE_LINES = 30  # lines of output of apt-get update: a few for each failed source
 _LISTS = "/var/lib/apt/lists"
 _MARKS = "/var/lib/apt/extended_states"
 
@@ -61,7 +61,7 @@ _FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Ver
 _FORMAT = "\\t".join(f"${{{field}}}" for field in _FIELDS) + "\\n"
 _CONFIGURATION = "config-files"
 _NEVER_INSTALLED = "unknown\tnot-installed\t"
-# Configured, and only waiting for what others do at the end of a transaction.
+# Configured packages that only wait for triggers at the end of a transaction.
 _STATUSES_OF_INSTALLED = ("installed", "triggers-awaited", "triggers-pending")
 
 _FILE_FORMAT = "${Package}\\t${Version}\\t${Architecture}"
@@ -70,19 +70,19 @@ _VERSION_LINE = re.compile(r" (?:\*\*\*|   ) (\S+)")
 
 
 class Database(msgspec.Struct):
-    """All that dpkg knows, by the names of packages."""
+    """The dpkg database, by package name."""
 
     installed: dict[str, list[Installed]] = {}
     configured: dict[str, set[str]] = {}
-    """The architectures in which only configuration files are left."""
+    """The architectures of which only configuration files exist."""
     held: dict[str, set[str]] = {}
-    """The architectures in which a package is on hold that is not installed."""
+    """The architectures of packages that are held but not installed."""
     provided: dict[str, list[Record]] = {}
     """The installed packages that provide a name."""
 
 
 class Policy(msgspec.Struct):
-    """The answer of ``apt-cache policy`` about a package."""
+    """The output of ``apt-cache policy`` for a package."""
 
     candidate: str | None = None
     versions: list[str] = []
@@ -100,7 +100,7 @@ class Apt(Manager):
     def __init__(self) -> None:
         super().__init__()
         self._policies: dict[str | None, Inventory[Policy]] = {}
-        """By the release that versions come from first."""
+        """Policies by preferred release."""
         self._native = ""
         """The architecture of this machine: that of the package ``dpkg``. Known after the first query."""
         self._automatic = Inventory(self._list_automatic)
@@ -116,7 +116,7 @@ class Apt(Manager):
         return self.candidate(job, name) is not None
 
     def offered_providers(self, job: Job, name: str) -> Sequence[str]:
-        if self._policy(job, name) is None:  # not even a name that another package has in one of its fields
+        if self._policy(job, name) is None:  # no package refers to this name
             return ()
         completed = job.query("apt-cache", *_cache_options(job), "showpkg", "--", name)
         _, _, after = output("apt-cache showpkg", completed).partition("\nReverse Provides:")
@@ -140,7 +140,7 @@ class Apt(Manager):
         return parse_apt_simulation(output(_description(request), completed), self._native)
 
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
-        # By apt's words, as its exit code is 100 for nearly everything.
+        # Match apt's messages, because its exit code is 100 for almost every failure.
         remedies: dict[str, Callable[[Job], None]] = {
             "dpkg was interrupted": self.repair,
             "Unable to locate package": self.refresh,
@@ -217,18 +217,18 @@ class Apt(Manager):
         return record.name == name.partition(":")[0] and record.architecture in self._architectures(name)
 
     def _architectures(self, name: str) -> set[str]:
-        """The architectures that a package of this name may have."""
+        """Return the architectures that a package of this name may have."""
         architecture = name.partition(":")[2] or self._native
         return {architecture, "all"} if architecture == self._native else {architecture}
 
     def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
-        pass  # it knows all of them
+        pass  # apt supports all options
 
     def refresh(self, job: Job) -> None:
         job.log("apt: fetching the package lists anew")
         for path in accepting_changes(job.system):  # the update of all sources below reports a failure
             _execute(job, "apt-get", "update", "-q", *options_for_one(path, accepts_changes=True))
-        # Without the error mode, a repository that cannot be reached is a success.
+        # Without the error mode, apt-get exits with 0 if a repository is unreachable.
         options = ("-q", "-o", "APT::Update::Error-Mode=any", *_lock_options(job))
         completed = _execute(job, "apt-get", "update", *options)
         if completed.exit_code != 0:
@@ -236,15 +236,15 @@ class Apt(Manager):
             job.log("apt: some package lists could not be fetched")
 
     def repair(self, job: Job) -> None:
-        """Let dpkg finish what it was interrupted in; raises ``ResourceError`` when it cannot."""
+        """Let dpkg finish its interrupted work. Raises ``ResourceError`` on failure."""
         completed = _execute(job, "dpkg", "--force-confold", "--configure", "-a")
         if completed.exit_code != 0:
             raise failure("dpkg was interrupted; dpkg --configure -a", completed)
         job.log("apt: dpkg had been interrupted; dpkg --configure -a has finished what it was doing")
 
     def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
-        # All packages, not these: a name that dpkg does not know would make it fail, and one reading takes as long.
-        # The pattern makes it list packages that are on hold and not installed.
+        # Query all packages, because unknown names make dpkg-query fail, and reading all takes as long. The pattern
+        # includes held packages that are not installed.
         completed = job.query("dpkg-query", "-W", f"-f={_FORMAT}", "*")
         database = parse_database(output("dpkg-query", completed))
         self._native = _native_architecture(database.installed)
@@ -264,15 +264,15 @@ class Apt(Manager):
         options = (*_cache_options(job), *_release_options(release))
         completed = job.query("apt-cache", *options, "policy", "--", *names)
         found = parse_policies(output("apt-cache policy", completed))
-        # apt leaves out the architecture of this machine, and ``all``.
+        # apt omits this machine's architecture and ``all``.
         return {name: policy for name in names if (policy := found.get(self._canonical(name)))}
 
 
 def parse_database(text: str) -> Database:
-    """The lines of ``dpkg-query``. Raises ``ResourceError`` for one that is not ours."""
+    """Parse the output of ``dpkg-query``. Raises ``ResourceError`` for an unknown line."""
     database = Database()
     for line in text.splitlines():
-        if line.startswith(_NEVER_INSTALLED):  # the names in fields of other packages, most of all lines
+        if line.startswith(_NEVER_INSTALLED):  # names from fields of other packages, which are most lines
             continue
         try:
             want, status, package, architecture, version, provides = line.split("\t")
@@ -292,12 +292,12 @@ def parse_database(text: str) -> Database:
 
 
 def _names(provides: str) -> list[str]:
-    """``mail-transport-agent, smtp-server (= 1.0)`` without the versions."""
+    """Return the names of ``mail-transport-agent, smtp-server (= 1.0)`` without versions."""
     return [part.split()[0] for part in provides.split(",") if part.strip()]
 
 
 def parse_policies(text: str) -> dict[str, Policy]:
-    """The output of ``apt-cache policy`` by package, as apt writes its name."""
+    """Parse the output of ``apt-cache policy`` by package, in apt's spelling."""
     found: dict[str, Policy] = {}
     policy = Policy()
     for line in text.splitlines():
@@ -322,19 +322,19 @@ def parse_marks(text: str) -> set[tuple[str, str]]:
 
 
 def _native_architecture(found: Mapping[str, Sequence[Installed]]) -> str:
-    """This machine's own, which is that of dpkg; no process is needed to ask for it."""
+    """Return the architecture of this machine, which is dpkg's, without a process."""
     for one in found.get("dpkg", ()):
         return one.architecture
     raise ResourceError("dpkg-query does not list dpkg, whose architecture is this machine's")
 
 
 def _operand(wanted: Wanted) -> str:
-    """A package as ``apt-get install`` takes it; a file is one as its path begins with a slash."""
+    """Return a package as an argument of ``apt-get install``. A path begins with a slash."""
     return wanted.file or (f"{wanted.name}={wanted.version}" if wanted.version else wanted.name)
 
 
 def _apt_get(job: Job, request: Request, *options: str) -> tuple[str, ...]:
-    """The command line that fulfils a request."""
+    """Return the command line for a request."""
     verb, operands = "purge" if request.purge else "remove", list(request.remove)
     chosen = [*options, *(("--allow-change-held-packages",) if request.changes_held else ())]
     if request.install:
@@ -349,7 +349,7 @@ def _apt_get(job: Job, request: Request, *options: str) -> tuple[str, ...]:
 
 
 def _description(request: Request) -> str:
-    """A request as the short form of its command, for messages."""
+    """Return the short form of a request's command, for messages."""
     if request.install:
         return " ".join(("apt-get install", *map(_operand, request.install)))
     return " ".join(("apt-get purge" if request.purge else "apt-get remove", *request.remove))
@@ -368,5 +368,5 @@ def _lock_options(job: Job) -> tuple[str, str]:
 
 
 def _execute(job: Job, *arguments: str) -> Completed:
-    # The wait for the lock is bounded by apt, and not taken from the time that the work may need.
+    # apt limits the wait for the lock. The wait does not count towards the timeout.
     return job.execute(*arguments, environment=_ENVIRONMENT, waits=job.lock_timeout)

@@ -15,7 +15,7 @@ _OFF = ("no", "false", "0", "off", "without", "disable")
 
 
 def parse_entries(path: str, text: str) -> Iterator[tuple[str, str]]:
-    """The URL and suite of each entry that is in use; lines that apt would not understand are passed over."""
+    """Yield the URL and suite of each enabled entry. Skip lines that apt cannot parse."""
     return _of_stanzas(text) if path.endswith(".sources") else _of_lines(text)
 
 
@@ -25,7 +25,7 @@ def options_for_one(path: str, *, accepts_changes: bool) -> list[str]:
         "Dir::Etc::sourcelist": path,
         "Dir::Etc::sourceparts": "/dev/null",
         "APT::Get::List-Cleanup": "0",
-        "APT::Update::Error-Mode": "any",  # otherwise a repository that cannot be reached is a success
+        "APT::Update::Error-Mode": "any",  # otherwise apt-get exits with 0 if a repository is unreachable
         **({"Acquire::AllowReleaseInfoChange": "1"} if accepts_changes else {}),
     }
     return [word for item in options.items() for word in ("-o", "=".join(item))]
@@ -56,7 +56,7 @@ def _of_stanzas(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _fields(stanza: str) -> Iterator[tuple[str, str]]:
-    """Each field with all its lines; comments may stand anywhere."""
+    """Yield each field with its continuation lines. Skip comments."""
     name, value = "", ""
     for line in stanza.splitlines():
         if line.startswith("#"):

@@ -3,7 +3,7 @@
 * A package manager simulates every change first. The simulation lists the packages that it installs and removes.
 * A plan is refused if it removes a package that is declared present, installs a package that is declared absent, or
   installs a version that its declaration excludes. Without the refusal, the two resources undo each other in every run.
-* A plan is also refused if it lacks the package that was asked for: apt reads ``tool+`` as a request for ``tool``.
+* A plan is also refused if it lacks the requested package: apt reads ``tool+`` as a request for ``tool``.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Claims:
         return frozenset() if self.extra_removals(plan, request) else names
 
     def _whole_request(self) -> Request:
-        """All changes of declared packages that the repositories of this machine can make."""
+        """Return all changes of declared packages that the repositories of this machine can make."""
         install: list[Wanted] = []
         remove: list[str] = []
         held = False
@@ -81,12 +81,12 @@ class Claims:
                     [properties.name] if self._manager.found(self._job, properties.name).installed else []
                 )
                 continue
-            with contextlib.suppress(ResourceError):  # which is its own failure
+            with contextlib.suppress(ResourceError):  # reported by the package itself
                 install += self._wanted(properties)
         return Request(tuple(install), tuple(remove), downgrades=True, changes_held=held)
 
     def _wanted(self, properties: PackageProperties) -> Iterator[Wanted]:
-        """The package to install for a declaration, if it differs and is offered."""
+        """Yield the package to install for a declaration, if it differs and is offered."""
         manager, job, name = self._manager, self._job, properties.name
         installed = manager.found(job, name).installed
         if properties.is_versioned:
@@ -99,7 +99,7 @@ class Claims:
             yield Wanted(name, newest)
 
     def extra_removals(self, plan: Plan, request: Request) -> list[str]:
-        """The packages that a plan removes beside those that it was asked to remove."""
+        """Return the packages that a plan removes without a request."""
         own = {*map(self._canonical, request.remove)}
         return sorted(name for name in {*map(self._canonical, plan.removals)} if name not in own)
 
@@ -120,7 +120,7 @@ class Claims:
         }
 
     def _excluded(self, part: Part, name: str, one: Record) -> str:
-        """Why a declaration excludes an installed or changed package; empty if it allows it."""
+        """Return why a declaration excludes an installed or changed package, empty if it allows it."""
         ensure = getattr(part.properties, "ensure", "present")
         if ensure in GONE:
             is_new = not self._manager.found(self._job, name).installed
@@ -157,7 +157,7 @@ class Claims:
 
 
 class DryRun:
-    """The changes that a dry run has predicted so far, which are simulated together with the next one."""
+    """The predicted changes of a dry run so far, which are simulated together with the next change."""
 
     def __init__(self) -> None:
         self.request: Request | None = None
@@ -165,10 +165,10 @@ class DryRun:
         self.files = KeptFiles()
         self._removed: set[str] = set()
         self.harmless: frozenset[str] | None = None
-        """Packages that need no simulation of their own; ``None`` before the first simulation."""
+        """Packages that need no separate simulation. ``None`` before the first simulation."""
 
     def with_next(self, request: Request, first: int | None = None) -> Request:
-        """The first accepted changes, all by default, and the next one as one request."""
+        """Combine the first accepted changes, by default all, with the next change into one request."""
         names = self.accepted if first is None else self.accepted[:first]
         before = self.request
         if before is None or not names:
@@ -182,20 +182,20 @@ class DryRun:
         )
 
     def new_removals(self, removals: Sequence[str]) -> list[str]:
-        """The removals that no earlier change has caused."""
+        """Return the removals that no earlier change has caused."""
         return [name for name in removals if name not in self._removed]
 
     def accept(self, request: Request, removals: Sequence[str]) -> None:
-        """Count a change as made, with the removals that it causes."""
+        """Record a change and the removals that it causes."""
         self.request = self.with_next(request)
         self._removed.update(removals)
         self.accepted += [*(one.name for one in request.install), *request.remove]
 
 
 def culprit(is_possible: Callable[[int], bool], accepted: Sequence[str]) -> str:
-    """Return the accepted package that excludes a new one, by bisection; empty if the new one is impossible alone.
+    """Return the accepted package that excludes a new one, by bisection. Empty if the new package is impossible alone.
 
-    ``is_possible(n)`` tells whether the new one can be combined with the first ``n`` accepted ones.
+    ``is_possible(n)`` returns whether the new package can be combined with the first ``n`` accepted packages.
     """
     if not accepted or not is_possible(0):
         return ""

@@ -1,9 +1,8 @@
-"""Answers to what packages ask through debconf, given before they are installed.
+"""Answers to debconf questions of packages, set before the installation.
 
-* They may be passwords, so they are on standard input alone, and in no message.
-* debconf accepts a question that no package asks, and says nothing: what it has is read back.
-* A package that is installed is not asked again. Whether it was given other answers is read in debconf's file, which
-  needs no process.
+* Answers may be passwords, so they are passed on standard input only, and never appear in messages.
+* debconf silently accepts questions that no package asks, so the answers are read back.
+* An installed package does not ask again. Different answers are detected from debconf's file, without a process.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +15,15 @@ from puller.resources.read_once import ReadOnce
 from puller.system.commands import Completed
 
 DATABASE = "/var/cache/debconf/config.dat"
-"""All answers but passwords, which are in a file of their own, and seldom kept after they were used."""
+"""All answers except passwords. debconf stores passwords in a separate file and usually removes them after use."""
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NOWARNINGS": "yes"}
 
 
 def give_answers(job: Job, answers: Sequence[tuple[str, Answer]]) -> None:
-    """Give all answers, each with its package, at once; raises ``ResourceError`` when debconf has others then."""
+    """Set all answers, each with its package, in one call.
+
+    Raises ``ResourceError`` if debconf then has other answers.
+    """
     lines = [f"{package} {one.question} {one.type} {one.value.reveal()}\n" for package, one in answers]
     given = _called("debconf-set-selections", job.execute, lines)
     if given.exit_code != 0:
@@ -44,7 +46,7 @@ class Database(ReadOnce[Mapping[str, str]]):
 
 
 def find_other_answers(answers: Sequence[Answer], context: Context) -> Iterator[str]:
-    """The questions to which an installed package was given another answer. Raises ``OSError``."""
+    """Yield the questions that debconf answers differently for an installed package. Raises ``OSError``."""
     if Database not in context.shared:
         context.shared[Database] = Database((DATABASE,), _parse)
     known: Mapping[str, str] = context.shared[Database].current(context)
@@ -54,7 +56,7 @@ def find_other_answers(answers: Sequence[Answer], context: Context) -> Iterator[
 
 
 def _parse(contents: Mapping[str, bytes]) -> Mapping[str, str]:
-    """The values of ``Name: …``, ``Value: …`` in stanzas; a question without a value was never answered."""
+    """Return the values of stanzas with ``Name: …`` and ``Value: …``. Unanswered questions have no value."""
     found = {}
     for stanza in contents.get(DATABASE, b"").decode(errors="replace").split("\n\n"):
         fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)

@@ -1,9 +1,9 @@
-"""Packages of Fedora, Red Hat and their relatives: rpm knows what is installed, dnf what could be.
+"""Packages of Fedora, Red Hat and their relatives: rpm lists installed packages, dnf lists available packages.
 
-* A version is the whole of epoch, version and release, ``1:2.4-3.el9``; an epoch of 0 is not written.
-* Several versions of one package may be installed side by side, such as those of the kernel.
-* dnf waits for its own lock, in the time that the work may take.
-* Works with dnf 4 and dnf 5, and asks both only in ways that they agree on.
+* A version is the full epoch, version and release: ``1:2.4-3.el9``. An epoch of 0 is omitted.
+* Several versions of a package may be installed side by side, such as kernels.
+* dnf waits for its own lock, within the timeout of the change.
+* Commands and options are limited to those that dnf 4 and dnf 5 share.
 """
 
 import re
@@ -36,7 +36,7 @@ from puller.system.commands import Completed
 
 _FILE_FORMAT = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 _INSTALLED_FORMAT = _FILE_FORMAT.replace("\\n", "\\t[%{PROVIDENAME} ]\\n")
-# With a line end of its own: dnf 4 adds one, dnf 5 does not.
+# With a newline: dnf 4 adds one, dnf 5 does not.
 _AVAILABLE_FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\n"
 _PLAIN = "--setopt=color=never"
 _UPDATES_AVAILABLE = 100  # exit code of check-update
@@ -44,7 +44,7 @@ _SOURCES = ("src", "nosrc")
 _NOT_FETCHED = re.compile("cache-only.*no cache", re.IGNORECASE)
 _NOT_FOUND = ("Unable to find a match", "No match for argument")
 
-# One package in a table that may be broken into several lines: name.architecture, version, repository.
+# One package in a table with wrapped lines: name.architecture, version, repository.
 _UPDATE = re.compile(r"^(\S+)\.(\w+)\s+(\S+-\S+)\s+\S+[ \t]*$", re.MULTILINE)
 _OBSOLETING = re.compile(r"^obsoleting packages", re.IGNORECASE | re.MULTILINE)
 _ERROR = re.compile(r"^error:", re.MULTILINE)
@@ -84,7 +84,7 @@ class Dnf(Manager):
         return self._provided.about(job, name) or ()
 
     def candidate(self, job: Job, name: str, release: str | None = None) -> str | None:
-        del release  # which it does not know, and is refused
+        del release  # dnf does not support it, and refuse_options rejects it
         versions = [record.version for record in self._updates.about(job, name) or ()]
         return max(versions, key=self.order.key, default=None)
 
@@ -92,7 +92,7 @@ class Dnf(Manager):
         return [record.version for record in self._available.about(job, name) or ()]
 
     def plan(self, job: Job, request: Request) -> Plan:
-        if request.install and request.remove:  # which one command of dnf cannot do
+        if request.install and request.remove:  # dnf needs a command for each
             installs = self.plan(job, msgspec.structs.replace(request, remove=()))
             removals = self.plan(job, msgspec.structs.replace(request, install=()))
             return Plan(installs.installs, (*installs.removals, *removals.removals))
@@ -119,7 +119,7 @@ class Dnf(Manager):
         return self._with_packages(job.query, ("dnf", verb, *options), packages)
 
     def _words(self, job: Job, request: Request) -> list[str]:
-        """The verb and the packages of the command for a request, which either installs or removes."""
+        """Return the verb and the packages of the command for a request, which either installs or removes."""
         if request.install:
             return ["install", *(self._specification(job, one) for one in request.install)]
         return ["remove", *map(rpm_name, request.remove)]
@@ -131,13 +131,13 @@ class Dnf(Manager):
         return record.name
 
     def is_automatic(self, job: Job, name: str) -> bool:
-        # Only a query of dnf knows the reason of an installation, and it takes longer than all others of a run.
+        # Only a dnf query can find the reason of an installation, and it takes longer than all other queries of a run.
         del job, name
         return False
 
     def mark_manual(self, job: Job, names: Sequence[str]) -> None:
         packages = [rpm_name(name) for name in names]
-        for reason in ("install", "user"):  # of dnf 4, and of dnf 5
+        for reason in ("install", "user"):  # for dnf 4 and dnf 5
             completed = self._with_packages(job.execute, ("dnf", "-q", "-y", "mark", reason), packages)
             if completed.exit_code == 0:
                 return
@@ -159,13 +159,13 @@ class Dnf(Manager):
         output(f"dnf versionlock {verb}", completed)
 
     def _without_architecture(self, job: Job, name: str) -> str:
-        """``glibc`` of ``glibc.i686``, as a lock is on all architectures; ``python3.11`` has none."""
+        """Return ``glibc`` for ``glibc.i686``, because a lock covers all architectures. ``python3.11`` stays."""
         name = rpm_name(name)
         endings = (f".{one.architecture}" for one in self.found(job, name).installed)
         return next((name.removesuffix(end) for end in endings if name.endswith(end)), name)
 
     def read_package(self, job: Job, path: str) -> Record:
-        # Whether its signature is one that is trusted here is decided when it is installed.
+        # dnf checks the signature at the installation.
         completed = job.query("rpm", "-q", "--nosignature", "--queryformat", _FILE_FORMAT, "-p", "--", path)
         records, _ = parse_records(output(f"rpm -q -p {path}", completed))
         if len(records) != 1:
@@ -194,15 +194,15 @@ class Dnf(Manager):
             return wanted.file
         if wanted.version is None:
             return name
-        # With the epoch, also when it is 0: without one, dnf takes any.
+        # Include the epoch even if it is 0. Without an epoch, dnf accepts any.
         version = wanted.version if ":" in wanted.version else f"0:{wanted.version}"
         for record in self._available.about(job, wanted.name) or ():
-            if record.name != name:  # what was asked for ends in an architecture; so does this
+            if record.name != name:  # the name has an architecture, so the result needs it
                 return f"{record.name}-{version}.{record.architecture}"
         return f"{name}-{version}"
 
     def _query(self, job: Job, arguments: Sequence[str], names: Sequence[str]) -> Completed:
-        # Noop downloads nothing; it takes what dnf has.
+        # noop downloads nothing, so use dnf's cache
         options = ("dnf", "-q", _PLAIN, *(("--cacheonly",) if job.noop else ()))
         packages = [rpm_name(name) for name in names]
         return self._with_packages(job.query, (*options, *arguments), packages)
@@ -210,9 +210,9 @@ class Dnf(Manager):
     def _with_packages(
         self, run: Callable[..., Completed], arguments: Sequence[str], packages: Sequence[str]
     ) -> Completed:
-        """Run dnf with ``--`` before the packages; dnf 5 refuses that before its version 5.4.3.
+        """Run dnf with ``--`` before the packages. dnf 5 rejects ``--`` before its version 5.4.3.
 
-        Nothing is lost then: ``--`` is a second lock, names begin with a letter or digit.
+        Running without ``--`` is safe, because checked names begin with a letter or digit.
         """
         completed = run(*arguments, *self._end_of_options, *packages)
         if self._end_of_options and 'Unknown argument "--"' in completed.stderr:
@@ -221,15 +221,15 @@ class Dnf(Manager):
         return completed
 
     def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
-        # What provides a name is also the package of that name; of one architecture it is asked for by both.
+        # A package also provides its own name. For a name with an architecture, query the name without it as well.
         labels = sorted(
             {label for name in names for label in (rpm_name(name), _without_suffix(rpm_name(name)))}
         )
         arguments = ("--queryformat", _INSTALLED_FORMAT, "--whatprovides", "--", *labels)
         completed = job.query("rpm", "-q", *arguments)
         records, others = parse_providing(completed.stdout)
-        # rpm says of each package that is not installed that it is not, and ends with another code than 0. Of a
-        # database that it cannot read it says the same, and what is wrong on stderr.
+        # For missing packages, rpm prints a message and exits with an error code. For an unreadable database it prints
+        # the same messages, and the reason on stderr.
         if (completed.exit_code == 0) == bool(others) or completed.exit_code is None:
             raise failure("rpm -q", completed)
         if _ERROR.search(completed.stderr):
@@ -244,7 +244,8 @@ class Dnf(Manager):
         }
 
     def _list_provided(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        # The answer does not say what it is about; usually nothing is, and that is known at once.
+        # The output does not name the requested capability. First query all names together: usually the result is
+        # empty.
         missing = [name for name in names if not self.is_offered(job, name)]
         if not missing or not self._query_provided(job, missing):
             return {}
@@ -259,12 +260,12 @@ class Dnf(Manager):
     def _list_locks(self, job: Job, names: Sequence[str]) -> Mapping[str, bool]:
         completed = job.query("dnf", "-q", "versionlock", "list")
         if "No such command" in completed.stderr or "Unknown argument" in completed.stderr:
-            return {}  # without its plugin, dnf holds no package
+            return {}  # without the plugin, dnf holds no package
         locked = parse_locks(output("dnf versionlock list", completed))
         return {name: self._without_architecture(job, name) in locked for name in names}
 
     def _list_updates(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Record]]:
-        # check-update and not repoquery, which does not regard the priorities of repositories.
+        # Use check-update, because repoquery ignores the priorities of repositories.
         completed = self._query(job, ("check-update",), names)
         text = output("dnf check-update", completed, (0, _UPDATES_AVAILABLE))
         updates = parse_updates(text)
@@ -282,12 +283,12 @@ class Dnf(Manager):
 
 
 def rpm_name(name: str) -> str:
-    """A package of one architecture as rpm and dnf write it; ``glibc:i686`` is understood, too."""
+    """Return the name of a package and architecture as rpm writes it. Also accepts ``glibc:i686``."""
     return name.replace(":", ".")
 
 
 def parse_records(text: str) -> tuple[list[Record], list[str]]:
-    """The lines of our formats, each record once; and the lines that are something else."""
+    """Parse lines in our query formats. Return the records without duplicates, and all other lines."""
     records: dict[Record, None] = {}
     others = []
     for line in filter(None, text.splitlines()):
@@ -300,7 +301,7 @@ def parse_records(text: str) -> tuple[list[Record], list[str]]:
 
 
 def parse_providing(text: str) -> tuple[dict[Record, frozenset[str]], list[str]]:
-    """The lines of installed packages: each record once, with the names that it provides; and other lines."""
+    """Parse lines of installed packages. Return each record with the names that it provides, and all other lines."""
     records: dict[Record, frozenset[str]] = {}
     others = []
     for line in filter(None, text.splitlines()):
@@ -316,18 +317,18 @@ _LOCK = re.compile(r"^(?:Package name: (\S+)|([^\s!#]\S*)-(?:\d+:)?[^-\s]+-[^-\s
 
 
 def parse_locks(text: str) -> set[str]:
-    """The names in the list of ``versionlock``: dnf 4 prints ``tool-0:1.0-1.*``, dnf 5 several lines for each."""
+    """Return the names that ``versionlock`` lists. dnf 4 prints ``tool-0:1.0-1.*``, dnf 5 several lines for each."""
     return {found[1] or found[2] for found in _LOCK.finditer(text)}
 
 
 def parse_updates(text: str) -> list[Record]:
-    """The table of ``dnf check-update``, without what would replace packages of another name."""
+    """Parse the table of ``dnf check-update``, without replacements for packages of other names."""
     table = _OBSOLETING.split(text)[0]
     return [Record(name, version, architecture) for name, architecture, version in _UPDATE.findall(table)]
 
 
 def _without_suffix(name: str) -> str:
-    """``glibc`` of ``glibc.i686``; a name that only looks like that is asked for as it is, too."""
+    """Return ``glibc`` for ``glibc.i686``. The caller also queries the full name, which may contain a dot."""
     return name.rpartition(".")[0] or name
 
 
@@ -336,7 +337,7 @@ def _providers(records: Mapping[Record, frozenset[str]], name: str) -> list[str]
 
 
 def _for_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, list[Record]]:
-    """Which records each name means: ``glibc`` those of all architectures, ``glibc.i686`` those of one."""
+    """Return the records for each name: ``glibc`` matches all architectures, ``glibc.i686`` matches one."""
     found: dict[str, list[Record]] = {}
     for record in records:
         for name in (record.name, f"{record.name}.{record.architecture}"):
@@ -345,7 +346,7 @@ def _for_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, lis
 
 
 def _is_complete(simulated: Completed) -> bool:
-    """Whether a simulation has come to a plan. It is then refused, and ends with 1, as a failed simulation does."""
+    """Return whether a simulation has a plan. With ``--assumeno``, dnf exits with 1 for a plan and for a failure."""
     return simulated.exit_code == 0 or (simulated.exit_code == 1 and has_plan(simulated.stdout))
 
 

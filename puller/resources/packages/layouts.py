@@ -1,8 +1,8 @@
-"""The files that say which repositories there are, as apt and as dnf read them.
+"""Repository files in the formats of apt and dnf.
 
-* All of them follow from a repository's name, so that it can be taken away by its name alone.
-* A repository is tried before its files are in place: one that cannot be read never keeps others from being read, and
-  what it offers is known by the time that its files are there, wherever a run is killed.
+* All paths derive from the repository's name, so that a repository can be removed by its name alone.
+* A repository is tried before its files are installed, so that an unreadable repository never blocks others. Its
+  package lists are fetched by then, even if a run is killed later.
 """
 
 import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from configparser import SectionProxy
 
 Files = dict[str, bytes | None]
-"""Contents by path, in the order in which they are put in place; ``None`` for one that is not to be there."""
+"""Contents by path, in the order of installation. ``None`` removes a file."""
 
 _READABLE = 0o644
 
@@ -39,7 +39,7 @@ class Layout(ABC):
 
     @abstractmethod
     def paths(self, name: str) -> Sequence[str]:
-        """All files that a repository may have; the last is the one that makes it known."""
+        """Return all files that a repository may have. The last file activates it."""
 
     def written(self, properties: RepositoryProperties) -> dict[str, bool]:
         """Return each of ``paths``, and whether a repository with these properties may have a file there."""
@@ -48,19 +48,19 @@ class Layout(ABC):
 
     @abstractmethod
     def require(self, properties: RepositoryProperties) -> None:
-        """Raise for properties that only the other package manager knows, or that this one needs."""
+        """Raise ``ResourceError`` for properties that this package manager does not support, or that it requires."""
 
     @abstractmethod
     def files(self, properties: RepositoryProperties, key: Key | None) -> Files:
-        """The wanted content of each of ``paths``."""
+        """Return the desired content of each of ``paths``."""
 
     @abstractmethod
     def places(self, system: System) -> Iterator[str]:
-        """The files of the machine that declare repositories."""
+        """Yield the files of the machine that declare repositories."""
 
     @abstractmethod
     def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
-        """The URL and suite of each repository in one of ``places`` that is in use."""
+        """Yield the URL and suite of each enabled repository in one of ``places``."""
 
     asks: ClassVar[bool]
     """Whether ``find_problem`` starts a process."""
@@ -74,15 +74,18 @@ class Layout(ABC):
 
     @abstractmethod
     def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
-        """Fetch what a repository offers, which is not in place yet; raises when it cannot be read."""
+        """Fetch the package lists of a repository before it is installed.
+
+        Raises ``ResourceError`` if it is unreadable.
+        """
 
     def wanted_entries(self, properties: RepositoryProperties) -> set[tuple[str, str]]:
-        """The URLs and suites of a repository, as ``entries`` has them."""
+        """Return the URLs and suites of a repository in the format of ``entries``."""
         return {(plain(properties.url), suite) for suite in properties.suites or ("",)}
 
 
 class AptLayout(Layout):
-    """Sources in deb822, with the key in them; pins by the host. Methods raise as those of ``Layout``."""
+    """deb822 sources with embedded keys, and pins by host. Methods raise like those of ``Layout``."""
 
     root: ClassVar[str] = "/etc/apt"
     asks = True
@@ -130,7 +133,7 @@ class AptLayout(Layout):
         return ((plain(url), suite) for url, suite in parse_entries(path, text))
 
     def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
-        # apt reads all sources, and prints what it would fetch: it takes no lock, fetches nothing and writes nothing.
+        # apt reads all sources and prints the files to fetch. It takes no lock, and fetches and writes nothing.
 
         del name
         with tempfile.TemporaryDirectory(prefix="puller-") as directory:
@@ -142,7 +145,7 @@ class AptLayout(Layout):
                 "-o", f"Dir::Etc::sourcelist={directory}/sources.list",
                 "-o", f"Dir::Etc::sourceparts={directory}/sources.list.d",
             )  # fmt: skip
-            # apt writes keys that stand in sources into temporary files, and leaves them there.
+            # apt writes embedded keys to temporary files and does not remove them.
             environment = {"TMPDIR": directory}
             completed = job.query("apt-get", "update", "--print-uris", *options, environment=environment)
         if completed.exit_code == 0:
@@ -150,7 +153,7 @@ class AptLayout(Layout):
         return str(failure("apt-get update", completed)).replace(directory, self.root)
 
     def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
-        # Readable for the user that apt becomes before it asks a server or reads a key.
+        # Readable for the user to which apt switches before it connects to a server or reads a key.
         with private_directory(job.system, 0o755) as directory:
             keyring, source = f"{directory}/key.gpg", f"{directory}/trial.sources"
             if key and key.data:
@@ -161,7 +164,7 @@ class AptLayout(Layout):
 
 
 class DnfLayout(Layout):
-    """A ``.repo`` file, and a key beside those of the distribution. Methods raise as those of ``Layout``."""
+    """A ``.repo`` file, and a key next to the distribution's keys. Methods raise like those of ``Layout``."""
 
     root: ClassVar[str] = "/etc/yum.repos.d"
     keys: ClassVar[str] = "/etc/pki/rpm-gpg"
@@ -188,7 +191,7 @@ class DnfLayout(Layout):
                 yield from ((plain(url), "") for url in section.get("baseurl", "").split())
 
     def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
-        # dnf merges or ignores the second definition, and only warns.
+        # dnf merges or ignores a second definition, and only warns.
         del job
         paths = [
             path
@@ -217,9 +220,9 @@ def all_layouts() -> list[Layout]:
 
 
 def plain(url: str) -> str:
-    """Return the part of a URL that repositories are compared by: host and directory.
+    """Return the part of a URL that identifies a repository: host and directory.
 
-    apt files what it fetches under a name without the scheme, so ``http`` and ``https`` conflict.
+    apt stores downloads under a name without the scheme, so ``http`` and ``https`` conflict.
     """
     try:
         parts = urlsplit(url)
@@ -239,7 +242,7 @@ def _sections(path: str, text: str) -> "list[SectionProxy]":
 
 
 def _source(properties: RepositoryProperties, key: Key | None, keyring: str) -> bytes:
-    """The stanza; a field without a value is left out."""
+    """Return the stanza, without empty fields."""
     signed = (
         f" {keyring}"
         if key and key.data

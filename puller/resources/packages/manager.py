@@ -24,8 +24,8 @@ from puller.system.protocol import System
 # Commands that a package manager runs for one resource.
 
 _QUERY_TIMEOUT = 300.0  # seconds; dnf may have to fetch metadata first
-_OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; an answer must be whole, a line for each package of a large machine
-_TAIL = 10  # lines of what a failed command printed
+_OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; must fit a line for each package of a large machine
+_TAIL = 10  # lines of output of a failed command
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -33,18 +33,18 @@ class Job(msgspec.Struct, frozen=True):
 
     system: System
     declared: Callable[[], Sequence[str]]
-    """All packages of the manifest, to ask about them together."""
+    """All packages of the manifest, to query them together."""
     log: Callable[[str], None]
     noop: bool
     timeout: float
-    """Seconds that a change may take."""
+    """Seconds allowed for a change."""
     lock_timeout: float
     """Seconds to wait for another package manager."""
 
     def query(
         self, *arguments: str, environment: Mapping[str, str] | None = None, text: str = ""
     ) -> Completed:
-        """Run a command that only looks; ``text`` is its standard input, which may be secret."""
+        """Run a read-only command. ``text`` is its standard input, which may be secret."""
         command = Command(
             arguments,
             environment or {},
@@ -57,14 +57,14 @@ class Job(msgspec.Struct, frozen=True):
     def execute(
         self, *arguments: str, environment: Mapping[str, str] | None = None, waits: float = 0, text: str = ""
     ) -> Completed:
-        """Run a command that changes something, and may wait for so many seconds before."""
+        """Run a command that changes packages. ``waits``: additional seconds to wait for a lock."""
         limit = self.timeout + waits
         command = Command(arguments, environment or {}, timeout=limit, input=text.encode())
         return _started(self.system.execute, command)
 
 
 def output(what: str, completed: Completed, accepted: Sequence[int] = (0,)) -> str:
-    """The stdout of a command; raises ``ResourceError`` when it did not end with an accepted code."""
+    """Return stdout. Raises ``ResourceError`` if the exit code is not accepted."""
     if completed.exit_code not in accepted:
         raise failure(what, completed)
     return completed.stdout
@@ -90,7 +90,7 @@ T = TypeVar("T")
 
 
 class Inventory(Generic[T]):
-    """The answer of one command about all declared packages; ``ask`` runs it, and may raise ``ResourceError``."""
+    """The results of one command for all declared packages. ``ask`` runs it and may raise ``ResourceError``."""
 
     def __init__(self, ask: Callable[[Job, Sequence[str]], Mapping[str, T]]) -> None:
         self._ask = ask
@@ -100,7 +100,7 @@ class Inventory(Generic[T]):
         self._failure = ""
 
     def about(self, job: Job, name: str) -> T | None:
-        """The answer about one package; ``None`` when nothing is known of it. Raises ``ResourceError``."""
+        """Return the result for one package, ``None`` if it is unknown. Raises ``ResourceError``."""
         if job.system.executed > self._asked_at or name not in self._names:
             self._refresh(job, name)
         if self._failure:
@@ -118,44 +118,44 @@ class Inventory(Generic[T]):
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """One version of a package that is on this machine, in full: ``1:2.4-1``."""
+    """One installed version of a package, in full: ``1:2.4-1``."""
 
     version: str
     architecture: str
     status: str = "installed"
-    """dpkg's word where the installation is not complete: ``half-configured``, ``unpacked``, ``half-installed``."""
+    """dpkg's status of an incomplete installation: ``half-configured``, ``unpacked``, ``half-installed``."""
     held: bool = False
-    """An administrator has told the package manager to leave it as it is."""
+    """Whether an administrator has put it on hold."""
 
     @property
     def is_complete(self) -> bool:
-        """Not left over from an installation that failed."""
+        """False after a failed installation."""
         return self.status == "installed"
 
 
 class Found(msgspec.Struct, frozen=True):
-    """All that the database of installed packages has under one name."""
+    """The installed packages of one name."""
 
     installed: Sequence[Installed] = ()
     providers: Sequence[str] = ()
     """Installed packages of other names that provide it."""
     has_configuration: bool = False
-    """It was removed, and its configuration files are there still."""
+    """Whether it was removed without its configuration files."""
     held: bool = False
-    """The package is on hold, although it is not installed."""
+    """Whether the package is on hold without being installed."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A package to install: in this full version, or in the one that the package manager prefers."""
+    """A package to install, in this full version or in the preferred version of the package manager."""
 
     name: str
     version: str | None = None
     file: str | None = None
-    """The package itself, when it does not come from a repository."""
+    """The package file, if it does not come from a repository."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A package by its name in full, installed, in a repository or in a file."""
+    """A package with its full name, installed, in a repository or in a file."""
 
     name: str
     version: str
@@ -163,7 +163,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The packages that a change installs, upgrades or downgrades, and those that it removes."""
+    """The packages that a change installs, upgrades or downgrades, and the packages that it removes."""
 
     installs: tuple[Record, ...] = ()
     removals: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ class Request(msgspec.Struct, frozen=True):
     downgrades: bool = False
     """Whether an installed package may be replaced by an older version."""
     changes_held: bool = False
-    """Whether packages on hold may change: in simulations of a change before which they are released."""
+    """Whether packages on hold may change, in simulations of a change that first releases them."""
     options: Options = DEFAULTS
 
 
@@ -186,7 +186,7 @@ _NOTHING = Found()
 
 
 Approve = Callable[[Plan, Request], None]
-"""Raises ``ResourceError`` for a plan that must not be carried out."""
+"""Raises ``ResourceError`` for a plan that must not be executed."""
 
 
 def approve_all(plan: Plan, request: Request) -> None:
@@ -199,11 +199,11 @@ class Manager(ABC):
     order: ClassVar[Order]
     """How its versions compare."""
     sources: ClassVar[tuple[str, ...]]
-    """Where it is said which repositories there are."""
+    """Files and directories that declare repositories."""
     wants_one_provider: ClassVar[bool]
-    """Whether it refuses a name that several packages provide, and does not choose one."""
+    """Whether it rejects a name with several providers instead of choosing one."""
     suffix: ClassVar[str]
-    """Of the names of package files."""
+    """The suffix of package files."""
     can_purge: ClassVar[bool] = False
     """Whether it keeps configuration files of removed packages until they are purged."""
 
@@ -211,21 +211,21 @@ class Manager(ABC):
         self._inventory = Inventory(self._list_installed)
         self._remedied: set[str] = set()
         self.refresh_problem = ""
-        """Why the repositories could not all be fetched in this run. Empty if they were, or were not fetched."""
+        """Why some package lists could not be fetched in this run. Empty after success, or if they were not fetched."""
         self.may_get_repositories = False
-        """In noop: an earlier package would have brought some, by its name."""
+        """In noop: whether an earlier package would add repositories, according to its name."""
 
     def installed(self, job: Job, name: str) -> tuple[Installed, ...]:
-        """Every installed version of a package, the newest first."""
+        """Return every installed version of a package, the newest first."""
         found = self.found(job, name).installed
         return tuple(sorted(found, key=lambda one: self.order.key(one.version), reverse=True))
 
     def found(self, job: Job, name: str) -> Found:
-        """All that is known of a name on this machine."""
+        """Return the installed packages of a name."""
         return self._inventory.about(job, name) or _NOTHING
 
     def find_version(self, job: Job, name: str, request: str) -> str:
-        """The newest available version that meets a request; the failure lists what there is."""
+        """Return the newest available version that meets a request. The error lists the available versions."""
         found = self._find_matching(job, name, request)
         if not found and not job.noop and self._remedy_once(self.refresh, job):
             found = self._find_matching(job, name, request)
@@ -237,9 +237,9 @@ class Manager(ABC):
         return found[-1]
 
     def require_offer(self, job: Job, name: str, request: str | None) -> None:
-        """In noop: raise for a package, or a version of it, that the real run would not find in the repositories.
+        """In noop, raise ``ResourceError`` if the repositories lack the package or its version.
 
-        Where nothing is known of them, as on a fresh machine, that run would ask them first, and nothing is raised.
+        Without package lists, as on a fresh machine, do nothing, because the real run would fetch them first.
         """
         if not self.knows_repositories(job, name):
             return
@@ -249,7 +249,7 @@ class Manager(ABC):
             self._require_provider(job, name)
 
     def _require_provider(self, job: Job, name: str) -> None:
-        """Raise for what is not even a name that just one package of the repositories provides."""
+        """Raise ``ResourceError`` unless exactly one package provides the name. dnf also accepts several."""
         providers = self.offered_providers(job, name)
         if not providers:
             raise ResourceError(f"no repository that is known here offers a package {name}")
@@ -258,27 +258,27 @@ class Manager(ABC):
 
     @abstractmethod
     def knows_repositories(self, job: Job, name: str) -> bool:
-        """Whether it was ever fetched what they offer; ``name`` is what will be asked about."""
+        """Return whether package lists were ever fetched. ``name`` is the package to query next."""
 
     @abstractmethod
     def is_offered(self, job: Job, name: str) -> bool:
-        """Whether a package that is not installed can be, in some version."""
+        """Return whether any version of the package can be installed."""
 
     @abstractmethod
     def offered_providers(self, job: Job, name: str) -> Sequence[str]:
-        """The packages of the repositories that provide a name, in alphabetical order."""
+        """Return the packages of the repositories that provide a name, in alphabetical order."""
 
     @abstractmethod
     def candidate(self, job: Job, name: str, release: str | None = None) -> str | None:
-        """The version that *latest* means now; ``None`` when the repositories offer nothing, or nothing newer."""
+        """Return the current meaning of *latest*, ``None`` if the repositories offer no version, or no newer one."""
 
     @abstractmethod
     def available(self, job: Job, name: str) -> Sequence[str]:
-        """All versions that could be installed."""
+        """Return all versions that can be installed."""
 
     @abstractmethod
     def plan(self, job: Job, request: Request) -> Plan:
-        """Simulate a request; raises ``ResourceError`` if the package manager cannot fulfil it."""
+        """Simulate a request. Raises ``ResourceError`` if the package manager cannot fulfil it."""
 
     @abstractmethod
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
@@ -313,7 +313,7 @@ class Manager(ABC):
         options: Options = DEFAULTS,
         approve: Approve = approve_all,
     ) -> None:
-        """Install, upgrade or, where allowed, downgrade packages in one transaction."""
+        """Install, upgrade or, if allowed, downgrade packages in one transaction."""
         self.fulfil(job, Request(tuple(wanted), downgrades=downgrades, options=options), approve)
 
     def remove(
@@ -324,14 +324,14 @@ class Manager(ABC):
 
     @abstractmethod
     def canonical(self, job: Job, name: str) -> str:
-        """Return the one spelling of a package name: without the architecture of this machine."""
+        """Return the canonical spelling of a package name: without the architecture of this machine."""
 
     @abstractmethod
     def full_name(self, job: Job, record: Record) -> str:
         """Return the canonical name of a package."""
 
     def delivers(self, job: Job, plan: Plan, name: str) -> bool:
-        """Whether the package of this name, or one that provides it, is installed once a plan is carried out."""
+        """Return whether the package of this name, or a provider of it, is installed after a plan."""
         found = self.found(job, name)
         if found.installed or found.providers:
             return True
@@ -342,15 +342,15 @@ class Manager(ABC):
 
     @abstractmethod
     def is_automatic(self, job: Job, name: str) -> bool:
-        """Whether the package was installed only because others need it, so that an automatic removal takes it away.
+        """Return whether the package was installed only as a dependency, so that an automatic removal would remove it.
 
-        Every run asks this of every declared package, so it must start no process. A manager that cannot know it
-        without a process returns False.
+        Called for every declared package in every run, so it must not start a process. A manager that needs a process
+        returns False.
         """
 
     @abstractmethod
     def mark_manual(self, job: Job, names: Sequence[str]) -> None:
-        """Mark installed packages as installed by request, so that no automatic removal takes them away."""
+        """Mark installed packages as installed by request, so that automatic removals keep them."""
 
     @abstractmethod
     def is_held(self, job: Job, name: str, *, to_hold: bool) -> bool:
@@ -361,27 +361,27 @@ class Manager(ABC):
 
     @abstractmethod
     def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
-        """Tell it to leave packages in their versions, or not to any more."""
+        """Hold packages at their versions, or release them."""
 
     @abstractmethod
     def read_package(self, job: Job, path: str) -> Record:
-        """The package that a package file says to be."""
+        """Return the name, version and architecture of a package file."""
 
     @abstractmethod
     def is_named(self, job: Job, record: Record, name: str) -> bool:
-        """Whether a package is the one that a name means."""
+        """Return whether a name refers to this package."""
 
     @abstractmethod
     def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
-        """Raise for what only other package managers know."""
+        """Raise ``ResourceError`` for options that this package manager does not support."""
 
     @abstractmethod
     def refresh(self, job: Job) -> None:
-        """Fetch the lists of all repositories. If some cannot be fetched, set ``refresh_problem`` and go on."""
+        """Fetch the lists of all repositories. On failures, set ``refresh_problem`` and continue."""
 
     @abstractmethod
     def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
-        """What the database has under these names, by the names as they were asked for."""
+        """Return the installed packages of these names, by requested name."""
 
     def _find_matching(self, job: Job, name: str, request: str) -> list[str]:
         available = self._sorted(self.available(job, name))
@@ -393,26 +393,26 @@ class Manager(ABC):
     def _change(
         self, job: Job, run: Callable[[], Completed], what: str, remedies: Mapping[str, Callable[[Job], None]]
     ) -> None:
-        """Run a command that changes something; ``remedies`` are by the words of stderr that call for them.
+        """Run a changing command. ``remedies`` are keyed by the words in stderr that require them.
 
-        1. Run it; with exit code 0 all is well.
-        2. Find remedies that its words call for. None are for a command that was killed or ran out of its time.
-        3. Try the first that was not tried in this run, and run the command again; without one, raise the failure.
+        1. Run it. Exit code 0 is success.
+        2. Find matching remedies, except for a command that was killed or timed out.
+        3. Try the first remedy that is new in this run, and run the command again. Without one, raise the failure.
         """
         # 1. Run
         while (completed := run()).exit_code != 0:
             # 2. Find a remedy
             fitting = (remedy for words, remedy in remedies.items() if words in completed.stderr)
-            # 3. Try it: each remedy once, so that this comes to an end
+            # 3. Try each remedy once, which ends the loop
             if completed.exit_code is None or not any(self._remedy_once(remedy, job) for remedy in fitting):
                 raise self._with_refresh_problem(failure(what, completed))
 
     def _with_refresh_problem(self, error: ResourceError) -> ResourceError:
-        """Return the error with the reason why the lists of packages may be old."""
+        """Add the reason why the package lists may be outdated to the error."""
         return ResourceError(f"{error}\n{self.refresh_problem}") if self.refresh_problem else error
 
     def _remedy_once(self, remedy: Callable[[Job], None], job: Job) -> bool:
-        """False when it was tried before in this run, and has not helped."""
+        """Run a remedy and return True, or return False if this run has tried it before."""
         if remedy.__name__ in self._remedied:
             return False
         self._remedied.add(remedy.__name__)

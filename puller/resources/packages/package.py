@@ -1,10 +1,10 @@
-"""The ``package`` resource: what is installed, and in which version (``docs/resources/package.md``).
+"""The ``package`` resource: installed packages and their versions (``docs/resources/package.md``).
 
-* All packages of a run are looked at together: one command for what is installed, one for what could be.
-* Versions compare as the package manager compares them; ``latest`` acts only on what is newer.
-* What an administrator put on hold is never changed: that is a failure, in noop too. What the manifest holds is changed
-  to a version that it names, and held again.
-* A name that installed packages provide is present. It has no version, and cannot be removed.
+* All packages of a run are queried together, by one command for installed and one for available packages.
+* Versions compare as in the package manager. ``latest`` only upgrades.
+* A package that an administrator put on hold is never changed, and the resource fails, also in noop. A package that the
+  manifest holds is changed to its declared version and held again.
+* A name that installed packages provide is present. It has no version and cannot be removed.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from puller.resources.packages.providers import PROVIDERS, load_class, provider_
 from puller.resources.packages.versions import canonical_name
 from puller.resources.property_agreement import agree
 
-if TYPE_CHECKING:  # the package managers are imported when one is asked
+if TYPE_CHECKING:  # package managers are imported when needed
     from puller.resources.packages.manager import Installed, Manager, Plan
 
 _OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo
@@ -48,11 +48,11 @@ class Package(Resource[PackageProperties, PackageState]):
 
     _notes: Sequence[str] = ()
     _removed: Sequence[str] = ()
-    """The packages that the package manager has removed to make this change."""
+    """Other packages that the package manager removed for this change."""
 
     @property
     def provider(self) -> str:
-        """The package manager of this machine, by its facts; raises ``ResourceError`` when that is none of ours."""
+        """The package manager of this machine, by its facts. Raises ``ResourceError`` for an unsupported one."""
         return provider_of(self.properties.provider, self.context)
 
     def look(self) -> PackageState:
@@ -79,7 +79,7 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Answers that came too late, and packages that were removed with a change."""
+        """Late answers, and packages that were removed by a change."""
         removed = [f"removed {', '.join(self._removed)} with it"] if self._removed else []
         return [*self._notes, *removed]
 
@@ -97,7 +97,7 @@ class Package(Resource[PackageProperties, PackageState]):
             there = f"{actual} with its configuration files" if actual.has_configuration else str(actual)
             found.append(presence(there, self.properties.ensure + candidate))
         held = self.properties.held
-        # What is to be removed is released first, and is then nothing that could be held.
+        # Report only the removal, because a removal also releases the package.
         if held is not None and held != actual.held:
             found.append(changed("held", _word(actual.held), _word(held)))
         if action is None and actual.is_automatic:
@@ -110,14 +110,14 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @classmethod
     def change_together(cls, members: "Sequence[tuple[Package, PackageState]]") -> None:
-        """Change packages whose ``transaction`` is the same at once: all of them, or a ``ResourceError``.
+        """Change packages with the same ``transaction`` at once, or raise ``ResourceError``.
 
-        1. Refuse what is on hold, and what is no package.
-        2. Take the work of the first for all, as ``transaction`` says that theirs does not differ.
-        3. Release what is held and is to change.
-        4. Remove them all; or answer their questions, find what each asks for, and install them all.
-        5. Hold what is to be held, also what could not be changed.
-        6. Mark packages as installed by request that were installed for others. An installation does this itself.
+        1. Refuse packages on hold and names that are not packages.
+        2. Use the job of the first package, because ``transaction`` is equal for all.
+        3. Release held packages that will change.
+        4. Remove all packages, or set their debconf answers and install all.
+        5. Hold packages, also after a failure.
+        6. Mark packages as installed by request that were installed as dependencies. An installation does this itself.
         """
         # 1. Refuse
         for resource, actual in members:
@@ -172,7 +172,7 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @staticmethod
     def _answer(job: "Job", members: "Sequence[tuple[Package, PackageState]]") -> None:
-        """Answer what those ask that are not installed; what others have asked, they have asked already."""
+        """Set the answers of packages that are not installed. Installed packages do not ask again."""
         answers = [
             (resource.properties.name.partition(":")[0], answer)
             for resource, actual in members
@@ -183,10 +183,10 @@ class Package(Resource[PackageProperties, PackageState]):
             give_answers(job, answers)
 
     def transaction(self, actual: PackageState) -> Hashable | None:
-        """A key that changes must have in common to be made at once; ``None`` for one that must be made alone."""
+        """Return a key that is equal for changes in the same transaction, ``None`` for a change that must be alone."""
         properties = self.properties
         if actual.held and properties.held is None:
-            return None  # it will be refused, and the others are not to fail with it
+            return None  # it will be refused, and must not make others fail
         return (
             self.provider,
             properties.ensure if self._is_to_go else "",
@@ -236,13 +236,13 @@ class Package(Resource[PackageProperties, PackageState]):
         return (cls.type_name,)
 
     def touched(self, actual: PackageState) -> Iterable[str]:
-        """Anything, as the scripts of a package may do anything."""
+        """Return everything, because package scripts may change anything."""
         del actual
         return (self.type_name, ANYTHING)
 
     @classmethod
     def lasting(cls, properties: PackageProperties) -> PackageProperties:
-        """The newest version may be another one by the end of a run, if its lists were fetched meanwhile."""
+        """Replace ``latest`` by ``present``, because package lists fetched meanwhile may have a newer version."""
         is_latest = properties.ensure == "latest"
         return msgspec.structs.replace(properties, ensure="present") if is_latest else properties
 
@@ -256,7 +256,7 @@ class Package(Resource[PackageProperties, PackageState]):
         return str(actual)
 
     def _action(self, actual: PackageState) -> Action | None:
-        """The decision table; ``None`` is *as wanted*."""
+        """Return the action, ``None`` if the package is in sync."""
         ensure, newest = self.properties.ensure, actual.newest
         if self._is_to_go:
             if ensure == "purged" and (newest or actual.has_configuration) and self._manager.can_purge:
@@ -265,7 +265,7 @@ class Package(Resource[PackageProperties, PackageState]):
         if newest is None and actual.providers and ensure == "present" and not self.properties.source:
             return None
         if newest is None or not newest.is_complete:
-            return Action.INSTALL  # which also finishes an installation that was interrupted
+            return Action.INSTALL  # also completes an interrupted installation
         if self.properties.is_versioned:
             return self._action_for_version(actual, newest)
         order = self._manager.order
@@ -279,7 +279,7 @@ class Package(Resource[PackageProperties, PackageState]):
         return Action.UPGRADE if order.compare_to_request(newest.version, ensure) < 0 else Action.DOWNGRADE
 
     def _candidate(self, installed: "Sequence[Installed]") -> str | None:
-        """The version to compare with: of the source, or for ``latest`` of the repositories; ``None`` for all else."""
+        """Return the version to compare with: of the source, or for ``latest`` of the repositories, else ``None``."""
         properties, manager, job = self.properties, self._manager, self._job
         if self._file is not None:
             return self._version_of(self._file)
@@ -289,7 +289,7 @@ class Package(Resource[PackageProperties, PackageState]):
             return manager.candidate(job, properties.name, (properties.options or DEFAULTS).release)
         except ResourceError:
             if self.context.noop and self._may_get_repositories():
-                return None  # a release that a repository of this run would bring
+                return None  # a repository of this run would provide the release
             raise
 
     def _version_of(self, file: "PackageFile") -> str | None:
@@ -320,26 +320,26 @@ class Package(Resource[PackageProperties, PackageState]):
         return PackageFile(self.properties, self.properties.source, self.context)
 
     def _require_offer(self) -> None:
-        """Raise for what no repository has, so that noop predicts it; not where this run may add repositories."""
+        """In noop, raise for a missing package, unless this run may add repositories."""
         manager, properties = self._manager, self.properties
         if not self._may_get_repositories():
             request = properties.ensure if properties.is_versioned else None
             if properties.options and properties.options.release:
                 manager.candidate(
                     self._job, properties.name, properties.options.release
-                )  # raises for one unknown
+                )  # raises for an unknown release
             manager.require_offer(self._job, properties.name, request)
         manager.may_get_repositories |= bool(_OF_REPOSITORIES.search(properties.name))
 
     def _foretell_removals(self, action: Action, actual: PackageState) -> Sequence[str] | None:
         """Return the packages that the change would remove, for a dry run.
 
-        ``None`` if an earlier resource brings the file or the repository, so that the change cannot be simulated.
+        ``None`` if an earlier resource provides the file or the repository, so that the change cannot be simulated.
         Raises ``ResourceError`` if the change would be refused.
 
-        All changes that the dry run has predicted are simulated together, as each one is made on top of the others.
+        All predicted changes of the dry run are simulated together, because each one builds on the others.
         """
-        if action in REMOVALS and not actual.installed:  # only configuration files go
+        if action in REMOVALS and not actual.installed:  # only configuration files are removed
             return ()
         dry_run: DryRun = self.context.shared.setdefault(DryRun, DryRun())
         if (request := self._request(action, actual, dry_run)) is None:
@@ -361,7 +361,7 @@ class Package(Resource[PackageProperties, PackageState]):
         return removed
 
     def _explained(self, error: ResourceError, dry_run: "DryRun", request: "Request") -> ResourceError:
-        """The error with the name of the other package of this run, if the change succeeds without that one."""
+        """Return the error. If the change succeeds without another package of this run, name that package."""
 
         def is_possible(first: int) -> bool:
             with contextlib.suppress(ResourceError):
@@ -375,7 +375,7 @@ class Package(Resource[PackageProperties, PackageState]):
         )
 
     def _request(self, action: Action, actual: PackageState, dry_run: "DryRun") -> "Request | None":
-        """Return the change for a simulation. ``None`` if an earlier resource brings the file or the repository."""
+        """Return the change for a simulation. ``None`` if an earlier resource provides the file or the repository."""
         properties, manager, job = self.properties, self._manager, self._job
         if action in REMOVALS:
             purge = properties.ensure == "purged"
@@ -398,7 +398,7 @@ class Package(Resource[PackageProperties, PackageState]):
         )
 
     def _may_get_repositories(self) -> bool:
-        """In noop: whether an earlier resource might bring some."""
+        """Return whether, in noop, an earlier resource may add repositories."""
         context = self.context
         return self._manager.may_get_repositories or any(
             context.uncertain(path, apart_from=self.type_name)
@@ -407,7 +407,7 @@ class Package(Resource[PackageProperties, PackageState]):
         )
 
     def _refuse(self, actual: PackageState) -> None:
-        """Raise for what ``change`` would not do, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         ensure = self.properties.ensure
         held = next((one for one in actual.installed if one.held and one.is_complete), None)
         if self.properties.held is None and self._action(actual) is not None:
@@ -427,7 +427,7 @@ class Package(Resource[PackageProperties, PackageState]):
             self._refuse_provided(actual)
 
     def _refuse_provided(self, actual: PackageState) -> None:
-        """Raise for what cannot be done with a name that only other packages provide."""
+        """Raise ``ResourceError`` if the action is impossible for a name that only other packages provide."""
         action, ensure = self._action(actual), self.properties.ensure
         if action is Action.REMOVE:
             raise ResourceError(
@@ -454,7 +454,7 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @property
     def _manager(self) -> "Manager":
-        """One for all packages of a run, as it keeps the answers."""
+        """The package manager, shared by all packages of a run because it caches results."""
         kind: type[Manager] = load_class(PROVIDERS[self.provider].manager)
         shared = self.context.shared
         if kind not in shared:
@@ -484,13 +484,13 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @classmethod
     def agree(cls, first: PackageProperties, second: PackageProperties) -> PackageProperties:
-        """A package that is only to be there may be so in any version that the other asks for."""
+        """Combine ``present`` with any version that the other declaration requires."""
         return agree(first, second, rules={"ensure": _one_ensure})
 
 
 def _one_ensure(one: str, other: str) -> str:
     if one in GONE and other in GONE:
-        return "purged"  # which is more than absent
+        return "purged"  # purging includes removal
     if "present" not in (one, other) or one in GONE or other in GONE:
         raise ValueError(f"{one} is not {other}")
     return other if one == "present" else one

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def private_directory(system: System, mode: int) -> Iterator[str]:
-    """A new directory that nobody else writes into, gone afterwards; ``mode`` says who may read. Raises ``OSError``."""
+    """Yield a new temporary directory that only this user can write.
+
+    ``mode`` sets who can read it. Raises ``OSError``.
+    """
     path = os.path.join(tempfile.gettempdir(), f"puller-{secrets.token_hex(8)}")
     system.make_directory(path, Attributes(os.geteuid(), os.getegid(), mode))
     try:
@@ -45,7 +48,7 @@ def private_directory(system: System, mode: int) -> Iterator[str]:
 
 
 _REMEMBERED = "package-files.json"
-"""By checksum: the name, version and architecture of a package."""
+"""File of the name, version and architecture of packages, by checksum."""
 
 
 class PackageFile:
@@ -58,14 +61,17 @@ class PackageFile:
         self._context = context
 
     def record(self, manager: "Manager", job: "Job") -> "Record | None":
-        """The package in it, which must be the one named; ``None`` in noop where an earlier resource would bring it."""
+        """Return the package in the file. Raises ``ResourceError`` for another package.
+
+        ``None`` in noop if an earlier resource would create the file.
+        """
         if not is_url(self._source) and self._is_to_come():
             return None
         if self._wanted is None:
             record = manager.read_package(job, self._path())
         else:
             if not is_url(self._source):
-                self._path()  # raises for a file that is missing, also if it is known what was in it
+                self._path()  # raises for a missing file, even if its contents are cached
             record = self._remembered(manager, job)
         if not manager.is_named(job, record, self._name):
             found = f"{record.name} ({record.architecture})"
@@ -74,7 +80,7 @@ class PackageFile:
 
     @contextlib.contextmanager
     def at_hand(self, suffix: str) -> Iterator[str]:
-        """A path of it for a package manager: where it is, or a private copy of what was fetched or checked."""
+        """Yield a path for the package manager: the file, or a private copy after a download or a check."""
         if self._wanted is None:
             yield self._path()
             return
@@ -109,7 +115,7 @@ class PackageFile:
         return path
 
     def _require_ours(self, path: str) -> None:
-        """Raise ``ResourceError`` for a file that others can exchange: what is in a package runs as root."""
+        """Raise ``ResourceError`` if other users can replace the file, because package scripts run as root."""
         if os.geteuid() == 0 and (why := judge(path).reason):
             raise ResourceError(
                 f"source {self._source} may be somebody else's: {why}",
@@ -124,7 +130,7 @@ class PackageFile:
         return system.will_be_written(path) or self._context.uncertain(path)
 
     def _content(self) -> bytes:
-        """All of it, which has the checksum that is wanted."""
+        """Return the whole content after checking it against the checksum."""
         if is_url(self._source):
             return fetched(self._context.fetch, self._source, self._wanted)
         data = self._context.system.read(self._path())
@@ -133,8 +139,8 @@ class PackageFile:
             raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
         return data
 
-    # A file with a checksum: the package manager reads its bytes once, after they were compared with the checksum. A
-    # user who may write the file must not give root's parser anything else.
+    # Files with a checksum: the package manager reads a private copy of the verified bytes, so that a user who can
+    # write the file cannot pass other data to a parser that runs as root.
 
     def _remembered(self, manager: "Manager", job: "Job") -> "Record":
         file, noop, wanted = self._file(), self._context.noop, self._wanted or ""
@@ -149,7 +155,7 @@ class PackageFile:
         return record
 
     def _read(self, manager: "Manager", job: "Job") -> "Record":
-        # In memory, as looking writes nothing.
+        # In memory, because reading the state must not write files.
         with open(os.memfd_create("package", os.MFD_CLOEXEC), "w+b") as stream:
             stream.write(self._content())
             stream.flush()
@@ -157,7 +163,7 @@ class PackageFile:
 
     def _file(self) -> "StateFile[dict[str, tuple[str, str, str]]] | None":
         directory = self._context.state_directory
-        if directory is None:  # one command on its own remembers nothing
+        if directory is None:  # a single command has no cache
             return None
         kind = dict[str, tuple[str, str, str]]
         return StateFile(

@@ -67,12 +67,12 @@ class PackageProperties(Properties, frozen=True):
 
     @property
     def is_versioned(self) -> bool:
-        """Whether a certain version is wanted."""
+        """Whether a specific version is declared."""
         return self.ensure not in STATES
 
 
 def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
-    """All that is wrong with values or with several properties at once."""
+    """Yield the errors in single properties and in combinations."""
     name, ensure = properties.name, properties.ensure
     if not _NAME.fullmatch(name):
         yield PropertyError(
@@ -138,7 +138,7 @@ def _check_debconf(properties: PackageProperties) -> Iterator[PropertyError]:
             wanted = f"wanted one of {', '.join(_ANSWERS)}"
             yield PropertyError("debconf", f"has the type {answer.type!r}, {wanted}", place=(index, "type"))
         value = str(answer.value.reveal())
-        # Its database keeps a backslash before an n as a line end, and a line that ends in one goes on in the next.
+        # debconf's database reads a backslash and an n as a newline. A backslash at the end continues the line.
         if any(piece in value for piece in ("\n", "\r", "\0", "\\n")) or value.endswith("\\"):
             sentence = (
                 f"has a value for {answer.question!r} with a line end or a backslash that debconf cannot keep"

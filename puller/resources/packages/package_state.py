@@ -23,23 +23,23 @@ REMOVALS = (Action.REMOVE, Action.PURGE)
 
 
 class PackageState(msgspec.Struct, frozen=True):
-    """The versions installed under a name, the newest first; and what it could be, where that is asked."""
+    """The installed versions of a package, the newest first, and the candidate version."""
 
     installed: "tuple[Installed, ...]" = ()
     candidate: str | None = None
-    """For ``latest``: what the repositories offer; with a ``source``: its version."""
+    """For ``latest``: the newest version in the repositories. With a ``source``: its version."""
     providers: tuple[str, ...] = ()
-    """The installed packages that provide a name of which none is installed."""
+    """Installed packages that provide the name, if no package of this name is installed."""
     has_configuration: bool = False
-    """It was removed, and its configuration files are there still."""
+    """Whether it was removed without its configuration files."""
     held: bool = False
-    """The package manager was told to leave it in its version."""
+    """Whether the package manager keeps it at its version."""
     is_automatic: bool = False
-    """It was installed only because others need it."""
+    """Whether it was installed only as a dependency."""
 
     @property
     def newest(self) -> "Installed | None":
-        """``None`` when nothing is installed."""
+        """The newest installed version, ``None`` if no version is installed."""
         return self.installed[0] if self.installed else None
 
     def __str__(self) -> str:
@@ -48,5 +48,5 @@ class PackageState(msgspec.Struct, frozen=True):
         words = (
             one.version if one.is_complete else f"{one.version} ({one.status})" for one in self.installed
         )
-        # Those of several architectures are usually the same.
+        # Several architectures usually have the same version.
         return ", ".join(dict.fromkeys(words)) or "absent"

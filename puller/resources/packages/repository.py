@@ -1,8 +1,8 @@
-"""The ``repository`` resource: where packages come from, and whose key signs them (``docs/resources/repository.md``).
+"""The ``repository`` resource: sources of packages and their signing keys (``docs/resources/repository.md``).
 
-* A key comes with the bundle. None is downloaded, and nothing is trusted without one but what is on this disk.
-* What a changed repository offers is fetched before its files are put in place, once, and nothing else is. One that
-  cannot be read fails, and leaves everything as it was.
+* Keys come from the bundle and are never downloaded. Only a repository on this disk may omit its key.
+* The package lists of a changed repository are fetched once, before its files are installed. If the repository cannot
+  be read, the change fails and all files stay.
 """
 
 import os
@@ -38,13 +38,13 @@ from puller.values.file_mode import FileMode
 from puller.values.references import Reference
 
 _ATTRIBUTES = Attributes(0, 0, 0o644)
-_TIMEOUT = 600.0  # seconds, for fetching what one repository offers
+_TIMEOUT = 600.0  # seconds to fetch the package lists of one repository
 _PENDING = Key(lines=("",))
-"""In noop: a key that an earlier resource would bring."""
+"""In noop: a key that an earlier resource would create."""
 
 
 class Seen(PathState, frozen=True):
-    """One file of a repository; ``content`` of a regular one."""
+    """One file of a repository. ``content`` is set for a regular file."""
 
     content: bytes | None = None
 
@@ -68,7 +68,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     @property
     def provider(self) -> str:
-        """The package manager of this machine; raises ``ResourceError`` when that is none of ours."""
+        """The package manager of this machine. Raises ``ResourceError`` for an unsupported one."""
         return provider_of(self.properties.provider, self.context)
 
     def look(self) -> RepositoryState:
@@ -104,12 +104,13 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: RepositoryState) -> None:
-        """Make it so.
+        """Install, update or remove the files of the repository.
 
-        1. Refuse what is in the way and may hold data, and files that the package manager rejects beside all others.
-        2. Fetch what it offers, which also shows that it can be read and that its key is the right one.
-        3. Put its files in place, the one that makes it known last.
-        4. Remove those that it has no more, the one that makes it known first.
+        1. Refuse obstacles that may hold data, and files that the package manager rejects in combination with all
+           others.
+        2. Fetch the package lists, which verifies that the repository is readable and signed by its key.
+        3. Write the files. The last file activates the repository.
+        4. Remove surplus files, the activating file first.
         """
         del differences
         # 1. Refuse
@@ -131,20 +132,20 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def noop_message(self, differences: Sequence[Difference], actual: RepositoryState) -> str:
         del differences
         self._refuse(actual)
-        wanted = self._wanted()  # raises for a key that cannot be used
+        wanted = self._wanted()  # raises for an invalid key
         path = self._layout.paths(self.properties.name)[-1]
         self._require_readable(wanted)
         self._sources.plan(path, wanted[path])
         if not self._is_wanted:
             self.context.system.expect(path, "absent")
             return "Would have removed the repository"
-        if self.properties.enabled:  # otherwise it brings nothing that a package could come from
+        if self.properties.enabled:  # a disabled repository offers no packages
             self.context.system.expect(path, "file")
         return "Would have written the repository"
 
     @property
     def notes(self) -> Sequence[str]:
-        """Warnings of other files that declare the same."""
+        """Warnings about other files that declare the same repository."""
         return self._others
 
     def contents(self) -> Mapping[str, Content]:
@@ -158,7 +159,9 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     @classmethod
     def hinders(cls, properties: RepositoryProperties, declared: Sequence[RepositoryProperties]) -> bool:
-        """apt refuses two sources of one URL and suite with different keys, and each name has a key of its own."""
+        """Return whether a leftover source has the URL and suite of another: apt rejects two of them with different
+        keys.
+        """
         for layout in all_layouts():
             path = layout.paths(properties.name)[-1]
             if (content := read_source(path)) is not None:
@@ -184,17 +187,17 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         content = self._wanted()[path]
         return unified(actual.files[path].content or b"", content, path) if content is not None else None
 
-    # What is wanted
+    # Desired state
 
     def _wanted(self) -> Files:
-        """The content of each file, in the order in which they are put in place."""
+        """Return the content of each file, in the order of installation."""
         if not self._is_wanted:
             return dict.fromkeys(self._layout.paths(self.properties.name))
         self._layout.require(self.properties)
         return self._layout.files(self.properties, self._key())
 
     def _key(self) -> Key | None:
-        """The key; raises ``ResourceError`` for what is none."""
+        """Return the key. Raises ``ResourceError`` for an invalid key."""
         key = self.properties.key
         if key is None:
             return None
@@ -220,7 +223,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         return context.system.will_be_written(path) or context.uncertain(path)
 
     def _offers_something_else(self, actual: RepositoryState, wanted: Files) -> bool:
-        """Whether what it offers may be another than was fetched last; a pin changes nothing of that."""
+        """Return whether the package lists may differ from the last fetch. Pins do not affect them."""
         pins = {path for path in wanted if path.endswith(".pref")}
         return any(
             seen.content != wanted[path]
@@ -228,13 +231,13 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             if path not in pins and (seen.found or wanted[path] is not None)
         )
 
-    # What is there
+    # Current state
 
     def _main(self, actual: RepositoryState) -> Seen:
         return actual.files[self._layout.paths(self.properties.name)[-1]]
 
     def _surplus(self, actual: RepositoryState) -> list[str]:
-        """The files that are there and not wanted; a key that another file names belongs to that."""
+        """Return existing files that should be absent, except a key that another file uses."""
         there = [
             path for path, content in self._wanted().items() if content is None and actual.files[path].found
         ]
@@ -266,10 +269,10 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def _sources(self) -> Sources:
         return Sources.of(self._layout, self.context)
 
-    # What is done
+    # Changes
 
     def _refuse(self, actual: RepositoryState) -> None:
-        """Raise for what is no file and may hold data; links are replaced, never followed."""
+        """Raise ``ResourceError`` for obstacles that may hold data. Links are replaced, never followed."""
         for path, seen in actual.files.items():
             if seen.kind not in ("absent", "present", "symbolic link", "fifo", "socket"):
                 raise ResourceError(
@@ -283,7 +286,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         system, directory = self.context.system, os.path.dirname(path)
         if not system.is_directory(directory):
             system.make_directory(directory, Attributes(0, 0, 0o755))
-            system.lstat(path)  # the directory that it is missed in is another one now
+            system.lstat(path)  # record the state of the path in the new directory
         system.replace_file(path, (content,), _ATTRIBUTES, seen.found)
 
     @property
@@ -299,7 +302,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         context = self.context
         return Job(context.system, lambda: (), context.log, context.noop, _TIMEOUT, 0)
 
-    # At load
+    # Loading
 
     @classmethod
     def check(cls, properties: RepositoryProperties) -> Iterator[PropertyError]:
@@ -307,7 +310,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     @classmethod
     def follows(cls, properties: RepositoryProperties, declared: Declared) -> Iterator[Reference]:
-        """Sources that are removed come first: they may contradict the source that replaces them."""
+        """Yield removed sources, because they may contradict the source that replaces them."""
         if properties.ensure == "absent":
             return
         yield from (
@@ -337,9 +340,9 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
 
 def _require_ours(key: str, path: str) -> str:
-    """Return the path of a key without links. Raises ``ResourceError`` for a key that others can exchange.
+    """Return the path of a key without links. Raises ``ResourceError`` if other users can replace the key.
 
-    Whoever owns the key decides what the package manager installs as root.
+    The owner of the key controls the packages that are installed as root.
     """
     if os.geteuid() != 0:
         return path

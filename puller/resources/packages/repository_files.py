@@ -53,7 +53,7 @@ class Sources:
         return sources
 
     def plan(self, path: str, content: bytes | None) -> None:
-        """Remember a file that the real run would write or remove (``None``), for the rest of a dry run."""
+        """Record a file that the real run would write or remove (``None``), for the rest of a dry run."""
         self._planned[path] = content
         self._read_after = -1
 

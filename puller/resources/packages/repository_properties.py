@@ -16,11 +16,11 @@ _END = "-----END PGP PUBLIC KEY BLOCK-----"
 _LINE = re.compile(r"[ -~]{0,200}")
 # The first byte of a packet holds its tag. Tag 6 is a public key, in the old and in the new format (RFC 9580, 4.2).
 _FIRST_BYTES = (0x98, 0x99, 0x9A, 0xC6)
-_LARGEST = 1024 * 1024  # bytes; keyrings of distributions have some ten thousand
+_LARGEST = 1024 * 1024  # bytes; keyrings of distributions have about ten thousand
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A public key, or several: armoured lines, or bytes."""
+    """One or more public keys, as armoured lines or as bytes."""
 
     lines: tuple[str, ...] = ()
     data: bytes = b""
@@ -32,12 +32,12 @@ class Key(msgspec.Struct, frozen=True):
 
 
 def is_armoured(text: str) -> bool:
-    """Whether a property is a key itself, and not the name of a file."""
+    """Return whether the property contains a key instead of a file name."""
     return text.lstrip().startswith("-----BEGIN")
 
 
 def parse_key(data: bytes) -> Key:
-    """A key of either form; raises ``ValueError``, whose text continues *key*."""
+    """Parse a key in either form. Raises ``ValueError`` with a text that follows *key*."""
     if len(data) > _LARGEST:
         raise ValueError(f"has {len(data)} bytes, wanted at most {_LARGEST}")
     if b"PRIVATE KEY BLOCK" in data:
@@ -87,7 +87,7 @@ class RepositoryProperties(Properties, frozen=True):
 
 
 def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError]:
-    """All that is wrong with values or with several properties at once."""
+    """Yield the errors in single properties and in combinations."""
     if not _NAME.fullmatch(properties.name):
         sentence = f"is {properties.name!r}, wanted letters, digits, _ and -, and no - first"
         yield PropertyError("name", sentence)
@@ -119,7 +119,7 @@ def _check_url(url: str) -> Iterator[PropertyError]:
     elif not _URL.fullmatch(url):
         yield PropertyError("url", f"is {url!r}", expected="an http(s):// or file:// URL without blanks")
     elif "@" in urlsplit(url).netloc:
-        # Its file is readable for everybody.
+        # Every user can read the file.
         yield PropertyError("url", "has credentials", expected="them in /etc/apt/auth.conf.d or the like")
 
 
@@ -129,7 +129,7 @@ def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
             if not _WORD.fullmatch(word):
                 yield PropertyError(name, f"has {word!r}", place=(index,), expected="a word without blanks")
     flat = [suite for suite in properties.suites if suite.endswith("/")]
-    # apt refuses to read any source at all when one has a directory with components, or a suite without.
+    # apt rejects all sources if one has a directory with components, or a suite without components.
     if flat and properties.components:
         sentence = f"is given, and {flat[0]!r} is a directory, which has none: wanted no components"
         yield PropertyError("components", sentence, because=["suites"])

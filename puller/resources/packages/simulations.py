@@ -13,7 +13,7 @@ from puller.errors import ResourceError
 from puller.resources.packages.manager import Plan, Record
 
 APT_OPTIONS = ("--simulate", "-q=1", "-o", "APT::Output-Version=0")
-"""The summary is missing if ``quiet`` is 2, and apt 3 has another one. The configuration can set both."""
+"""With ``quiet`` set to 2 the summary is missing, and apt 3 has a different one. The configuration can set both."""
 
 # ``Inst tool:i386 [1.0] (2.0 Debian:12.5/stable [i386])``, ``Remv tool [1.0]``, ``Purg tool``
 _INSTALLS = re.compile(r"Inst (\S+) (?:\[\S*\] )?\((\S+) .*\[(\S+)\]\)")
@@ -28,7 +28,7 @@ _SUMMARY = re.compile(
 def parse_apt_simulation(text: str, native: str) -> Plan:
     """Return the packages that a simulated change installs and removes.
 
-    ``native`` is the architecture of this machine. Raises ``ResourceError`` for output that is not understood.
+    ``native`` is the architecture of this machine. Raises ``ResourceError`` for unknown output.
     """
     installs: dict[tuple[str, str], Record] = {}
     removals: dict[str, None] = {}
@@ -43,7 +43,7 @@ def parse_apt_simulation(text: str, native: str) -> Plan:
             removals[removal[1].removesuffix(f":{native}")] = None
         elif _ACTION.match(line):
             raise _apt_not_understood(f"the line {line!r}")
-    for name, architecture in installs:  # apt removes a package for a moment, to resolve a loop of conflicts
+    for name, architecture in installs:  # apt may remove it first, to break a loop of conflicts
         removals.pop(name if architecture in ("all", native) else f"{name}:{architecture}", None)
     _require_apt_numbers(lines, len(installs), len(removals))
     return Plan(tuple(installs.values()), tuple(removals))
@@ -93,14 +93,14 @@ _NUMBER = re.compile(
 
 
 def has_plan(text: str) -> bool:
-    """Whether a simulation has come to its end, with a table of packages or without any change."""
+    """Return whether a simulation ended with a table of packages or without changes."""
     return bool(_TABLE.search(text) or _NOTHING.search(text))
 
 
 def parse_dnf_simulation(text: str) -> Plan:
     """Return the packages that a simulated change installs and removes.
 
-    Raises ``ResourceError`` for output that is not understood.
+    Raises ``ResourceError`` for unknown output.
     """
     table = _TABLE.search(text)
     if table is None:
@@ -127,8 +127,8 @@ def parse_dnf_simulation(text: str) -> Plan:
 
 
 def _rows(table: str) -> Iterator[tuple[str, list[str]]]:
-    """Return the verb of the heading and the words of each package; dnf 4 may break a row into several lines."""
-    verb: str | None = None  # empty in sections that are of no interest
+    """Yield the verb of the heading and the words of each package. dnf 4 may wrap a row."""
+    verb: str | None = None  # empty in skipped sections
     row: list[str] = []
     for line in table.splitlines():
         is_continued = line.startswith("  ") and not line.lstrip().startswith("replacing ")

@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 
 
 class Version(NamedTuple):
-    """A version taken apart; what is not written is ``None``."""
+    """A parsed version. Missing parts are ``None``."""
 
     epoch: str | None
     version: str
@@ -27,7 +27,7 @@ class Version(NamedTuple):
 
 
 def parse_version(text: str) -> Version:
-    """Take any text apart: the epoch ends at the first colon, the release begins after the last hyphen."""
+    """Parse any text. The epoch ends at the first colon, and the release begins after the last hyphen."""
     epoch, colon, rest = text.partition(":")
     if not colon or not (epoch.isascii() and epoch.isdecimal()):
         epoch, rest = "", text
@@ -36,22 +36,22 @@ def parse_version(text: str) -> Version:
 
 
 class Order:
-    """One of the two orders: how a part compares, and what a missing release stands for."""
+    """One of the two orders: how parts compare, and the default for a missing release."""
 
     def __init__(self, part: Callable[[str], Key], missing_release: str | None) -> None:
         self._part = part
         self._missing_release = missing_release
 
     def key(self, text: str) -> Key:
-        """A key that versions sort by."""
+        """Return the sort key of a version."""
         return self._key(parse_version(text))
 
     def compare(self, first: str, second: str) -> int:
-        """-1, 0 or 1: the first is older, the same, newer."""
+        """Return -1, 0 or 1 if the first version is older, equal or newer."""
         return _compared(self.key(first), self.key(second))
 
     def compare_to_request(self, installed: str, request: str) -> int:
-        """``compare`` with only those parts of ``installed`` that ``request`` gives too."""
+        """Compare only the parts of ``installed`` that ``request`` also has."""
         wanted, found = parse_version(request), parse_version(installed)
         if wanted.epoch is None:
             found = found._replace(epoch=None)
@@ -61,7 +61,7 @@ class Order:
 
     def _key(self, version: Version) -> Key:
         release = self._missing_release if version.release is None else version.release
-        # In rpm's order no release at all comes before any.
+        # rpm sorts a missing release before all others.
         return (
             _number(version.epoch or "0"),
             self._part(version.version),
@@ -75,7 +75,7 @@ def _compared(first: Key, second: Key) -> int:
 
 
 def _number(digits: str) -> tuple[int, str]:
-    """Digits as a number: by length, then by text. ``int`` would refuse more than 4,300 of them."""
+    """Return a key that sorts digits as a number. ``int`` rejects more than 4,300 digits."""
     significant = digits.lstrip("0")
     return len(significant), significant
 
