@@ -1,8 +1,8 @@
-"""Making a target what it should be: each file atomically, and nothing through a link or outside of the target.
+"""Writes a scaffold's files to its target: each file atomically, never through a link or outside the target.
 
-* A file is placed before anything that does not belong there is removed, so that a crash in between leaves too much
-  rather than too little; only what is in the way goes first.
-* A directory goes as soon as it is empty, so that what a crash leaves is found again by the files that are left in it.
+* Files are written before foreign files are removed, so a crash in between leaves extra files, not missing ones. Only
+  obstacles are removed first.
+* A directory is removed as soon as it is empty, so that after a crash its remaining files still lead to it.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ def place(
     files: Mapping[str, Draft],
     attributes: Mapping[str, Attributes],
 ) -> None:
-    """Write ``files``, set the ``attributes`` of others, and purge what is foreign, if that was looked for.
+    """Write ``files``, set the ``attributes`` of other files, and purge the foreign files in ``target``.
 
-    1. Purge what is in the way of a file or directory.
-    2. Make the directories, each before what it holds.
+    1. Purge obstacles.
+    2. Make the directories, parents first.
     3. Write the files.
-    4. Set the attributes of those whose content stays.
-    5. Purge the rest: a crash before that leaves too much rather than too little.
+    4. Set the attributes of files whose content stays.
+    5. Purge the other foreign files, so that a crash before leaves extra files, not missing ones.
     """
-    # 1. Purge what is in the way
+    # 1. Purge obstacles
     blocking = set(in_the_way(target))
     _purge(system, target, sorted(blocking))
     # 2. Directories
@@ -43,7 +43,7 @@ def place(
     for path, draft in files.items():
         found = target.files[path]
         if path in blocking or _is_directory(found):
-            found = None  # it was, and is purged
+            found = None  # removed in step 1
         wanted = ownership.of_draft(found, draft.mode)
         with needing(len(draft.data)):
             system.replace_file(target.path(path), [draft.data], wanted, found, within=target.root)
@@ -52,13 +52,13 @@ def place(
         if (found := target.files[path]) is not None:
             system.set_attributes(target.path(path), wanted, found, within=target.root)
     # 5. Purge the rest
-    # In the order of their paths, in which a deep tree is one way down and up again.
+    # In the order of paths, which visits each directory of a deep tree once.
     _purge(system, target, [path for path in target.foreign.things if path not in blocking])
 
 
 def clear(system: System, target: Target, directories: Iterable[str], *, keep_root: bool) -> None:
-    """Remove the scaffold's files, then its ``directories`` and the target where these are empty."""
-    # The innermost directories first, each right after its files: see the second rule at the top.
+    """Remove the scaffold's files, then its ``directories`` and the target if they are empty."""
+    # Innermost directories first, each right after its files: see the second rule at the top.
     found_in: dict[str, list[str]] = {}
     for path, found in target.files.items():
         if found is not None and not stat.S_ISDIR(found.st_mode):
@@ -74,7 +74,7 @@ def clear(system: System, target: Target, directories: Iterable[str], *, keep_ro
 
 
 def _real(system: System, target: Target, directories: Iterable[str]) -> list[str]:
-    """The paths that are directories of the target and not links to others, each before what it holds."""
+    """Return the paths that are directories of the target and not links, parents first."""
     real = {"": None}
     for directory in sorted(directories, key=lambda path: (path.count("/"), path)):
         if directory.rpartition("/")[0] in real and _is_directory(system.lstat(target.path(directory))):
@@ -91,7 +91,7 @@ def _make_directories(system: System, target: Target, ownership: Ownership) -> N
 
 
 def _purge(system: System, target: Target, things: Iterable[str]) -> None:
-    """Remove foreign things, and the foreign directories that are empty then."""
+    """Remove foreign files, then foreign directories that become empty."""
     emptied: set[str] = set()
     with system.removing(target.root):
         for path in things:
@@ -107,7 +107,7 @@ def _purge(system: System, target: Target, things: Iterable[str]) -> None:
 
 def _remove(system: System, target: Target, path: str, found: os.stat_result | None) -> None:
     if found is not None:
-        with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+        with contextlib.suppress(FileNotFoundError):  # another process removed it first
             system.remove(target.path(path), found, within=target.root)
 
 

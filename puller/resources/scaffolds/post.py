@@ -29,7 +29,7 @@ from puller.system.protocol import System
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression for a whole name; raises ``ValueError``."""
+    """Return the pattern as a regular expression for a whole name. Raises ``ValueError``."""
     pieces: list[str | None] = []
     position = 0
     while position < len(pattern):
@@ -39,7 +39,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _piece(pattern: str, position: int) -> tuple[str | None, int]:
-    """The piece at a position as a regular expression (None for a star), and where the next begins."""
+    """Return the piece at a position as a regular expression, None for a star, and the position after it."""
     character = pattern[position]
     if character in "*?":
         return (None if character == "*" else "."), position + 1
@@ -92,7 +92,7 @@ class PostCommand(msgspec.Struct, frozen=True):
     text: str
 
     def check(self) -> None:
-        """Raise ``ValueError`` for what could never work."""
+        """Raise ``ValueError`` if the pattern or the command is invalid."""
         if not self.pattern:
             raise ValueError("has an empty pattern")
         if not self.text:
@@ -109,11 +109,11 @@ class PostCommand(msgspec.Struct, frozen=True):
             raise ValueError(f"has the command {self.text!r}, which names no program")
 
     def is_for(self, path: str) -> bool:
-        """Whether the last part of a path matches."""
+        """Return whether the last component of a path matches."""
         return compiled(self.pattern).fullmatch(path.rpartition("/")[2]) is not None
 
     def arguments(self, path: str) -> list[str]:
-        """The words to run for a file; its path takes the place of ``{}``, or comes last."""
+        """Return the command line for a file. The path replaces ``{}``, or is appended."""
         program, *words = split_words(self.text)
         if not any(_PLACEHOLDER in word for word in words):
             return [program, *words, path]
@@ -121,32 +121,32 @@ class PostCommand(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A file as it goes into the target: rendered, or what commands have made of that."""
+    """A file to write to the target: rendered, or the result of its post commands."""
 
     data: bytes
     mode: int
-    """Permission bits; a command may change them."""
+    """Permission bits. A command may change them."""
 
 
 class PostCommands(msgspec.Struct, frozen=True):
-    """All commands of a scaffold, in order."""
+    """All post commands of a scaffold, in order."""
 
     commands: tuple[PostCommand, ...]
     system: System
     timeout: float = TIMEOUT
     quiet: bool = False
-    """What a command prints may be secret."""
+    """Whether the output of commands may contain secrets."""
 
     def of(self, path: str) -> list[PostCommand]:
-        """The commands for the file at a path."""
+        """Return the commands for the file at a path."""
         return [command for command in self.commands if command.is_for(path)]
 
     def finish(self, drafts: Mapping[str, Draft]) -> dict[str, Draft]:
-        """The drafts as the commands leave them; raises ``ResourceError`` when one fails.
+        """Run the commands and return the resulting drafts. Raises ``ResourceError`` if a command fails.
 
-        1. Write a private copy that has the name of the file, with the mode that it will have.
-        2. Run the commands on it, in their order.
-        3. Read back what is there, which must be a file still.
+        1. Write a private copy with the name and the mode of the file.
+        2. Run the commands on it, in order.
+        3. Read the result, which must still be a file.
         """
         if not any(map(self.of, drafts)):
             return dict(drafts)
@@ -185,10 +185,10 @@ class PostCommands(msgspec.Struct, frozen=True):
             f"{where}: {completed.outcome}, wanted 0" + (f"; it printed:\n{printed}" if printed else "")
         )
 
-    # What is noted on a file whose text a command has changed: what it was made from, by what, and what it became.
+    # The note on a file that a command has changed: digests of its rendered text with the commands, and of the result.
 
     def remember(self, path: str, rendered: bytes, draft: Draft, target: str) -> None:
-        """Note on the file, now in ``target``, that it is what the commands have made. Raises ``ResourceError``."""
+        """Note on the file in ``target`` that it is the result of the commands. Raises ``ResourceError``."""
         place = f"{target}/{path}"
         try:
             self.system.set_note(place, _NOTE, self._note(path, rendered, [draft.data]), within=target)
@@ -199,7 +199,7 @@ class PostCommands(msgspec.Struct, frozen=True):
             ) from error
 
     def made(self, path: str, rendered: bytes, target: str) -> bool:
-        """Whether the file in ``target`` holds what the commands have made of the rendered text."""
+        """Return whether the file in ``target`` is the recorded result of the commands for the rendered text."""
         place = f"{target}/{path}"
         if not self.of(path) or (note := self.system.note(place, _NOTE)) is None:
             return False

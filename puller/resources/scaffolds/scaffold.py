@@ -41,7 +41,7 @@ from puller.values.file_mode import FileMode
 from puller.values.removal_policy import ABSENT
 
 OWN_ENGINE = "jet"
-"""What renders a directory of templates when nothing is said about it."""
+"""The default engine of a directory of templates."""
 
 _ENSURE = ("present", "absent")
 _DIFF_LIMIT = 256 * 1024  # characters of all diffs of a scaffold together
@@ -78,33 +78,33 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     """A directory of rendered templates.
 
     1. Render the source into memory (``tree.render_source``).
-    2. Look at the target beside it (``target.look_at``), and decide what is changed, stable and purged (``compare``);
-       for ``absent``, what is there of it (``remaining``).
-    3. Refuse what cannot be: what may not be replaced, mount points, a tree that comes out differently each time.
-    4. Let the post commands finish the files that change, in private copies (``post.finish``).
-    5. Place: write, set attributes, purge (``changes.place``); for ``absent``, remove (``changes.clear``).
-    6. Note on a file whose text a command has changed what it was made from, so that the next run knows it again.
+    2. Compare the target with it (``target.look_at``), and find changed, stable and purged paths (``compare``). For
+       ``absent``, find its existing files (``remaining``).
+    3. Refuse protected obstacles, mount points, and a tree that renders differently each time.
+    4. Run the post commands on changed files, in private copies (``post.finish``).
+    5. Write the files, set attributes and purge (``changes.place``). For ``absent``, remove (``changes.clear``).
+    6. Record on each file that a command has changed what it was made from, so that the next run recognises it.
     """
 
     type_name = "scaffold"
     properties_type = ScaffoldProperties
-    # Delimiters may be the very braces of expressions.
+    # Delimiters may contain the braces of expressions.
     expressions_kept = frozenset({"control", "left_delimiter", "right_delimiter"})
     secret_properties = frozenset({"data"})
     relative_paths = frozenset({"source"})
     rendered = frozenset({"source"})
     command_lines = frozenset({"post", "health_checks"})
-    providers = ("posix", "choria")  # the latter is what manifests of the reference say
+    providers = ("posix", "choria")  # the second is for manifests of the reference implementation
 
     _tree: Tree | None = None
     _spared = OwnedPaths()
-    """The paths that the last purge has left."""
+    """The paths that the last purge kept."""
 
     def look(self) -> ScaffoldState:
         properties, system = self.properties, self.context.system
         wants_files = properties.ensure == "present"
         if not wants_files and (system.lstat(properties.name) is None or not system.exists(properties.name)):
-            return ScaffoldState()  # and the source need not be there any more either
+            return ScaffoldState()  # the source may be missing as well
         if wants_files and self._is_source_pending:
             return ScaffoldState()
         self._refuse_overlap()
@@ -137,7 +137,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             self._require_possible(actual.target, actual)
             self._place(actual.target, actual)
         else:
-            # 5. Remove; the directory behind a link that was there before is not ours, so it stays.
+            # 5. Remove. A directory behind a link existed before the scaffold, so it stays.
             is_link = actual.target.root != self.properties.name
             clear(self.context.system, actual.target, self._wanted().directories, keep_root=is_link)
 
@@ -167,7 +167,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         target = actual.target
         if target is None or target.itself is None:
             return False
-        # Something else at the path, which a scaffold never replaces, existed before it.
+        # An obstacle at the path, which a scaffold never replaces, existed before it.
         return not actual.exists or all(found is not None for found in target.files.values())
 
     def changed_paths(self, actual: ScaffoldState) -> Iterator[str]:
@@ -207,10 +207,10 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         found = {os.path.join(properties.name, path): file for path, file in tree.files.items()}
         return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
 
-    # What is wanted
+    # Desired state
 
     def _wanted(self) -> Tree:
-        """The tree, rendered once; whatever is wrong with it raises ``ResourceError``."""
+        """Return the rendered tree. Raises ``ResourceError``. Cached."""
         if self._tree is None:
             self._tree = self._render()
         return self._tree
@@ -230,7 +230,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     @property
     def _is_source_pending(self) -> bool:
-        """In noop: whether the source is missing, and an earlier resource may bring it."""
+        """Whether, in noop, the source is missing and an earlier resource may create it."""
         context, source = self.context, self._source
         return context.uncertain(source) and not os.path.lexists(source)
 
@@ -244,7 +244,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         )
 
     def _scope(self) -> Scope:
-        """The scope of templates: that of the manifest, or with data of the scaffold's own."""
+        """Return the template scope: the manifest's scope, or a scope with the scaffold's own data."""
         scope, data = self.context.scope, self.properties.data
         if data is None:
             return scope
@@ -252,7 +252,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         return over_data(scope, data, self.context.files)
 
     def _owned(self) -> OwnedPaths:
-        """The paths below the target that belong to other resources."""
+        """Return the paths below the target that belong to other resources."""
         name = self.properties.name
         self._spared = owned_below(name, self.context, f"{self.type_name}#{name}")
         return self._spared
@@ -261,16 +261,18 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         properties = self.properties
         return Ownership.resolve(properties.owner, properties.group, properties.mode, self.context)
 
-    # What may be done
+    # Refusals
 
     def _refuse_overlap(self) -> None:
-        """The files that come out must not be templates of the next run, or the templates be purged."""
+        """Raise ``ResourceError`` if source and target overlap: output would become templates, or templates would be
+        purged.
+        """
         source, target = os.path.realpath(self._source), os.path.realpath(self.properties.name)
         if os.path.commonpath((source, target)) in (source, target):
             raise ResourceError(f"source {source} and target {target} hold one another")
 
     def _require_possible(self, target: Target, actual: ScaffoldState) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         # 3. Refuse
         if actual.purged:
             self._owned().refuse_around(self.properties.name)
@@ -279,12 +281,12 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         if replaced or actual.purged:
             refuse_mounted_among(target.root, replaced, actual.purged)
         self._refuse_other_writers(target, actual)
-        # Rendered a second time only where something is written: looking at a stable tree costs one rendering.
+        # Render again only before a write, so that a stable tree is rendered once.
         if any(path not in target.same for path in actual.changed):
             require_same(self._wanted(), self._render())
 
     def _refuse_other_writers(self, target: Target, actual: ScaffoldState) -> None:
-        """Raise for a file to be written that another resource writes as well: each run would change it twice."""
+        """Raise for a file that another resource also writes, because each run would change it twice."""
         written = [path for path in actual.changed if path not in target.same]
         owners = self._owned().owners if written else {}
         for path in written:
@@ -310,9 +312,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
                 self._post.remember(path, rendered, draft, target.root)
 
     def _written(self, target: Target, actual: ScaffoldState) -> list[str]:
-        """Return the files that are written: those with other content, and those that require a new file.
+        """Return the files to write: files with other content, and files that require a new inode.
 
-        Other names of a file (hard links) keep what they have.
+        Other hard links of a file keep their content.
         """
         return [
             path
@@ -323,7 +325,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         ]
 
     def _draft(self, found: os.stat_result | None, path: str) -> Draft:
-        """Return a rendered file with the mode that it gets unless a post command changes it."""
+        """Return a rendered file with its mode. A post command may change the mode."""
         rendered, ownership = self._wanted().files[path], self._ownership()
         if found is None or not stat.S_ISREG(found.st_mode):
             return Draft(rendered.data, ownership.of_draft(None, rendered.mode).mode)
@@ -338,11 +340,11 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         return self._ownership().of_file(found, is_program=self._is_program(path))
 
     def _is_program(self, path: str) -> bool | None:
-        """Whether a file is executable as its template; ``None`` if a post command may have made it so."""
+        """Whether a file is executable like its template. ``None`` if a post command may set the bit."""
         return self._wanted().files[path].executable or (None if self._post.of(path) else False)
 
     def _expect(self, target: Target, actual: ScaffoldState) -> None:
-        """In noop, let what comes later find things as this change would leave them."""
+        """In noop, record the expected state for later resources."""
         expect = self.context.system.expect
         for path in actual.purged:
             expect(target.path(path), "absent")
@@ -364,7 +366,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         is_secret = self._wanted().secret
         return PostCommands(_post_commands(self.properties), self.context.system, quiet=is_secret)
 
-    # At load
+    # Loading
 
     @classmethod
     def fills(cls, properties: ScaffoldProperties) -> tuple[str]:
@@ -405,7 +407,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     @classmethod
     def agree(cls, first: ScaffoldProperties, second: ScaffoldProperties) -> ScaffoldProperties:
-        """All that the templates come to is said by each of them."""
+        """Require equality of all properties that affect rendering."""
         rendering = ("engine", "left_delimiter", "right_delimiter", "skip_empty", "post", "data")
         return agree(first, second, exact=rendering)
 

@@ -23,24 +23,24 @@ from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
 
 IsProgram = Callable[[str], bool | None]
-"""Whether the template at a path is executable, as ``Ownership.of_file`` takes it."""
+"""Returns whether the template at a path is executable, in the form of ``Ownership.of_file``."""
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """The wanted attributes; ``None`` is not managed."""
+    """The desired attributes. ``None`` is not managed."""
 
     uid: int | None = None
     gid: int | None = None
     mode: FileMode | None = None
     owner: str = ""
-    """As the author wrote it, for messages."""
+    """In the author's spelling, for messages."""
     group: str = ""
 
     @classmethod
     def resolve(
         cls, owner: str | int | None, group: str | int | None, mode: FileMode | None, context: Context
     ) -> "Ownership":
-        """An ownership with names looked up; raises ``ResourceError`` for one that there is not."""
+        """Look up the names and return their ownership. Raises ``ResourceError`` for an unknown name."""
         return cls(
             None if owner is None else user_id(owner, context),
             None if group is None else group_id(group, context),
@@ -75,7 +75,7 @@ class Ownership(msgspec.Struct, frozen=True):
         return Attributes(uid, gid, mode.over_copy(actual, is_program=is_program))
 
     def of_directory(self) -> Attributes:
-        """For a new directory."""
+        """Return the attributes of a new directory."""
         return Attributes(
             os.geteuid() if self.uid is None else self.uid,
             os.getegid() if self.gid is None else self.gid,
@@ -96,19 +96,19 @@ class ScaffoldState(msgspec.Struct, frozen=True):
     """The state of a target. Paths in the lists are relative to it."""
 
     target: Target | None = None
-    """``None`` when nothing is there, and nothing should be."""
+    """``None`` if the target is missing and should be."""
     differences: Mapping[str, tuple[Difference, ...]] = {}
-    """What is not as wanted, by path."""
+    """The differences by path."""
     changed: tuple[str, ...] = ()
-    """Files that are not as they should be; for ``absent``, those that are there."""
+    """Files that are out of sync. For ``absent``, existing files with other content."""
     stable: tuple[str, ...] = ()
-    """Files that are as they should be."""
+    """Files that are in sync. For ``absent``, existing files with the rendered content."""
     purged: tuple[str, ...] = ()
-    """What does not belong to the scaffold; only looked for where it is to be purged."""
+    """Foreign paths, if ``purge`` or the receipt requires their removal."""
 
     @property
     def exists(self) -> bool:
-        """Whether the target directory is there."""
+        """Whether the target directory exists."""
         itself = self.target.itself if self.target else None
         return itself is not None and stat.S_ISDIR(itself.st_mode)
 
@@ -116,7 +116,7 @@ class ScaffoldState(msgspec.Struct, frozen=True):
 def compare(
     target: Target, tree: Tree, ownership: Ownership, system: System, is_program: IsProgram
 ) -> ScaffoldState:
-    """The state where files should be there."""
+    """Return the state of a target whose files should be present."""
     differences: dict[str, tuple[Difference, ...]] = {}
     for path in tree.files:
         if found := tuple(_of_file(target, tree, path, ownership, system, is_program)):
@@ -131,7 +131,7 @@ def compare(
 
 
 def remaining(target: Target) -> ScaffoldState:
-    """The state where no files should be there: a directory in the place of a file is another's, and may stay."""
+    """Return the state of a target whose files should be absent. A directory in place of a file may stay."""
     there = {
         path: (_unwanted(path, found),)
         for path, found in target.files.items()
@@ -167,14 +167,14 @@ def _of_file(
 
 def _of_content(path: str, place: str, found: os.stat_result, wanted: bytes, system: System) -> Difference:
     name, size = printable(path), len(wanted)
-    if found.st_size != size:  # however large it is, it need not be read
+    if found.st_size != size:  # compare sizes only, to avoid reading a large file
         return changed("content", f"{found.st_size} bytes", f"{size} bytes", name)
     digests = sha256(system.read_chunks(place)), sha256([wanted])
     return changed("content", short(digests[0]), short(digests[1]), name)
 
 
 def diff(state: ScaffoldState, tree: Tree, system: System) -> Iterator[str]:
-    """A unified diff of each file that changes, for people."""
+    """Yield a unified diff of each file that changes."""
     if (target := state.target) is None:
         return
     for path, differences in state.differences.items():
@@ -189,6 +189,6 @@ def _diff_of_file(place: str, found: os.stat_result | None, wanted: bytes, syste
     name = printable(place)
     if found is None or not stat.S_ISREG(found.st_mode):
         return unified(b"", wanted, name) or ""
-    if found.st_size > LIMIT:  # and need not be read
+    if found.st_size > LIMIT:  # too large to diff, so do not read it
         return f"{name}: {found.st_size} bytes become {len(wanted)} bytes, too large for a diff\n"
     return unified(system.read(place), wanted, name) or ""

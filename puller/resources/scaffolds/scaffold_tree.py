@@ -30,22 +30,22 @@ from puller.values.byte_order import MARK, holds_wide, is_wide
 # The source directory, read into memory.
 
 MOST_ENTRIES = 100_000
-"""Files and directories of one source."""
+"""Limit on files and directories of one source."""
 MOST_BYTES = 256 * 1024 * 1024
-"""Of all its files together."""
-_DEEPEST = 100  # directories in one another
+"""Limit on the total size of its files."""
+_DEEPEST = 100  # nested directories
 
 
 class ScaffoldSource(msgspec.Struct, frozen=True):
-    """The files of a source by their paths, relative and with ``/``."""
+    """The files of a source by relative path, with ``/``."""
 
     texts: Mapping[str, str]
-    """What is not UTF-8 stands here with ``surrogateescape``, so that no byte is lost."""
+    """Bytes outside UTF-8 are decoded with ``surrogateescape``, so that they are preserved."""
     binary: frozenset[str]
-    """Those that are no templates."""
+    """Files that are not templates."""
     executable: frozenset[str]
     marked: frozenset[str]
-    """Text files with a byte order mark, which is not in ``texts``."""
+    """Text files with a byte order mark, which ``texts`` omits."""
 
     @property
     def templates(self) -> dict[str, str]:
@@ -54,9 +54,9 @@ class ScaffoldSource(msgspec.Struct, frozen=True):
 
 
 def read_source(directory: str, name: str, system: System, delimiters: tuple[str, ...]) -> ScaffoldSource:
-    """Read all files below ``directory``; ``name`` is what messages call it.
+    """Read all files below ``directory``. ``name`` is its name in messages.
 
-    ``delimiters`` are those that begin something in a template. Raises ``ResourceError``.
+    ``delimiters`` are the opening delimiters of templates. Raises ``ResourceError``.
     """
     try:
         return _Reader(os.path.realpath(directory), name, system, delimiters).read()
@@ -99,7 +99,7 @@ class _Reader:
     def files(
         self, directory: str, prefix: str, above: tuple[str, ...]
     ) -> Iterator[tuple[str, str, os.stat_result]]:
-        """The path, real path and status of each file; ``above`` are the real paths of directories we came through."""
+        """Yield the path, real path and status of each file. ``above`` are the real paths of the parent directories."""
         for name, entry in sorted(self.system.children(directory), key=lambda child: child[0]):
             path, real, found = prefix + name, os.path.join(directory, name), entry
             if stat.S_ISLNK(found.st_mode):
@@ -117,7 +117,7 @@ class _Reader:
                 yield from self.files(real, f"{path}/", (*above, directory))
 
     def follow(self, path: str, link: str) -> tuple[str, os.stat_result]:
-        """Where a link of the source leads: inside of the source, or nowhere."""
+        """Return the target of a link. Raises ``ResourceError`` if it is missing or outside the source."""
         real = os.path.realpath(link)
         if os.path.commonpath((self.root, real)) != self.root:
             raise self.error(path, f"is a link to {printable(real)}, outside of the source")
@@ -136,7 +136,7 @@ class _Reader:
             raise ResourceError(f"source {self.name} holds {what}, which is too much for a scaffold")
 
     def refuse_lookalike(self, path: str, data: bytes, *, is_text: bool) -> None:
-        """A template in another encoding must not be copied with its actions in it."""
+        """Raise ``ResourceError`` for a template in another encoding, which would be copied without rendering."""
         is_other = not is_text and b"\0" not in data
         found = [
             mark for mark in self.delimiters if (is_other and mark.encode() in data) or holds_wide(mark, data)
@@ -160,21 +160,21 @@ _BEGINNINGS = {"jinja": ("{{", "{%"), "go": ("{{",), "jet": ("[[",)}
 
 
 class RenderRequest(msgspec.Struct, frozen=True):
-    """How a source becomes a tree."""
+    """How to render a source."""
 
     source: str
     """An absolute path."""
     name: str
-    """The same as the author wrote it, for messages."""
+    """The path in the author's spelling, for messages."""
     engine: str
     delimiters: Delimiters = OWN
     skip_empty: bool = False
     sensitive: bool = False
-    """Whether nothing of it may be shown, secret or not."""
+    """Whether all content is hidden, even without secrets."""
 
     @property
     def beginnings(self) -> tuple[str, ...]:
-        """The texts that an action of a template can begin with."""
+        """The opening delimiters of the template."""
         left = self.delimiters[0]
         return (left,) if left else _BEGINNINGS[self.engine]
 
@@ -184,9 +184,9 @@ class Rendered(msgspec.Struct, frozen=True):
 
     data: bytes
     executable: bool = False
-    """As the template that it comes from."""
+    """Whether its template is executable."""
     is_secret: bool = False
-    """Whether a secret may be in it."""
+    """Whether it may contain a secret."""
 
     @property
     def size(self) -> int:
@@ -194,27 +194,27 @@ class Rendered(msgspec.Struct, frozen=True):
         return len(self.data)
 
     def chunks(self) -> Iterable[bytes]:
-        """All of it."""
+        """Return the content as one chunk."""
         return (self.data,)
 
     @property
     def mode(self) -> int:
-        """Permission bits, where nothing else is said."""
+        """The default permission bits."""
         return 0o755 if self.executable else 0o644
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """The files of a target, by their paths."""
+    """The files of a target, by path."""
 
     files: Mapping[str, Rendered]
     directories: frozenset[str]
-    """Those of files, and those of the source that no file came out for."""
+    """Parent directories of files, and source directories without rendered files."""
     secret: bool = False
-    """Whether it must not be shown, as a secret may be in it."""
+    """Whether it may contain a secret and must be hidden."""
 
 
 def render_source(request: RenderRequest, scope: Scope, files: BundleFiles, system: System) -> Tree:
-    """Render the source; ``files`` are those of the bundle, for functions that read files. Raises ``ResourceError``."""
+    """Render the source. ``files`` are the bundle files that template functions can read. Raises ``ResourceError``."""
     source = read_source(request.source, request.name, system, request.beginnings)
     place = files.within(request.source)
     scope = scope if place is files else seen_from(place, scope)
@@ -240,7 +240,7 @@ def render_source(request: RenderRequest, scope: Scope, files: BundleFiles, syst
 
 
 def require_same(first: Tree, second: Tree) -> None:
-    """Raise ``ResourceError`` when two renderings of one source differ."""
+    """Raise ``ResourceError`` if two renderings of a source differ."""
     for path in sorted({*first.files, *second.files}):
         one, other = first.files.get(path), second.files.get(path)
         if one == other:
@@ -269,14 +269,14 @@ def _shown(line: bytes) -> str:
 def _encoded(text: str, name: str, path: str) -> bytes:
     try:
         path.encode("utf-8")
-        # What is no UTF-8 came from a file like that, or from a string that a template has cut in a character.
+        # Surrogates come from a file that is not UTF-8, or from a template that splits a character.
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise ResourceError(f"{name}/{path!a}: cannot be written as UTF-8: {error.reason}") from error
 
 
 class _Engine:
-    """An engine that leaves alone what is no template, and remembers whether a secret was looked at."""
+    """An engine that copies files that are not templates, and records the use of secrets."""
 
     def __init__(self, engine: Engine, binary: frozenset[str]) -> None:
         self.engine = engine
@@ -298,7 +298,7 @@ class _Engine:
 
 
 class _Literal:
-    """A file that comes out as it is."""
+    """A file that is copied unchanged."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -315,7 +315,7 @@ class _Literal:
 
 
 class _Watched:
-    """A template of the engine, which tells after each rendering whether it looked at a secret."""
+    """A template that reports to its owner whether a rendering used a secret."""
 
     def __init__(self, template: Template, owner: _Engine) -> None:
         self.template = template

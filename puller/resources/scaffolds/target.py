@@ -1,8 +1,8 @@
-"""The target of a scaffold as it is: what is where its files belong, and what else is there.
+"""The current state of a scaffold's target: the paths of its files, and foreign paths.
 
-* Looking changes nothing, and never follows a link below the target: what is behind one is not in the target.
-* The target itself may be a link to a directory; then that directory is meant, and the link is left alone. It is judged
-  as the links on the way to the target are.
+* Reading the state changes nothing, and never follows a link below the target.
+* The target may be a link to a directory. The scaffold then manages that directory, and the link stays. The link is
+  checked like links in the path of the target.
 """
 
 import os
@@ -20,42 +20,42 @@ from puller.resources.scaffolds.scaffold_tree import Tree
 from puller.system.protocol import System
 
 Found = os.stat_result | None
-"""The ``lstat`` of what is there; ``None`` is nothing."""
+"""The ``lstat`` of a path. ``None``: missing."""
 
 Recognise = Callable[[str, bytes, str], bool]
-"""Whether a file is as wanted though it holds other bytes than were rendered: path, rendered bytes, target."""
+"""Returns whether a file is in sync despite other content. Arguments: path, rendered bytes, target."""
 
 
 class Foreign(msgspec.Struct, frozen=True):
-    """Everything below a target that does not belong to its scaffold."""
+    """The paths below a target that do not belong to its scaffold."""
 
     things: Mapping[str, os.stat_result] = {}
-    """Files, links and what else there is, and directories that are empty, by path."""
+    """Files, links and special files, and empty directories, by path."""
     directories: tuple[str, ...] = ()
-    """Directories that hold nothing else; each behind those in it."""
+    """Directories without files of the scaffold, innermost first."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The target as it was found; paths are relative to ``root``."""
+    """The current state of the target. Paths are relative to ``root``."""
 
     root: str
     itself: Found
-    """Of ``root``."""
+    """The ``lstat`` of ``root``."""
     files: Mapping[str, Found]
-    """At the path of each rendered file."""
+    """The ``lstat`` at the path of each rendered file."""
     directories: Mapping[str, Found]
-    """At each directory that rendered files are in, a directory before those in it."""
+    """The ``lstat`` of each parent directory of rendered files, parents first."""
     same: frozenset[str]
-    """Files that hold what is wanted."""
+    """Files with the desired content."""
     foreign: Foreign
-    """Looked for only where it is to be purged."""
+    """Only collected for a purge."""
 
     def path(self, path: str) -> str:
-        """The absolute one."""
+        """Return the absolute path."""
         return f"{self.root}/{path}"
 
     def missing_directories(self) -> list[str]:
-        """The directories that are made; the empty path is the target itself."""
+        """Return the directories to make. The empty path is the target itself."""
         missing = [path for path, found in self.directories.items() if found is None]
         return missing if self.itself is not None else ["", *missing]
 
@@ -65,8 +65,8 @@ def look_at(
 ) -> Target:
     """Compare a directory with a tree.
 
-    ``purged`` returns the paths that a purge leaves to other resources. ``None``: nothing is purged. Raises
-    ``OSError``, and ``ResourceError`` for a link to nothing.
+    ``purged`` returns the paths that a purge leaves to other resources. ``None`` disables the purge. Raises
+    ``OSError``, and ``ResourceError`` for a dangling link.
     """
     root = _resolved(system, name)
     itself = system.lstat(root)
@@ -98,7 +98,7 @@ def _resolved(system: System, name: str) -> str:
 def _look_below(
     system: System, root: str, itself: Found, path: str, directories: Mapping[str, Found]
 ) -> Found:
-    """The ``lstat`` of a path, when what is above it is a directory and no link to one."""
+    """Return the ``lstat`` of a path if its parent is a real directory, else ``None``."""
     above = path.rpartition("/")[0]
     parent = directories[above] if above else itself
     if parent is None or not stat.S_ISDIR(parent.st_mode):
@@ -141,7 +141,7 @@ def find_foreign(
             if path in owned.places or path in owned.filled or path in owned.with_work:
                 continue
             if stat.S_ISDIR(found.st_mode):
-                # A link to a directory is none here, so the walk never leaves the target.
+                # A link to a directory does not count, so the walk never leaves the target.
                 if found.st_dev == device:
                     waiting.append((path, found))
             elif path not in files or not gives_way(found):
@@ -157,9 +157,9 @@ def find_foreign(
 def with_own_leftovers(
     system: System, target: Target, tree: Tree, receipt: Receipt, owned: OwnedPaths
 ) -> Target:
-    """Return the target with the files that the scaffold made earlier and does not render any more.
+    """Return the target with files that the scaffold created earlier and no longer renders.
 
-    A file that another resource owns now is not among them.
+    Excludes files that another resource owns now.
     """
     things: dict[str, os.stat_result] = {}
     for path in receipt.files:
@@ -179,13 +179,13 @@ def with_own_leftovers(
 
 
 def gives_way(found: os.stat_result) -> bool:
-    """Whether a rendered file replaces it: what is no directory or device holds nothing that is lost."""
+    """Return whether a rendered file may replace it. Only directories and devices may hold other data."""
     mode = found.st_mode
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def in_the_way(target: Target) -> set[str]:
-    """Return the foreign things that stand where a file or directory of the scaffold belongs."""
+    """Return the foreign paths that obstruct a file or directory of the scaffold."""
     things = sorted(target.foreign.things)
     found = {path for path in things if path in target.directories or path in target.files}
     for file in target.files:
@@ -198,7 +198,7 @@ def in_the_way(target: Target) -> set[str]:
 
 
 def require_possible(system: System, name: str, target: Target) -> None:
-    """Raise ``ResourceError`` for what no file or directory of the scaffold may replace."""
+    """Raise ``ResourceError`` for obstacles that the scaffold must not replace."""
     if target.itself is None:
         require_makeable(os.path.dirname(target.root), system)
     elif not stat.S_ISDIR(target.itself.st_mode):

@@ -33,7 +33,7 @@ from puller.values.file_mode import FileMode
 WORDS = frozenset(
     {"@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
 )
-"""All fields in one."""
+"""Words that replace all fields."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -41,7 +41,7 @@ _ITEM = re.compile(r"(?P<first>\*|[0-9]+|[A-Za-z]+)(?:-(?P<last>[0-9]+|[A-Za-z]+
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """One of the five: its name, and what may stand in it."""
+    """One of the five fields: its name, and its valid values."""
 
     name: str
     lowest: int
@@ -50,7 +50,7 @@ class _Field(msgspec.Struct, frozen=True):
 
     @property
     def wanted(self) -> str:
-        """What a number, or a name, may be."""
+        """The valid numbers and names, for messages."""
         names = f", or {self.names[0]} to {self.names[-1]}" if self.names else ""
         return f"wanted {self.lowest} to {self.highest}{names}"
 
@@ -65,13 +65,13 @@ _FIELDS = (
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A schedule in its one form: words with one blank between them."""
+    """A schedule in canonical form: words separated by single blanks."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> "Schedule":
-        """Read a schedule; raises ``ValueError`` with what is wrong with its first wrong field."""
+        """Parse a schedule. Raises ``ValueError`` with the error in the first invalid field."""
         fields = text.split()
         if len(fields) == 1 and fields[0].startswith("@"):
             if fields[0] not in WORDS:
@@ -85,9 +85,9 @@ class Schedule(msgspec.Struct, frozen=True):
 
     @property
     def is_either_day(self) -> bool:
-        """Whether it is both a day of the month and a day of the week, of which cron takes either.
+        """Whether cron runs the job if either the day of the month or the day of the week matches.
 
-        It is not where one of them begins with ``*``, whatever follows that.
+        This is not the case if one of the fields begins with ``*``.
         """
         fields = self.text.split()
         return len(fields) > 1 and not fields[2].startswith("*") and not fields[4].startswith("*")
@@ -142,11 +142,11 @@ _DAEMONS = (
 _HEADER = "# Puller writes this file: what is changed here is lost.\n"
 _ENSURE = ("present", "absent")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_LONGEST_NAME = 200  # characters; file systems take 255, and a temporary file stands beside it
+_LONGEST_NAME = 200  # characters; file systems allow 255, and a temporary file has a longer name
 _USER = re.compile(r"[^-:%\s\0][^:%\s\0]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_IN_A_LINE = re.compile(r"[\n\r\0]")
-_LONGEST = 999  # bytes of a command or a variable; Debian's cron cuts off what is longer
+_LONGEST = 999  # bytes of a command or a variable; Debian's cron truncates longer ones
 _EITHER = "both a day of the month and a day of the week are given: it runs on either of them"
 _NO_DAEMON = "no cron is installed here, so nothing runs it"
 
@@ -165,13 +165,13 @@ class CronProperties(Properties, frozen=True):
 
 
 class CronState(PathState, frozen=True):
-    """The state of the file's path, and whether its content is the wanted one."""
+    """The state of the file's path, and whether its content is in sync."""
 
     same_content: bool = True
 
 
 class Cron(Resource[CronProperties, CronState]):
-    """A job of cron."""
+    """A cron job."""
 
     type_name = "cron"
     properties_type = CronProperties
@@ -201,7 +201,7 @@ class Cron(Resource[CronProperties, CronState]):
         if not actual.same_content:
             differences.append(self._content_difference(found))
         differences += attribute_differences(found, ATTRIBUTES, "root", "root")
-        if found.st_nlink > 1:  # which cron does not read
+        if found.st_nlink > 1:  # cron ignores files with several hard links
             differences.append(changed("hard links", str(found.st_nlink), "1"))
         return differences
 
@@ -266,7 +266,7 @@ class Cron(Resource[CronProperties, CronState]):
         return _path(self.properties)
 
     def _require_user(self) -> None:
-        """Raise ``ResourceError`` for a user that there is not: cron would skip the file, in order as it may be."""
+        """Raise ``ResourceError`` for an unknown user, because cron would silently skip the file."""
         user, context = self.properties.user, self.context
         if context.system.user_id(user) is None and not context.uncertain("/etc/passwd"):
             raise ResourceError(
@@ -274,7 +274,7 @@ class Cron(Resource[CronProperties, CronState]):
             )
 
     def _refuse_what_cannot_be(self, actual: CronState) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         if actual.kind == "directory" or "device" in actual.kind:
             raise ResourceError(
                 f"{self._path} is a {actual.kind}, and only a file is replaced or removed",
@@ -283,7 +283,7 @@ class Cron(Resource[CronProperties, CronState]):
         if self.properties.ensure == "present":
             require_makeable(DIRECTORY, self.context.system)
 
-    # At load
+    # Loading
 
     @classmethod
     def check(cls, properties: CronProperties) -> Iterator[PropertyError]:
@@ -299,7 +299,7 @@ class Cron(Resource[CronProperties, CronState]):
 
     @classmethod
     def agree(cls, first: CronProperties, second: CronProperties) -> CronProperties:
-        """As others do; but who does not say whom it runs as means root."""
+        """Require the same user, because an omitted user means root."""
         return agree(first, second, exact=("user",))
 
     @classmethod
@@ -332,7 +332,7 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
         yield PropertyError("user", f"is {user!r}", expected="the name of a user")
     if _NOT_IN_A_LINE.search(command):
         yield PropertyError("command", f"is {command!r}", expected="one line", hint="a script may have more")
-    if "\\\\" in command:  # one backslash to Debian's cron, two to that of Red Hat
+    if "\\\\" in command:  # one backslash in Debian's cron, two in Red Hat's
         what = "has two backslashes in a row, which crons read differently; wanted a script"
         yield PropertyError("command", f"is {command!r}, which {what}")
     if len(_escaped(command).encode()) > _LONGEST:
@@ -363,7 +363,7 @@ def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
 
 
 def _content(properties: CronProperties) -> bytes:
-    """The whole file, with a newline at its end: without one cron ignores the last line."""
+    """Return the whole file. cron ignores a last line without a newline."""
     variables = (_assignment(name, value) for name, value in properties.environment.items())
     schedule = " ".join(properties.schedule.split())
     job = f"{schedule} {properties.user} {_escaped(properties.command.strip())}"
@@ -376,16 +376,16 @@ def _assignment(name: str, value: str) -> str:
 
 
 def _is_quoted(value: str) -> bool:
-    """Whether Debian's cron would take a second pair of quotes from a value; that of Red Hat takes one."""
+    """Return whether Debian's cron would remove a second pair of quotes. Red Hat's cron removes one pair."""
     value = value.rstrip()
     return len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]
 
 
 def _wants_quotes(value: str) -> bool:
-    """Whether cron would read another value without quotes: blanks at an end, quotes at the start, nothing at all."""
+    """Return whether cron would change the unquoted value: blanks at an end, quotes at the start, or an empty value."""
     return not value or value != value.strip() or value[0] in "\"'"
 
 
 def _escaped(command: str) -> str:
-    """Each percent sign with a backslash, without which it is the end of the line to cron; where none is yet."""
+    """Escape percent signs that are not escaped yet. cron reads an unescaped one as a newline."""
     return re.sub(r"(?<!\\)%", r"\\%", command)

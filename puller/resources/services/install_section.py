@@ -21,13 +21,13 @@ class Install(msgspec.Struct, frozen=True):
     """The names in an ``[Install]`` section, with those of the section of each unit in ``Also=``."""
 
     wants: tuple[tuple[str, str], ...] = ()
-    """Units that are to start this one, each with the ending of the directory of its links."""
+    """Units that should start this unit, each with the suffix of its link directory."""
     aliases: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
     @property
     def starters(self) -> list[str]:
-        """The units that are to start this one."""
+        """Units that should start this unit."""
         return list(dict.fromkeys(name for name, _ in self.wants))
 
     def links(self, unit: str) -> Iterator[str]:
@@ -50,7 +50,7 @@ class InstallSections:
             for name, value in _settings(text):
                 words = values.setdefault(name, [])
                 words.extend(value.split()) if value else words.clear()
-        # A name with another specifier than these may be any name.
+        # A name with an unknown specifier may be any name.
         known = {
             name: [word for one in words if (word := _expand(one, unit))] for name, words in values.items()
         }
@@ -58,7 +58,7 @@ class InstallSections:
         return Install(tuple(wants), tuple(known.get("Alias", ())), tuple(known.get("Also", ())))
 
     def missing_links(self, unit: str, install: Install) -> list[str]:
-        """Return the links that the section asks for and that are in no directory of units."""
+        """Return the links that the section requires but no unit directory contains."""
         return [
             link
             for link in install.links(unit)
@@ -95,7 +95,7 @@ class InstallSections:
             if not self._system.exists(path):
                 return None
             return self._system.read(path).decode(errors="replace").removeprefix(MARK)  # as systemd does
-        except (OSError, ResourceError):  # systemd reports a unit file that cannot be read
+        except (OSError, ResourceError):  # systemd reports an unreadable unit file
             return None
 
 
@@ -118,7 +118,7 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _expand(word: str, unit: str) -> str:
-    """Return a name with its specifiers replaced. Empty if it has one that is not known here."""
+    """Return a name with its specifiers replaced. Empty if a specifier is unknown."""
     prefix = unit.rpartition(".")[0]
     name, _, instance = prefix.partition("@")
     for specifier, value in (("%n", unit), ("%N", prefix), ("%p", name), ("%i", instance)):
@@ -134,7 +134,7 @@ _TRIGGERS = (".socket", ".timer", ".path", ".automount")
 class AtBoot:
     """The units of one manager at boot. Methods raise ``ResourceError``.
 
-    ``is_behind``: in a dry run, systemd has not read its files as they are, so the files decide.
+    ``is_behind``: in a dry run, systemd has not read the current files, so the files decide.
     """
 
     def __init__(self, sections: InstallSections, boot: Boot, *, is_behind: bool) -> None:
@@ -149,7 +149,7 @@ class AtBoot:
         return self._boot.starts(unit.node)
 
     def is_started(self, unit: Unit) -> bool:
-        """Return whether a unit starts at boot, also at the boot after the next one, or when D-Bus asks for it."""
+        """Return whether a unit starts at every boot, or on request by D-Bus."""
         if unit.file_state in ("enabled-runtime", "transient"):
             return False
         if self.started_by(unit):
@@ -180,7 +180,7 @@ class AtBoot:
         )
 
     def _install_of(self, unit: Unit) -> Install:
-        """Return the ``[Install]`` section, with those of the triggers that are enabled along with it."""
+        """Return the ``[Install]`` section, combined with sections of triggers that are enabled with it."""
         sections, pending = {unit.id: self._sections.of(unit.id, unit.fragment)}, [unit.id]
         while pending:
             for name in sections[pending.pop()].also:

@@ -1,6 +1,6 @@
-"""The managers of units: that of the system, and those of users, who each have one while they are logged in or linger.
+"""The managers of units: the system's, and one for each user who is logged in or lingers.
 
-A user's manager is asked and told by that user, so that nothing of root's is done in a directory that is theirs.
+Commands to a user's manager run as that user, so that root never acts in directories that the user owns.
 """
 
 import time
@@ -15,27 +15,27 @@ from puller.system.protocol import System
 
 
 class Manager(msgspec.Struct, frozen=True):
-    """One manager: how to speak to it, and where it looks for units."""
+    """One manager: its systemctl options and unit directories."""
 
     scope: str
-    """The option of systemctl."""
+    """The option of systemctl that selects it."""
     directories: tuple[str, ...]
-    """Where unit files are looked for (systemd.unit(5)), as far as a manifest may write them."""
+    """Directories of unit files (systemd.unit(5)) that a manifest may write to."""
     masks: str
-    """The directory that its masks are in."""
+    """The directory of its masks."""
     generated_from: tuple[str, ...] = ()
-    """What others write into these becomes units, too, when it reads its files."""
+    """Directories of files from which generators make units."""
     records: str = ""
-    """The end of the names of what Puller remembers of it."""
+    """The suffix of Puller's record files for it."""
     identity: Identity | None = None
     environment: Mapping[str, str] = {}
     journal: tuple[str, ...] = ()
-    """Options of journalctl that choose its entries."""
+    """Options of journalctl that select its entries."""
     unit_option: str = "--unit"
-    """The option of journalctl that chooses a unit."""
+    """The option of journalctl that selects a unit."""
 
     def require(self, system: System, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Wait for a manager that is about to start; raises ``ResourceError`` for a user who has none."""
+        """Wait for a manager that is about to start. Raises ``ResourceError`` for a user without one."""
         if self.identity is None:
             return
         name = self.identity.name
@@ -68,7 +68,7 @@ SYSTEM = Manager(
 
 
 def manager_of(identity: Identity) -> Manager:
-    """The manager of a user."""
+    """Return the manager of a user."""
     own = f"{identity.home}/.config/systemd/user"
     return Manager(
         "--user",

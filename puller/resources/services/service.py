@@ -1,12 +1,11 @@
 """The ``service`` resource: whether a service runs, and whether it starts at boot (``docs/resources/service.md``).
 
-* Running and enabled are independent of each other; what is not asked for is left alone.
-* A change of what it subscribes to restarts a service that should run and runs, once; it starts one that does not run,
-  and does nothing to one that should be stopped.
-* A change of what it reloads for lets a service read its configuration again that runs since before; one that has to be
-  started or restarted has read it then.
-* A unit that does not exist is stopped and disabled. What cannot be (one that does not exist runs, a masked one starts,
-  one is disabled that has no way to be) is said before anything is changed.
+* Running and enabled are independent. Properties that are not declared are not managed.
+* A change of a resource in ``subscribe`` restarts a running service once. It starts a stopped service that should run,
+  and does not affect a service that should be stopped.
+* A change of a resource in ``reload`` reloads a service that was running before. A start or restart includes a reload.
+* A missing unit counts as stopped and disabled. Impossible requests (to run a missing unit, start a masked one, or
+  disable one without an [Install] section) fail before any change.
 """
 
 import re
@@ -37,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~@-]*")
 _USER = re.compile(r"[^-:/@\s\0][^:/@\s\0]*")
 _LONGEST_NAME = 255  # bytes; systemd's limit
 
-_RECENT = 600.0  # seconds of the journal that belong to a failure which was there before
+_RECENT = 600.0  # seconds of journal before an existing failure
 _DISABLED = ("disabled", "linked", "linked-runtime")
 _WHY_NOT_DISABLED = {
     "static": "it has no [Install] section, so other units start it and nothing enables or disables it",
@@ -78,7 +77,7 @@ class Service(Resource[ServiceProperties, Unit]):
         return False
 
     _is_guessed = False
-    """In noop: whether the manager that it belongs to is not there yet."""
+    """In noop: whether its manager does not exist yet."""
 
     def look(self) -> Unit:
         try:
@@ -96,7 +95,7 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @classmethod
     def subjects(cls, properties: ServiceProperties) -> Iterable[str]:
-        """All units together, as one can start, stop and enable another; and the files of units."""
+        """Return all units together, because units start, stop and enable each other, and the unit files."""
         del properties
         return (cls.type_name, *(f"{directory}/" for directory in (*UNIT_DIRECTORIES, "/etc/init.d")))
 
@@ -115,7 +114,7 @@ class Service(Resource[ServiceProperties, Unit]):
     @classmethod
     def claims(cls, properties: ServiceProperties) -> Iterator[Claim]:
         if properties.scope == "system" and properties.enable == _MASKED:
-            # The mask is a link in the place of the unit file.
+            # A mask is a link in place of the unit file.
             yield Claim(f"{UNIT_DIRECTORIES[0]}/{unit_of(properties.name)}", Use.LINK)
 
     @classmethod
@@ -124,7 +123,7 @@ class Service(Resource[ServiceProperties, Unit]):
         return contradictory_links(services, declared)
 
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
-        """Return what differs. Raises ``ResourceError`` for a unit that crashes again and again."""
+        """Return the differences. Raises ``ResourceError`` for a unit in a crash loop."""
         ensure = self.properties.ensure
         found = []
         if actual.crash and not refresh:
@@ -153,10 +152,10 @@ class Service(Resource[ServiceProperties, Unit]):
         return "masked" if enable == _MASKED else "enabled" if enable else "disabled"
 
     def _differs_at_boot(self, actual: Unit) -> str:
-        """Return what becomes of the unit at boot, if ``enable`` asks for something else. Otherwise empty."""
+        """Return the state of the unit at boot if ``enable`` requires another state, else empty."""
         enable, state = self.properties.enable, actual.file_state or "disabled"
         if enable == _MASKED:
-            return "" if actual.file_state == "masked" else state  # and not only until the next boot
+            return "" if actual.file_state == "masked" else state  # a runtime mask ends at the next boot
         if actual.is_masked:
             return state
         if self._is_guessed:
@@ -175,19 +174,18 @@ class Service(Resource[ServiceProperties, Unit]):
         )
 
     def change(self, differences: Sequence[Difference], actual: Unit) -> None:
-        """Make it run or stop, and start at boot or not (``docs/resources/service.md``).
+        """Start or stop the service, and enable or disable it (``docs/resources/service.md``).
 
-        1. Ask for the unit alone: its file may have come or changed since all units were asked about.
-        2. Let systemd read its file, if it has not.
-        3. Decide anew, as what is to be done follows from the unit as it is now.
-        4. Refuse what cannot be: a unit that does not exist or is masked, one that has no way to be disabled, or to
-           reload.
-        5. Unmask what Puller itself has masked, and decide anew.
-        6. Start, stop, restart or reload it, once for all that it subscribes to, and look whether that lasts; enable or
-           disable it. Both independent of each other.
+        1. Query the unit alone, because its file may have changed since all units were queried.
+        2. Let systemd read its file if it is outdated.
+        3. Compute the differences again from the current state.
+        4. Refuse impossible changes: a missing or masked unit, or a unit that cannot be disabled or reloaded.
+        5. Unmask a unit that Puller masked, and compute the differences again.
+        6. Start, stop, restart or reload it once for all subscriptions, and verify that it stays in this state. Enable
+           or disable it independently.
         """
         systemd, name = self._systemd, self.properties.name
-        # 1. Ask
+        # 1. Query
         unit = systemd.ask(name, waits=False)
         # 2. Reload
         if unit.needs_reload:
@@ -205,7 +203,7 @@ class Service(Resource[ServiceProperties, Unit]):
             unit = systemd.ask(name, waits=False)
             differences = self._decide(unit, due)
             self._refuse_what_cannot_be(unit, differences)
-        # 6. Do it
+        # 6. Act
         for difference in differences:
             if difference.property == "enable":
                 self._enable(unit)
@@ -213,7 +211,7 @@ class Service(Resource[ServiceProperties, Unit]):
                 self._act(unit, difference)
 
     def _decide(self, unit: Unit, due: str) -> Sequence[Difference]:
-        """What differs now; ``due`` is the property of the refresh that is due."""
+        """Return the current differences. ``due`` is the property of a pending refresh."""
         if due == _CONFIGURATION:
             return self.reload_differences(unit)
         return self.differences(unit, refresh=bool(due))
@@ -232,7 +230,7 @@ class Service(Resource[ServiceProperties, Unit]):
         return f"Would have {', would have '.join(words)}"
 
     def _is_to_be_unmasked(self, unit: Unit) -> bool:
-        """Whether it is masked, should not be, and nobody but Puller has masked it."""
+        """Return whether Puller masked the unit and it should not be masked."""
         if not unit.is_masked or not isinstance(self.properties.enable, bool):
             return False
         return self._systemd.is_masked_by_us(unit)
@@ -242,12 +240,12 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @cached_property
     def _manager(self) -> Manager:
-        """The manager that it belongs to; raises ``ResourceError`` for a user that there is not."""
+        """The manager of the service. Raises ``ResourceError`` for an unknown user."""
         user = self.properties.user
         return SYSTEM if user is None else manager_of(Identity.find(user))
 
     def _manager_may_come(self) -> bool:
-        """In noop: whether an earlier resource would have made the user, or let the user have a manager."""
+        """Return whether, in noop, an earlier resource may create the user or start the user's manager."""
         context, user = self.context, self.properties.user
         if not context.noop or user is None:
             return False
@@ -264,7 +262,7 @@ class Service(Resource[ServiceProperties, Unit]):
         return [name for name in self.context.declared(self.type_name) if _problem_of_name(name) is None]
 
     def _may_come(self, unit: Unit) -> bool:
-        """In noop: whether the real run would have made the unit by the time it gets here."""
+        """Return whether, in noop, an earlier resource may create the unit."""
         context = self.context
         if self._is_guessed:
             return True
@@ -274,17 +272,17 @@ class Service(Resource[ServiceProperties, Unit]):
         )
 
     def _require_reload(self, unit: Unit) -> None:
-        """Raise ``ResourceError`` for a unit that could not reload, before anything changes that it would have to."""
+        """Raise ``ResourceError`` for a unit that cannot reload, before any change that would require it."""
         properties = self.properties
         if not properties.reload or properties.ensure == "stopped":
             return
-        # Of what systemd has not read as it is, it is not known.
+        # Unknown if systemd has not read the current file.
         if unit.load == "loaded" and not unit.can_reload and not unit.needs_reload:
             what = "cannot reload (CanReload=no); let it subscribe to what it reads, which restarts it"
             raise ResourceError(f"{unit.id} {what}")
 
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        """Raise the errors that ``change`` would raise, so that noop predicts them."""
         goals = (self._wanted_at_boot, self.properties.ensure)
         wanted = {goals[difference.property != "enable"] for difference in differences}
         if _MASKED in wanted:
@@ -315,7 +313,7 @@ class Service(Resource[ServiceProperties, Unit]):
             self._require_effect(unit)
 
     def _is_effect_open(self, unit: Unit) -> bool:
-        """In noop: whether an earlier resource may change the unit file."""
+        """Return whether, in noop, an earlier resource may change the unit file."""
         context = self.context
         if unit.is_missing or self._is_guessed:
             return True
@@ -327,7 +325,7 @@ class Service(Resource[ServiceProperties, Unit]):
         )
 
     def _require_effect(self, unit: Unit) -> None:
-        """Raise ``ResourceError`` for a unit that would not start at boot if it were enabled."""
+        """Raise ``ResourceError`` for a unit that would not start at boot even if enabled."""
         if why := self._systemd.at_boot.why_not(unit):
             how = "add WantedBy= to an [Install] section, or leave enable out"
             raise ResourceError(
@@ -356,7 +354,7 @@ class Service(Resource[ServiceProperties, Unit]):
                 self._systemd.restart(unit)
             else:
                 self._systemd.start(unit)
-            # systemctl is content when a process was started; whether it is still there is another question.
+            # systemctl succeeds when a process was started, but the process may have ended since.
             after = self._systemd.ask(self.properties.name)
             if wants_running:
                 after = self._systemd.settled(self.properties.name, after)
@@ -382,7 +380,7 @@ class Service(Resource[ServiceProperties, Unit]):
             self._systemd.disable(unit)
 
     def _journal(self, unit: Unit, seconds: float) -> str:
-        """Return the last lines that the unit wrote in the last ``seconds``."""
+        """Return the unit's journal lines of the last ``seconds``."""
         if self.properties.sensitive:
             return ""
         lines = self._systemd.journal(unit, time.time() - seconds)
@@ -394,7 +392,7 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @classmethod
     def agree(cls, first: ServiceProperties, second: ServiceProperties) -> ServiceProperties:
-        """As others do; it reloads for what either says, and of whom it is both have to say."""
+        """Merge ``reload``, and require the same scope and user."""
         rules = {"reload": lambda one, other: tuple(dict.fromkeys((*one, *other)))}
         return agree(first, second, exact=("scope", "user"), rules=rules)
 

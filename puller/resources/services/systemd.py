@@ -1,12 +1,11 @@
-"""Units of systemd: what they are doing, and how to make them do something else.
+"""Units of systemd: their state, and commands that change it.
 
-* One ``systemctl show`` answers for all services of a manifest; it is asked again only after something was changed.
-* Before it is asked, systemd reads the unit files that it has not read as they are
-  (``puller.resources.services.unit_files``).
-* A state that will pass (activating, deactivating, reloading) is waited for, and not for ever.
-* A failed command is told with what the unit wrote to the journal meanwhile.
+* One ``systemctl show`` queries all services of a manifest. It runs again only after a change.
+* systemd first reads changed unit files (``puller.resources.services.unit_files``).
+* Queries wait a limited time for transient states (activating, deactivating, reloading) to end.
+* The error of a failed command includes the unit's journal entries since the command started.
 
-``show`` and not ``is-active`` and ``is-enabled``: two processes for each service, whose exit codes say several things.
+``show`` replaces ``is-active`` and ``is-enabled``, which need two processes per service and have ambiguous exit codes.
 """
 
 import contextlib
@@ -29,12 +28,12 @@ from puller.system.systemd_units import DEFAULT, DEPENDENTS, Boot, Node
 from puller.values.visible import visible
 
 PATIENCE = 30.0
-"""Seconds that a passing state is waited for."""
+"""Seconds to wait for a transient state to end."""
 
 _PAUSE = 0.25
-_LONG = 32 * 1024  # bytes; more than systemctl prints about one unit, of some with hundreds of dependents
+_LONG = 32 * 1024  # bytes; more than systemctl prints about a unit with hundreds of dependents
 _LONGEST_LINE = 500  # characters of a line of the journal
-_TOGETHER = 1e-5  # seconds between two clocks that are read as one moment
+_TOGETHER = 1e-5  # maximum seconds between simultaneous readings of two clocks
 _JOURNAL_LINES = 10
 
 _FIELDS = {
@@ -55,7 +54,7 @@ _PROPERTIES = ",".join(
 class Systemd:
     """One manager of this machine. Methods raise ``ResourceError``.
 
-    ``names`` are the units that will be asked about; ``sleep`` passes the time while a state passes.
+    ``names`` returns the units to query together. ``sleep`` waits during transient states.
     """
 
     def __init__(
@@ -77,50 +76,50 @@ class Systemd:
         self._files = UnitFiles(system, directories, state and state / f"units{of}.json", log, noop=noop)
         self._masks = Masks(system, manager.masks, state and state / f"masks{of}.json", log, noop=noop)
         self._looked_after = -1
-        """How many resources had been changed when the unit files were looked at."""
+        """The number of changed resources when the unit files were last read."""
         self._is_behind = False
-        """In noop: systemd has not read its files as they are, and the real run would let it."""
+        """In noop: whether systemd has not read its current files, which the real run would change."""
         self._known: dict[str, tuple[int, Unit]] = {}
-        """Answers, each with how many commands had changed something by then."""
+        """Query results, each with the number of executed commands at that time."""
         self._default = ""
-        """The unit behind ``default.target``."""
+        """The target of ``default.target``."""
         self._at_boot: tuple[int, AtBoot] | None = None
-        """What starts at boot, with how many commands had changed something by then."""
+        """The units that start at boot, with the number of executed commands at that time."""
         self._sections = InstallSections(system, manager.directories)
         self._installs = Installs(state and state / f"installs{of}.json", log, noop=noop)
         self._restarts = Restarts(state and state / f"restarts{of}.json", log, noop=noop)
 
     @classmethod
     def of(cls, context: Context, names: Callable[[], Iterable[str]], manager: Manager = SYSTEM) -> "Systemd":
-        """The one that all services of a run share; those that are only reported have a system of their own."""
+        """Return the instance that all services of a run share. Reports about services use another system."""
         shared = context.shared.setdefault(cls, {})
         if (key := (context.system, manager.records)) not in shared:
             shared[key] = cls(context, names, manager=manager)
         found: Systemd = shared[key]
         return found
 
-    # Looking
+    # Queries
 
     def unit(self, name: str) -> Unit:
-        """The unit of this name, once its state has settled.
+        """Return the unit of this name, after a transient state has ended.
 
-        1. Let systemd read the unit files that were written or removed since it last did.
-        2. Take the answer that is known, if nothing was changed since; or ask about all units together.
-        3. Ask for it alone where that has not told: one bad name spoils the answer for all, what is not there may have
-           come, and a state that passes is waited for.
+        1. Let systemd read changed unit files.
+        2. Return the cached result if nothing has changed since, or query all units together.
+        3. Query the unit alone if this result is missing: an invalid name breaks the query for all units, a missing
+           unit may exist by now, and a transient state must end.
         """
-        # 1. Keep up
+        # 1. Read changed files
         self._keep_up()
-        # 2. Ask about all
+        # 2. Query all
         if (unit := self._still_known(name)) is None:
             with contextlib.suppress(ResourceError):
                 self._show([*dict.fromkeys([*self._names(), name])])
             unit = self._still_known(name)
-        # 3. Ask for this one
+        # 3. Query this unit
         return self.ask(name) if unit is None or unit.is_missing or unit.is_passing else unit
 
     def ask(self, name: str, *, waits: bool = True) -> Unit:
-        """Return the unit of this name, asked for anew. By default a state that passes is waited for."""
+        """Query the unit of this name again. By default, wait until a transient state ends."""
         unit = first = self._show([name])[name]
         for look in range(int(PATIENCE / _PAUSE) if waits else 0):
             is_crashing = unit.restarts > first.restarts or look * _PAUSE >= systemd_units.WATCH
@@ -131,11 +130,11 @@ class Systemd:
         return unit
 
     def settled(self, name: str, unit: Unit) -> Unit:
-        """Return a unit that should run, with the way in which it crashes again and again.
+        """Return a unit that should run, with the description of a crash loop.
 
-        1. A process that was started just now is watched until it is old enough, or ends.
-        2. A unit that is about to be restarted, or was restarted meanwhile, crashes.
-        3. So does a unit that was restarted often since the last run.
+        1. Watch a recently started process until it is old enough or ends.
+        2. A unit that is waiting for a restart, or was restarted meanwhile, is crashing.
+        3. So is a unit with many restarts since the last run.
         """
         # 1. Watch
         before, last = unit.restarts, systemd_units.last_exit(unit.fields)
@@ -154,7 +153,7 @@ class Systemd:
 
     @property
     def at_boot(self) -> AtBoot:
-        """The units that start at boot, by the answers that are known now."""
+        """The units that start at boot, based on the cached results."""
         executed = self._system.executed
         if self._at_boot is None or self._at_boot[0] != executed:
             nodes = [unit.node for known, unit in self._known.values() if known == executed]
@@ -172,7 +171,7 @@ class Systemd:
         return dict(zip(names, nodes, strict=True))
 
     def is_enabled_by_old_section(self, unit: Unit) -> bool:
-        """Return whether a unit was enabled when its ``[Install]`` section was another one."""
+        """Return whether a unit was enabled by a previous version of its ``[Install]`` section."""
         if unit.file_state != "enabled":
             return False
         install = self._sections.of(unit.id, unit.fragment)
@@ -182,7 +181,7 @@ class Systemd:
         return False
 
     def _keep_up(self) -> None:
-        """Let systemd read what was written or removed since it last did; in noop only find that out."""
+        """Let systemd read changed unit files. In noop, only determine whether it would."""
         if self._looked_after == (changes := self._changes()):
             return
         self._looked_after = changes
@@ -196,7 +195,7 @@ class Systemd:
         self._files.remember(found)
 
     def _last_read(self) -> float | None:
-        """When systemd has last read its files; ``None`` of one that is too old to tell."""
+        """Return when systemd last read its files, ``None`` for a version that does not report it."""
         options = ("--timestamp=us+utc", "--property=UnitsLoadTimestamp,UnitsLoadTimestampMonotonic")
         completed = self._query("systemctl", "show", *options)
         return parse_last_read(completed.stdout, *_both_clocks())
@@ -206,7 +205,7 @@ class Systemd:
         return unit if executed == self._system.executed else None
 
     def _show(self, names: Sequence[str]) -> dict[str, Unit]:
-        """Ask about some units; raises when not all are answered for, as systemctl stops at a name it does not like."""
+        """Query units. Raises ``ResourceError`` if a result is missing, because systemctl stops at an invalid name."""
         asked = names if self._default else [DEFAULT, *names]
         arguments = ("show", f"--property={_PROPERTIES}", "--", *asked)
         completed = self._query("systemctl", *arguments, output_limit=_LONG * len(asked))
@@ -224,8 +223,8 @@ class Systemd:
         needs_reload = given.get("NeedDaemonReload") == "yes" or self._is_behind
         is_init_script = fields["source"].startswith(INIT_SCRIPTS)
         if needs_reload and fields["load"] == "loaded" and not is_init_script:
-            # systemd does not know an [Install] section that was written since it has read its files. Of an init
-            # script, `is-enabled` prints whether it is enabled instead of "generated".
+            # systemd does not see an [Install] section that changed since it read its files. For an init script,
+            # `is-enabled` prints whether it is enabled instead of "generated".
             fields["file_state"] = self._query("systemctl", "is-enabled", "--", fields["id"]).stdout.strip()
         return Unit(
             **fields,
@@ -236,7 +235,7 @@ class Systemd:
             fields={name: given[name] for name in systemd_units.PROPERTIES if name in given},
         )
 
-    # Changing
+    # Changes
 
     def read_files(self) -> None:
         """Let systemd read all unit files again."""
@@ -244,7 +243,7 @@ class Systemd:
 
     def start(self, unit: Unit) -> None:
         if unit.active == "failed":
-            # One that crashed too often is not started again before it is forgiven.
+            # systemd refuses to start a unit that crashed too often until it is reset.
             self._execute("reset-failed", "--", unit.id)
         self._start_by("start", unit)
 
@@ -255,14 +254,14 @@ class Systemd:
         self._start_by("restart", unit)
 
     def reload(self, unit: Unit) -> None:
-        """Let a unit that runs read its configuration again."""
+        """Let a running unit reload its configuration."""
         self._execute("reload", "--", unit.id)
 
     def _start_by(self, verb: str, unit: Unit) -> None:
-        """Let a unit start, also one that was started as often as its ``StartLimitBurst=`` allows.
+        """Start a unit even if it has reached the limit of ``StartLimitBurst=``.
 
-        That limit is to end what restarts itself for ever. Releases that follow each other quickly, or the release that
-        mends a unit which crashes again and again, must not fail for it.
+        The limit should stop crash loops, but must not block several releases in a row, or the release that fixes a
+        crash.
         """
         self._restarts.begin(unit.id)
         try:
@@ -275,20 +274,20 @@ class Systemd:
             self._execute("start", "--", unit.id)
 
     def enable(self, unit: Unit) -> None:
-        """Let a unit start at boot, by the links that its ``[Install]`` section asks for now."""
+        """Let a unit start at boot, by the links that its current ``[Install]`` section requires."""
         if unit.file_state == "enabled" and not unit.is_init_script:
             fragment = self._system.lstat(unit.fragment)
             if fragment is None or not stat.S_ISLNK(fragment.st_mode):
                 self._execute("reenable", "--", unit.id)
-            else:  # kept elsewhere: systemctl would remove the link by which it knows the unit file
+            else:  # linked from elsewhere: systemctl would remove the link to the unit file
                 self.disable(unit)
                 self._execute("enable", "--", unit.id)
         else:
             if unit.file_state == "enabled-runtime":
-                self.disable(unit)  # otherwise the links below /run outlast a later `disable`
+                self.disable(unit)  # otherwise the links below /run remain after a later `disable`
             self._execute("enable", "--", unit.id)
         if unit.is_init_script:
-            self.read_files()  # systemctl does not
+            self.read_files()  # systemctl does not reload after enabling an init script
         install = self._sections.of(unit.id, unit.fragment)
         self._installs.remember(unit.id, install)
 
@@ -297,13 +296,13 @@ class Systemd:
         kept_in = os.path.realpath(unit.fragment)
         self._execute("disable", *runtime, "--", unit.id)
         if unit.is_init_script:
-            self.read_files()  # systemctl does not
+            self.read_files()  # systemctl does not reload after disabling an init script
         elif unit.fragment and self._system.lstat(unit.fragment) is None:
-            # systemctl has removed all links to the unit file, also the one by which it knows a file kept elsewhere.
+            # systemctl has removed all links to the unit file, including the link to a file stored elsewhere.
             self._execute("link", *runtime, "--", kept_in)
 
     def is_masked_by_us(self, unit: Unit) -> bool:
-        """Whether Puller has masked a unit."""
+        """Return whether Puller has masked a unit."""
         return unit.file_state == "masked" and self._masks.is_ours(unit.id)
 
     def mask(self, unit: Unit) -> None:
@@ -374,7 +373,7 @@ def _sentence(completed: Completed, what: str) -> str:
 
 
 def _both_clocks() -> tuple[float, float]:
-    """This moment on the clock and on the monotonic one, in seconds: not with a pause of this process between them."""
+    """Return the current wall clock and monotonic time in seconds, read without a pause of this process in between."""
     before = time.monotonic()
     for _ in range(10):
         now, after = time.time(), time.monotonic()

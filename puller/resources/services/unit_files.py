@@ -29,14 +29,14 @@ UNIT_DIRECTORIES = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
-"""Where unit files of the system are looked for (systemd.unit(5)), as far as a manifest may write them."""
+"""Directories of the system's unit files (systemd.unit(5)) that a manifest may write to."""
 
 Listing = dict[str, tuple[int, int]]
-"""Every path, with its inode and the time of its last change in nanoseconds."""
+"""Every path, with its inode and change time in nanoseconds."""
 
 
 class UnitFiles:
-    """The files of all units in ``directories``; ``path`` is where to keep what systemd has read of them."""
+    """The files of all units in ``directories``. ``path`` stores the versions that systemd has read."""
 
     def __init__(
         self,
@@ -52,22 +52,22 @@ class UnitFiles:
         self._noop = noop
         self._file = StateFile(path, Listing, "systemd is asked what it has read") if path else None
         self._read: Listing = {}
-        with contextlib.suppress(OSError):  # it only saves a question
+        with contextlib.suppress(OSError):  # the record only saves a query
             self._read = (self._file and self._file.load(warn, noop=noop)) or {}
 
     def look(self) -> Listing:
-        """The files that are there now; raises ``OSError``."""
+        """Return the current files. Raises ``OSError``."""
         found: Listing = {}
         for directory in self._directories():
             found.update(self._below(directory))
         return found
 
     def _directories(self) -> set[str]:
-        """Each once: /lib is /usr/lib nearly everywhere."""
+        """Return the real paths without duplicates, because /lib is usually /usr/lib."""
         return {os.path.realpath(path) for path in self._written}
 
     def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, int]]]:
-        """A directory, what is in it, and what is in the directories in it: no unit has anything deeper."""
+        """Yield a directory and two levels below it. Unit directories are not deeper."""
         if (itself := self._system.lstat(directory)) is None:
             return
         yield directory, _version(itself)
@@ -77,34 +77,37 @@ class UnitFiles:
                 yield from ((inner, _version(of_inner)) for inner, of_inner in self._children(path))
 
     def _children(self, directory: str) -> list[tuple[str, os.stat_result]]:
-        with contextlib.suppress(FileNotFoundError):  # removed just now, and its parent is newer for that
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile, which changes the parent's time
             return [(f"{directory}/{name}", found) for name, found in self._system.children(directory)]
         return []
 
     def is_read(self, found: Listing, last_read: Callable[[], float | None]) -> bool:
-        """Whether systemd has read this; ``last_read`` is asked for when (seconds since 1970), ``None``: not known."""
+        """Return whether systemd has read these files.
+
+        ``last_read`` returns the time of systemd's last reload (seconds since 1970), ``None`` if unknown.
+        """
         if found == self._read:
             return True
         if not self._read.keys() & self._directories() <= found.keys():
-            return False  # nothing that is listed is newer for a directory that went as a whole
+            return False  # removing a whole directory does not change the time of a listed path
         when = last_read()
-        # Strictly before: of what changed at that very moment nobody knows whether it was read.
+        # Strictly before: files that changed at that moment may be unread.
         return when is not None and all(changed < when * 1e9 for _, changed in found.values())
 
     def remember(self, found: Listing) -> None:
-        """systemd has read this."""
+        """Record that systemd has read these files."""
         if found != self._read:
             self._read = found
             if self._file and not self._noop:
-                with contextlib.suppress(OSError):  # a full disk: the next run asks again
+                with contextlib.suppress(OSError):  # on a full disk the next run queries again
                     self._file.save(found)
 
 
 def parse_last_read(shown: str, now: float, monotonic: float) -> float | None:
-    """When systemd last read its files, of what ``systemctl show`` says; ``None`` when it does not say.
+    """Return when systemd last read its files, from the output of ``systemctl show``. ``None`` if unknown.
 
-    ``now`` and ``monotonic`` are this moment on both clocks. The earlier of both answers counts: the clock may have
-    been set since, and the other one stands still while the machine sleeps.
+    ``now`` and ``monotonic`` are the current time on both clocks. Return the earlier result: the wall clock may have
+    been set meanwhile, and the monotonic clock stops while the machine sleeps.
     """
     given = dict(line.partition("=")[::2] for line in shown.splitlines())
     try:
@@ -125,7 +128,7 @@ _STOPPED = frozenset({"inactive", "failed"})
 _PASSING = frozenset({"activating", "deactivating", "reloading", "refreshing", "maintenance"})
 
 _LINKED = frozenset({"enabled", "enabled-runtime", "alias"})
-"""States of unit files that have links of their own, which ``systemctl disable`` removes."""
+"""States of unit files with links that ``systemctl disable`` removes."""
 INIT_SCRIPTS = "/etc/init.d/"
 
 
@@ -144,19 +147,19 @@ class Unit(msgspec.Struct, frozen=True):
     fragment: str
     """Path of the unit file."""
     needs_reload: bool
-    """The unit file has changed since systemd read it."""
+    """Whether the unit file has changed since systemd read it."""
     can_reload: bool = False
-    """The unit can read its configuration again while it runs."""
+    """Whether the unit can reload its configuration while it runs."""
     dependents: tuple[str, ...] = ()
     """The units that start it."""
     source: str = ""
     """The file from which a generator made the unit, such as ``/etc/init.d/cron``."""
     restarts: int = 0
-    """How often systemd has restarted it by itself since it was last started."""
+    """Automatic restarts by systemd since the last start."""
     fields: Mapping[str, str] = {}
     """The properties that ``puller.system.systemd_units`` reads."""
     crash: str = ""
-    """How the unit crashes again and again. Empty if it keeps running or is stopped."""
+    """The description of a crash loop, else empty."""
 
     @property
     def is_running(self) -> bool:
@@ -177,17 +180,17 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def is_init_script(self) -> bool:
-        """Whether it was made from a script of ``/etc/init.d``, which systemctl enables by links in ``/etc/rcN.d``."""
+        """Whether it was made from a script in ``/etc/init.d``, which systemctl enables by links in ``/etc/rcN.d``."""
         return self.file_state == "generated" and self.source.startswith(INIT_SCRIPTS)
 
     @property
     def is_restarting(self) -> bool:
-        """Whether its process has ended and systemd is about to start it again."""
+        """Whether its process has ended and systemd is about to restart it."""
         return systemd_units.is_restarting(self.fields)
 
     @property
     def node(self) -> Node:
-        """The unit as a part of what starts at boot."""
+        """The unit as a node in the boot graph."""
         return Node(self.id, self.load, self.dependents)
 
     @property
@@ -201,13 +204,13 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """``running``, ``stopped``, or the state of a unit that is neither. An unusual substate is added."""
+        """``running``, ``stopped``, or another state. Includes an unusual substate."""
         word = "running" if self.is_running else "stopped" if self.is_stopped else self.active
         return word if self.active in ("active", "inactive") else f"{word} ({self.sub})"
 
     @classmethod
     def unknown(cls, name: str) -> "Unit":
-        """Return the unit for a dry run that cannot ask about it."""
+        """Return the unit for a dry run that cannot query it."""
         return cls(name, "not-found", "", "inactive", "dead", "", "", needs_reload=False)
 
     def files(self, directories: Sequence[str] = UNIT_DIRECTORIES) -> list[str]:

@@ -36,16 +36,16 @@ def unit_of(name: str) -> str:
 
 
 DIRECTORY = "/etc/systemd/system"
-"""Where ``systemctl enable``, ``link`` and ``mask`` make links of the system's units."""
+"""Directory in which ``systemctl enable``, ``link`` and ``mask`` create links of the system's units."""
 
 _MASK = "/dev/null"
 _WANTED_BY = (".wants", ".requires", ".upholds")
 
 
 def links_of(name: str) -> Iterator[str]:
-    """The paths in ``DIRECTORY`` that are about a unit, whether or not its name is given with its ending.
+    """Yield the paths in ``DIRECTORY`` that belong to a unit. The name may omit its suffix.
 
-    These are its own, other names that lead to it, and those in the directories of what wants it.
+    These are the unit itself, its aliases, and links in the ``.wants`` and similar directories of other units.
     """
     unit = unit_of(name)
     names = {unit, aliased_unit(unit, RealPaths())}
@@ -59,7 +59,7 @@ def links_of(name: str) -> Iterator[str]:
 
 
 def aliased_unit(unit: str, paths: RealPaths) -> str:
-    """Return the unit that a name leads to on this machine: ``sshd.service`` is a link to ``ssh.service``."""
+    """Return the unit that a name resolves to on this machine: ``sshd.service`` is a link to ``ssh.service``."""
     for directory in UNIT_DIRECTORIES:
         path = f"{directory}/{unit}"
         target = paths.directory(path)
@@ -93,7 +93,7 @@ def _paths(directory: str, names: set[str]) -> Iterator[str]:
 
 
 def _target(path: str) -> str:
-    """The name that a link leads to; empty when it is none."""
+    """Return the name of a link's target, empty if the path is not a link."""
     try:
         return os.path.basename(os.readlink(path))
     except OSError:

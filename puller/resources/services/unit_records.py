@@ -76,21 +76,21 @@ class Installs:
         return self._record.get(unit) not in (None, install)
 
     def remember(self, unit: str, install: Install) -> None:
-        """Remember that a unit is enabled by this section."""
+        """Record that a unit is enabled by this section."""
         self._record.set(unit, install)
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How often a unit had been restarted, and when that was seen first (seconds since 1970)."""
+    """The restarts of a unit, and when this count was first seen (seconds since 1970)."""
 
     restarts: int
     seen: float
     interval: float = 0.0
-    """Seconds between the restarts of a crash loop. 0 if it was none."""
+    """Seconds between the restarts of a crash loop, else 0."""
 
 
 class Restarts:
-    """How often units had been restarted by systemd."""
+    """The record of restarts by systemd."""
 
     def __init__(self, path: Path | None, warn: Callable[[str], None], *, noop: bool) -> None:
         loss = "services that are restarted again and again are noticed by the run after the next one"
@@ -114,7 +114,7 @@ class Restarts:
         return self._answers[unit]
 
     def begin(self, unit: str) -> None:
-        """Count anew: systemd does so when a unit is started."""
+        """Reset the count, as systemd does when a unit is started."""
         self._answers.pop(unit, None)
         self._record.set(unit, Count(0, time.time()))
 
@@ -129,7 +129,7 @@ def _next(before: Count, restarts: int, age: float | None) -> Count:
 
 
 _MaskRecord = dict[str, tuple[int, int] | None]
-"""By unit, inode and time of the last change (nanoseconds) of the link; ``None``: it was about to be made."""
+"""By unit: inode and change time (nanoseconds) of the link. ``None``: the unit was about to be masked."""
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True, tag_field="format", tag=1):
@@ -137,7 +137,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True, tag_field="format", 
 
 
 class Masks:
-    """The record of masks in ``directory``; ``path`` is where it is kept. Methods raise ``OSError``."""
+    """The record of masks in ``directory``, stored in the file ``path``. Methods raise ``OSError``."""
 
     def __init__(
         self, system: System, directory: str, path: Path | None, warn: Callable[[str], None], *, noop: bool
@@ -150,20 +150,20 @@ class Masks:
         self._file = StateFile(path, _Document, loss) if path else None
 
     def is_ours(self, unit: str) -> bool:
-        """Whether Puller has masked a unit, and nobody else has since."""
+        """Return whether Puller's mask of a unit still exists unchanged."""
         record = self._load()
         return unit in record and record[unit] in (None, self._link(unit))
 
     def begin(self, unit: str) -> None:
-        """A unit is about to be masked."""
+        """Record that a unit is about to be masked."""
         self._save({**self._load(), unit: None})
 
     def finish(self, unit: str) -> None:
-        """A unit was masked."""
+        """Record that a unit was masked."""
         self._save({**self._load(), unit: self._link(unit)})
 
     def forget(self, unit: str) -> None:
-        """A unit is not masked by Puller any more."""
+        """Record that Puller's mask of a unit was removed."""
         self._save({name: link for name, link in self._load().items() if name != unit})
 
     def _link(self, unit: str) -> tuple[int, int] | None:
