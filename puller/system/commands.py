@@ -27,14 +27,14 @@ from puller.system.safe_paths import hold_directory
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _GRACE = 5.0  # seconds between TERM and KILL
-_LINGER = 0.5  # seconds that output may still arrive after the command has ended
+_LINGER = 0.5  # seconds to read output after the command has ended
 _CHUNK = 65536
-_LOOK = 0.5  # seconds between looks at what has ended
-_LAST_WAIT = 2.0  # seconds after KILL; what is then still there waits for a disk or a file server
+_LOOK = 0.5  # seconds between checks for ended processes
+_LAST_WAIT = 2.0  # seconds after KILL; a process that remains waits for a disk or a file server
 
 
 def base_environment() -> dict[str, str]:
-    """The environment that every command starts with, whatever environment Puller itself was started in."""
+    """Return the environment of every command, which does not depend on Puller's own environment."""
     try:
         user = pwd.getpwuid(os.geteuid())
         name, home, shell = user.pw_name, user.pw_dir, user.pw_shell or "/bin/sh"
@@ -51,29 +51,29 @@ def base_environment() -> dict[str, str]:
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command: ``arguments`` is a list, never a shell's text; ``timeout`` is seconds, ``output_limit`` bytes."""
+    """A command line without a shell. ``timeout`` is in seconds, ``output_limit`` in bytes."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = {}
-    """Added to ``base_environment``; ``PATH`` in it is also where the program is searched."""
+    """Added to ``base_environment``. Its ``PATH`` is also searched for the program."""
     directory: str = "/"
     timeout: float = 300.0
     output_limit: int = 256 * 1024
-    """Of each of stdout and stderr the last so many bytes are kept."""
+    """The last bytes to keep, for each of stdout and stderr."""
     input: bytes = b""
-    """The whole of its standard input, which may be secret; nothing is like ``/dev/null``."""
+    """Its standard input, which may be secret. Empty: ``/dev/null``."""
     identity: Identity | None = None
-    """The user that it runs as, with their groups, home and shell; the one that Puller runs as when not given."""
+    """The user to run as, with groups, home and shell. Default: Puller's own user."""
     directory_owner: int | None = None
-    """The uid that must own the directory when the command starts; ``None`` accepts every owner."""
+    """The uid that must own the directory when the command starts, ``None`` for any."""
 
     def __repr__(self) -> str:
-        """The words of it, and nothing that may be secret."""
+        """Return the arguments only, because other fields may be secret."""
         return f"Command({self.arguments!r})"
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """How a command ended; exactly one of ``exit_code`` and ``signal`` is set unless it ``timed_out``."""
+    """The result of a command. Either ``exit_code`` or ``signal`` is set unless it ``timed_out``."""
 
     exit_code: int | None
     signal: int | None
@@ -85,7 +85,7 @@ class Completed(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """The way it ended in words, for messages."""
+        """The result in words, for messages."""
         if self.timed_out:
             return f"killed after {self.duration:.1f} s, its time limit"
         if self.signal is not None:
@@ -93,13 +93,13 @@ class Completed(msgspec.Struct, frozen=True):
         return f"exit code {self.exit_code}"
 
     def tail(self, lines: int = 10) -> str:
-        """The end of what it printed, stdout then stderr, for a failure's message."""
+        """Return the end of its output, stdout before stderr, for an error message."""
         text = "\n".join(part for part in (self.stdout.strip(), self.stderr.strip()) if part)
         return "\n".join(text.splitlines()[-lines:])
 
 
 def _name_of(number: int) -> str:
-    """``SIGTERM``; real-time signals have numbers only."""
+    """Return the name of a signal: ``SIGTERM``. Real-time signals have only numbers."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -107,19 +107,19 @@ def _name_of(number: int) -> str:
 
 
 def run(command: Command) -> Completed:
-    """Run to the end or to the time limit.
+    """Run a command until it ends or times out.
 
-    1. Start it in a session of its own, in a directory that nobody can exchange; its orphans will come to us.
-    2. Collect its output until it has ended, a signal stops us, or its time is over.
-    3. End it and all that it has started, if its time is over: TERM, a pause, KILL until nothing is left.
-    4. Whatever else happens here (a signal, an error), end all of it too.
-    5. Close the pipes, which children may hold open, and forget it.
+    1. Start it in its own session, in a pinned directory. Puller adopts its orphans.
+    2. Read its output until it ends, a signal stops Puller, or the timeout expires.
+    3. After a timeout, end it and all processes that it started: TERM, a pause, then KILL until none remains.
+    4. After any other exception, end them as well.
+    5. Close the pipes, which children may hold open, and unregister the command.
 
-    Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``),
-    ``ResourceError`` when a link that is not followed leads to its directory, and as ``signals.check_command``.
+    Raises ``OSError`` if the program cannot be started (``FileNotFoundError``, ``PermissionError``), ``ResourceError``
+    for an unsafe link in the path of its directory, and like ``signals.check_command``.
     """
     started = time.monotonic()
-    # 1. Start; no other thread takes it for an orphan before it is known as a command
+    # 1. Start. The lock keeps other threads from taking it for an orphan.
     with starting:
         process = _start(command)
         descendants = Descendants(process.pid)
@@ -131,9 +131,9 @@ def run(command: Command) -> Completed:
         # 3. End
         if timed_out:
             _end(process, descendants)
-        # One that not even KILL has ended hangs in the kernel; waiting for it would be waiting without a limit.
+        # After KILL, a remaining process hangs in the kernel. Waiting for it would have no limit.
         code = process.poll() if timed_out else process.wait()
-    # 4. End, whatever it was
+    # 4. End after any exception
     except BaseException:
         _end(process, descendants)
         process.poll()
@@ -157,7 +157,7 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
     identity = command.identity
     login = identity.environment if identity else {}
     if identity is not None and _is_this_process(identity):
-        identity = None  # only root may say so of itself once more: setgroups(2) wants it
+        identity = None  # only root may set its ids again, because setgroups(2) requires it
     environment = {**base_environment(), **login, **command.environment}
     program = _find(command.arguments[0], environment["PATH"])
     working_directory = _working_directory(command.directory, command.directory_owner)
@@ -169,7 +169,7 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # A session of its own: the time limit ends the group, and no terminal can be asked for a password.
+            # In its own session, the timeout can end the whole group, and no terminal can be asked for a password.
             start_new_session=True,
             user=identity.uid if identity else None,
             group=identity.gid if identity else None,
@@ -184,7 +184,7 @@ def _is_this_process(identity: Identity) -> bool:
 
 @contextlib.contextmanager
 def _standard_input(data: bytes) -> Iterator[int]:
-    """A file in memory that holds the input: unlike a pipe it needs nobody to fill it while the command runs."""
+    """Yield a file in memory with the input. Unlike a pipe, it needs no writer while the command runs."""
     if not data:
         yield subprocess.DEVNULL
         return
@@ -196,8 +196,8 @@ def _standard_input(data: bytes) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _working_directory(path: str, owner: int | None) -> Iterator[str]:
-    """A name for it that nobody can change: links on the way are judged as those on the way to a managed file are."""
-    if path == "/":  # which needs no /proc
+    """Yield a pinned path of the directory. Links in its path are checked like those of a managed file."""
+    if path == "/":  # the root directory needs no pinning
         yield path
         return
     with hold_directory(path) as descriptor:
@@ -207,7 +207,7 @@ def _working_directory(path: str, owner: int | None) -> Iterator[str]:
 
 
 def _find(program: str, search_path: str) -> str:
-    """Search the command's own PATH, not ours; Popen alone would do the latter."""
+    """Search the command's PATH, because Popen would search Puller's."""
     if "/" in program:
         return program
     for directory in search_path.split(":"):
@@ -227,7 +227,7 @@ class _Tail:
 
     def add(self, data: bytes) -> None:
         self.kept += data
-        # Cut at twice the limit, so that a flood costs one copy for each limit's worth and not for each chunk.
+        # Cut at twice the limit, which copies once per limit instead of once per chunk.
         if len(self.kept) > 2 * self.limit:
             self._cut()
 
@@ -250,17 +250,17 @@ def _read_until_exit(
     stderr: _Tail,
     deadline: float,
 ) -> bool:
-    """Collect output until the command ended; false when the deadline came first.
+    """Read output until the command has ended. Return False if the deadline came first.
 
-    Waits on a pidfd beside the pipes, because neither tells about the other: a command may close its output and
-    work on, or end and leave children that hold the pipes open.
+    Waits on a pidfd and on the pipes, because a command may close its output and continue, or end while its children
+    hold the pipes open.
     """
     pidfd = os.pidfd_open(process.pid)
     try:
         with selectors.DefaultSelector() as selector:
             selector.register(pidfd, selectors.EVENT_READ, None)
             for pipe, tail in ((process.stdout, stdout), (process.stderr, stderr)):
-                assert pipe is not None  # noqa: S101  _start asks for both pipes; this tells the type checker
+                assert pipe is not None  # noqa: S101  _start requests both pipes; for the type checker
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, tail)
             ended = False
@@ -283,7 +283,7 @@ def _read_until_exit(
 
 
 def _read_some(descriptor: int, tail: _Tail) -> bool:
-    """False at the end of the stream."""
+    """Read available bytes. Return False at the end of the stream."""
     try:
         data = os.read(descriptor, _CHUNK)
     except BlockingIOError:
@@ -293,11 +293,11 @@ def _read_some(descriptor: int, tail: _Tail) -> bool:
 
 
 def _end(process: "subprocess.Popen[bytes]", descendants: Descendants) -> None:
-    """End the command and all that it has started, whatever session that is in.
+    """End the command and all processes that it started, in any session.
 
-    1. TERM to all.
-    2. A pause, for those that clean up; it ends when nothing is left.
-    3. KILL to all that is left, until nothing is, or it hangs in the kernel.
+    1. Send TERM to all.
+    2. Wait for them to clean up, until none remains or the time is over.
+    3. Send KILL until none remains, or the remaining ones hang in the kernel.
     """
     # 1. TERM
     descendants.signal(signal.SIGTERM)
@@ -306,7 +306,7 @@ def _end(process: "subprocess.Popen[bytes]", descendants: Descendants) -> None:
     # 3. KILL
     limit = time.monotonic() + _LAST_WAIT
     while descendants.living() and time.monotonic() < limit:
-        # Again and again, and faster than it starts others: what is killed may just have started another.
+        # Repeat faster than a process can start others, because a killed one may just have started another.
         descendants.signal(signal.SIGKILL)
         _wait_for_end(process, descendants, time.monotonic() + 0.01)
 
@@ -335,7 +335,7 @@ _ESCAPED_IN_DOUBLE = '$`"\\'
 
 
 def split_words(text: str) -> list[str]:
-    """The words of ``text``; raises ``ValueError`` when a quote or escape is not ended."""
+    """Return the words of ``text``. Raises ``ValueError`` for an unterminated quote or escape."""
     words: list[str] = []
     word: list[str] | None = None  # None between words, so that '' is a word too
     position, end = 0, len(text)

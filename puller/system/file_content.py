@@ -15,13 +15,13 @@ from puller.errors import ChangedMeanwhile
 PIECE = 32 * 1024
 """Bytes. Larger files are read in several pieces."""
 READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""The flags to open what may be a FIFO or a link by now."""
+"""The flags to open a path that may have become a FIFO or a link."""
 
 
 def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
     """Return the content of a file of ``size`` bytes.
 
-    Raises ``ChangedMeanwhile`` if the file is shorter or longer: its size was judged before.
+    Raises ``ChangedMeanwhile`` if the file is shorter or longer, because its size was checked before.
     """
     pieces, left = [], size + 1
     while left and (piece := stream.read(left)):
@@ -33,14 +33,14 @@ def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
 
 
 def open_regular(path: str) -> int:
-    """Return a descriptor of a regular file. Raises ``ChangedMeanwhile`` for anything else, and ``OSError``."""
+    """Return a descriptor of a regular file. Raises ``ChangedMeanwhile`` for any other file, and ``OSError``."""
     return open_and_measure(path)[0]
 
 
 def open_and_measure(path: str) -> tuple[int, int]:
-    """Return a descriptor as ``open_regular``, and the size, which is 0 for files of the kernel.
+    """Return a descriptor like ``open_regular``, and the size, which is 0 for kernel files.
 
-    Raises ``ChangedMeanwhile`` for anything but a regular file, and ``OSError``.
+    Raises ``ChangedMeanwhile`` for any other file than a regular one, and ``OSError``.
     """
     descriptor = os.open(path, READING)
     found = os.fstat(descriptor)
@@ -80,7 +80,7 @@ def begins_with(descriptor: int, content: bytes) -> bool:
 
 
 def copied(path: str, looked_at: os.stat_result) -> Iterator[bytes]:
-    """Yield the content of a file in pieces. Raises ``ChangedMeanwhile`` if somebody writes to it meanwhile."""
+    """Yield the content of a file in pieces. Raises ``ChangedMeanwhile`` if the file changes meanwhile."""
     with open(open_regular(path), "rb", buffering=0) as stream:
         require_same(path, looked_at, os.fstat(stream.fileno()))
         remaining = looked_at.st_size
@@ -93,20 +93,20 @@ def copied(path: str, looked_at: os.stat_result) -> Iterator[bytes]:
 
 
 def identity(found: os.stat_result) -> tuple[int, ...]:
-    """Return the identity of a file. Inode numbers are used again, so the time of the last change is a part of it."""
+    """Return the identity of a file. It includes the change time, because inode numbers are reused."""
     return found.st_dev, found.st_ino, found.st_mode, found.st_ctime_ns
 
 
 def require_same(path: str, looked_at: os.stat_result, found: os.stat_result) -> None:
-    """Raise ``ChangedMeanwhile`` if two ``stat`` results are not of one file in one state."""
+    """Raise ``ChangedMeanwhile`` if two ``stat`` results differ in file or state."""
     if identity(looked_at) != identity(found):
         raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
 
 
 PROC_SYS = "/proc/sys"
-"""The directory of all parameters."""
+"""The directory of all kernel parameters."""
 
 
 def is_parameter(path: str) -> bool:
-    """Whether a path is that of a kernel parameter."""
+    """Return whether a path is a kernel parameter."""
     return path.startswith(f"{PROC_SYS}/")

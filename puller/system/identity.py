@@ -24,7 +24,7 @@ from puller.system import signals
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A user with the primary group and all supplementary groups that a process of theirs has."""
+    """A user with the primary group and all supplementary groups of a login."""
 
     name: str
     uid: int
@@ -35,9 +35,9 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def find(cls, user: str | int, group: str | int | None = None) -> Self:
-        """The identity of a user by name or id, with another primary group if one is given.
+        """Return the identity of a user by name or id, optionally with another primary group.
 
-        Raises ``ResourceError`` when there is no such user or group.
+        Raises ``ResourceError`` for an unknown user or group.
         """
         entry = _entry(user)
         gid = entry.pw_gid if group is None else _group_id(group)
@@ -46,7 +46,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of a login that name the user."""
+        """The environment variables of a login that name the user."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
 
@@ -71,13 +71,13 @@ def _group_id(group: str | int) -> int:
 # Work in a child process that runs as the user.
 
 LIMIT = 60.0
-"""Seconds that the child may take: its files may lie on a server that does not answer, and the user may stop it."""
-_LOOK = 0.5  # seconds between looks at signals of ours
+"""Seconds for the child process. The files may be on a server that does not answer, or the user may stop the child."""
+_LOOK = 0.5  # seconds between checks for signals
 _CHUNK = 65536
 
 
 class _Failure(msgspec.Struct):
-    """What the child has raised; ``number`` is the ``errno`` of an ``OSError``."""
+    """The exception of the child. ``number`` is the ``errno`` of an ``OSError``."""
 
     sentence: str
     number: int = 0
@@ -85,18 +85,16 @@ class _Failure(msgspec.Struct):
 
 
 def act_as(identity: Identity, act: Callable[[], object]) -> None:
-    """Call ``act`` as a user; raises the ``OSError`` or ``ResourceError`` that it raises, and one if it takes too long.
+    """Call ``act`` as a user. Raises its ``OSError`` or ``ResourceError``, and ``ResourceError`` after a timeout.
 
-    1. Fork; the child takes the user's ids, acts, and says how that went.
-    2. Wait for what it says, or for the end of its time.
-    3. Collect it, whatever happened.
+    1. Fork. The child takes the user's ids, acts, and reports the result.
+    2. Wait for the report, or for the timeout.
+    3. Reap the child in every case.
     """
     reading, writing = os.pipe()
     # 1. Fork
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # the child calls nothing that could wait for a thread
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child never waits for a thread
         child = os.fork()
     if child == 0:
         _child(identity, act, writing)
@@ -108,13 +106,13 @@ def act_as(identity: Identity, act: Callable[[], object]) -> None:
         # 3. Collect
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)  # it has nothing left to do
+            os.kill(child, signal.SIGKILL)  # its work is done
         os.waitpid(child, 0)
     _raise(identity, said)
 
 
 def _child(identity: Identity, act: Callable[[], object], writing: int) -> NoReturn:
-    """Never returns: what is on the stack of the parent is the parent's."""
+    """Act in the child process. Never returns, because the stack belongs to the parent."""
     said = _Failure("ended without a word")
     try:
         become(identity)
@@ -122,7 +120,7 @@ def _child(identity: Identity, act: Callable[[], object], writing: int) -> NoRet
         said = _Failure("")
     except OSError as error:
         said = _Failure(error.strerror or str(error), error.errno or 0, str(error.filename or ""))
-    except BaseException as error:  # noqa: BLE001  it would unwind the parent's stack, in the child
+    except BaseException as error:  # noqa: BLE001  must not unwind the parent's stack in the child
         said = _Failure(str(error) or type(error).__name__)
     finally:
         try:
@@ -132,7 +130,7 @@ def _child(identity: Identity, act: Callable[[], object], writing: int) -> NoRet
 
 
 def become(identity: Identity) -> None:
-    """Give this process the ids of a user, for good."""
+    """Irrevocably give this process the ids of a user."""
     os.umask(0o077)
     if os.geteuid() == identity.uid == os.getuid():
         return
@@ -142,7 +140,7 @@ def become(identity: Identity) -> None:
 
 
 def _read(descriptor: int, deadline: float) -> bytes | None:
-    """All that the child says; ``None`` when its time is over."""
+    """Return the report of the child, ``None`` after the timeout."""
     said = b""
     while (left := deadline - time.monotonic()) > 0:
         signals.check_command()

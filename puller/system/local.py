@@ -1,8 +1,8 @@
-"""The machine that we run on, read and changed for real.
+"""The local machine, queried and changed for real.
 
-* Links on the way to a path are judged by one rule (``puller.system.safe_paths``): when it is looked at, so that a dry
-  run says what is refused, and again with every change.
-* A change is made relative to an open directory, and refused when the path is not any more what was looked at.
+* Links in paths are checked by one rule (``puller.system.safe_paths``), when a path is queried, so that a dry run
+  reports refusals, and again at every change.
+* A change is relative to an open directory. It is refused if the path has changed since it was queried.
 """
 
 import contextlib
@@ -40,41 +40,41 @@ from puller.system.protocol import AccountKind, Attributes, require_one_name, re
 from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, require_ours, resolve
 from puller.system.trusted_files import judge
 
-if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
+if TYPE_CHECKING:  # imported only when a program is started
     from puller.system.commands import Command, Completed
     from puller.system.identity import Identity
     from puller.system.safe_paths import Descent
 
 
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
+_NOTE = "user.puller."  # an extended attribute, which is lost with the file and never describes another one
 
 
 class LocalSystem:
-    """The machine that we run on."""
+    """The local machine."""
 
     def __init__(self) -> None:
         self.executed = 0
         self._tidied: set[tuple[int, int]] = set()
         self._above: dict[str, tuple[int, int] | None] = {}
-        """The directories in which something was looked for and not found."""
+        """Directories of paths that were queried and missing."""
         self._judged = {""}
-        """Directories to which no link leads that is not followed, without a slash at the end."""
+        """Directories whose paths have no unsafe links, without a trailing slash."""
         self._users: dict[str, int] = {}
         self._groups: dict[str, int] = {}
         self._descent: Descent | None = None
 
-    # Looking
+    # Queries
 
     def lstat(self, path: str) -> os.stat_result | None:
         directory = path.rpartition("/")[0]
-        # Asked here and not in ``_judge``: nearly always it is known, and ten thousand files come by.
+        # Check the cache here, because it usually hits and this runs for every file.
         if directory not in self._judged:
             self._judge(directory)
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            # Where a new one will be made, if that is still this directory then.
+            # Remember the directory: a new file must be made in the same one.
             self._above[path] = _find_directory(os.path.dirname(path))
             return None
         except OSError as error:
@@ -90,7 +90,7 @@ class LocalSystem:
     def resolve(self, path: str) -> str:
         try:
             return resolve(path)
-        except OSError:  # nothing is there; whoever opens it says so in the words of its type
+        except OSError:  # missing; the caller that opens it reports the error
             return path
 
     def is_directory(self, path: str) -> bool:
@@ -109,13 +109,13 @@ class LocalSystem:
         return True
 
     def expect(self, path: str, kind: str) -> None:
-        """A real run has no need of predictions: what it changed is there."""
+        """Do nothing, because a real run needs no predictions."""
 
     def expect_link(self, path: str, target: str) -> None:
-        """As for ``expect``."""
+        """Do nothing."""
 
     def expect_content(self, path: str, content: bytes | None, attributes: Attributes | None = None) -> None:
-        """As for ``expect``."""
+        """Do nothing."""
 
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         return False
@@ -130,7 +130,7 @@ class LocalSystem:
     def holds(self, path: str, content: bytes) -> bool:
         descriptor = os.open(path, READING)
         try:
-            # Not asked again what it is: no more is read of anything than what would be there, and one byte.
+            # No fstat here: the read is limited to one byte more than the content.
             if len(content) < PIECE:
                 return os.read(descriptor, len(content) + 1) == content
             return begins_with(descriptor, content) and not os.read(descriptor, 1)
@@ -164,12 +164,12 @@ class LocalSystem:
         try:
             names = os.listxattr(path, follow_symlinks=False)
         except OSError as error:
-            if error.errno == errno.ENOTSUP:  # a file system that has none
+            if error.errno == errno.ENOTSUP:  # a file system without extended attributes
                 return {}
             raise
         found = {}
         for name in names:
-            with contextlib.suppress(OSError):  # taken off meanwhile, or not ours to read
+            with contextlib.suppress(OSError):  # removed meanwhile, or not readable
                 found[name] = os.getxattr(path, name, follow_symlinks=False)
         return found
 
@@ -177,7 +177,7 @@ class LocalSystem:
         try:
             return os.getxattr(path, _NOTE + key, follow_symlinks=False).decode("ascii", "replace")
         except OSError as error:
-            if error.errno in (errno.ENODATA, errno.ENOTSUP):  # no note, or a file system that keeps none
+            if error.errno in (errno.ENODATA, errno.ENOTSUP):  # no note, or a file system without notes
                 return None
             raise
 
@@ -192,7 +192,7 @@ class LocalSystem:
         return _find_id(name, self._groups, lambda: grp.getgrnam(name).gr_gid)
 
     def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
-        """A real run has no need of predictions."""
+        """Do nothing."""
 
     def expected_accounts(self, kind: AccountKind) -> Mapping[str, int | None]:
         del kind
@@ -204,11 +204,11 @@ class LocalSystem:
         return run(command)
 
     def _judge(self, directory: str) -> None:
-        """Raise ``ResourceError`` for a link on the way to a directory that is not followed.
+        """Raise ``ResourceError`` for an unsafe link in the path of a directory.
 
-        Each directory is judged once. What is true no more is found by who makes a change, and goes all of the way.
+        Each directory is checked once. A change checks the whole path again.
         """
-        with contextlib.suppress(OSError):  # is said by who goes there
+        with contextlib.suppress(OSError):  # reported by the caller that opens it
             if directory.rpartition("/")[0] in self._judged and stat.S_ISDIR(os.lstat(directory).st_mode):
                 self._judged.add(directory)
                 return
@@ -217,7 +217,7 @@ class LocalSystem:
                 self._judged.add(directory)
                 directory = directory.rpartition("/")[0]
 
-    # Changing
+    # Changes
 
     def replace_file(
         self,
@@ -242,14 +242,14 @@ class LocalSystem:
         verify: Callable[[str], None] | None = None,
         times: os.stat_result | None = None,
     ) -> None:
-        """Put a regular file in place, atomically (``docs/resources/file.md``).
+        """Atomically write a regular file (``docs/resources/file.md``).
 
-        1. Open its directory. Links on the way are judged again: others may have put one there since the look.
-        2. Require that what is there is what was looked at; of a regular file, hold it for its labels.
-        3. Require for a new file that this is the directory in which it was missed.
-        4. Remove what killed runs have left in the directory.
-        5. Write it under another name, closed to all but its owner: labels, content, owner, mode; verified; to disk;
-           rename; the directory to disk (``bundles.filesystem.atomic``).
+        1. Open its directory. Links in its path are checked again, because other users may have created one meanwhile.
+        2. Require that the path is unchanged since the query. Open a regular file there, to copy its labels.
+        3. For a new file, require the directory in which it was missing.
+        4. Remove leftovers of killed runs in the directory.
+        5. Write a private file with labels, content, owner and mode. Verify it, sync it, rename it, and sync the
+           directory (``bundles.filesystem.atomic``).
         """
         name = os.path.basename(path)
         # 1. Open, and 2. the file before
@@ -280,14 +280,14 @@ class LocalSystem:
         with _open_parent(path, within) as parent:
             self._require_same_directory(path, parent)
             self._tidy(parent)
-            # Under another name until it is as it should be: a crash must not leave one that nobody repairs.
+            # Use another name until it is complete, because a directory left by a crash would never be repaired.
             temporary = temporary_name(name)
             os.mkdir(temporary, 0o700, dir_fd=parent)
             try:
                 with _directory_in_progress(parent, temporary, path, attributes):
                     os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
-                with contextlib.suppress(OSError):  # the failure is another one
+                with contextlib.suppress(OSError):  # the original error matters
                     os.rmdir(temporary, dir_fd=parent)
                 raise
             os.fsync(parent)
@@ -305,7 +305,7 @@ class LocalSystem:
                 self._require_same_directory(path, parent)
             else:
                 require_same(path, looked_at, _stat_at(parent, name))
-            # A link cannot be locked, so who finds one of a killed run cannot tell: one name, which is used again.
+            # A link cannot be locked, so a leftover is not recognisable. One fixed name is reused instead.
             temporary = f"{temporary_name(name).rsplit('.', 2)[0]}.{'0' * 12}.new"
             with contextlib.suppress(FileNotFoundError):
                 if stat.S_ISLNK(_stat_at(parent, temporary).st_mode):
@@ -316,7 +316,7 @@ class LocalSystem:
                     _give_link(path, parent, temporary, target, owner)
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
-                with contextlib.suppress(OSError):  # the failure is another one
+                with contextlib.suppress(OSError):  # the original error matters
                     os.unlink(temporary, dir_fd=parent)
                 raise
             os.fsync(parent)
@@ -339,7 +339,7 @@ class LocalSystem:
                     if name not in known or os.getxattr(pinned, name) != value:
                         os.setxattr(pinned, name, value)
                 for name in known - {*labels}:
-                    with contextlib.suppress(OSError):  # the system's own
+                    with contextlib.suppress(OSError):  # maintained by the system
                         os.removexattr(pinned, name)
             finally:
                 os.close(descriptor)
@@ -360,8 +360,7 @@ class LocalSystem:
             with needing(looked_at.st_size):
                 self._replace(path, chunks, attributes, looked_at, within=within, times=looked_at)
             return
-        # O_PATH pins the very thing that was looked at, without opening it: a FIFO or device is not touched, and what
-        # is renamed into its place meanwhile is not either.
+        # O_PATH pins the queried file without opening it, so that a FIFO, a device or a replacement is not touched.
         with _open_parent(path, within) as parent:
             descriptor = os.open(os.path.basename(path) or ".", _PINNED, dir_fd=parent)
         try:
@@ -388,7 +387,7 @@ class LocalSystem:
 
     @contextlib.contextmanager
     def removing(self, within: str) -> Iterator[None]:
-        from puller.system.safe_paths import Descent  # only where something is removed
+        from puller.system.safe_paths import Descent  # loaded only for removals
 
         with contextlib.closing(Descent(within)) as self._descent:
             try:
@@ -402,9 +401,9 @@ class LocalSystem:
             require_same(path, looked_at, _stat_at(parent, name))
             descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
             try:
-                # Once more, of what is open now: between the two, another directory may have taken its name.
+                # Check the open directory again, because another one may have replaced it in between.
                 require_same(path, looked_at, os.fstat(descriptor))
-                from puller.system.safe_paths import empty  # only where something is removed
+                from puller.system.safe_paths import empty  # loaded only for removals
 
                 empty(descriptor)
             finally:
@@ -416,14 +415,14 @@ class LocalSystem:
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             with naming(path):
-                os.write(descriptor, data)  # once: the kernel takes each write for a whole value
+                os.write(descriptor, data)  # in one call: the kernel takes each write as a whole value
         finally:
             os.close(descriptor)
 
     def execute(self, command: "Command") -> "Completed":
         from puller.system.commands import run
 
-        # A command may add users and groups under names that were something else before.
+        # A command may add users and groups, or change their ids.
         self._users.clear()
         self._groups.clear()
         self.executed += 1
@@ -435,7 +434,7 @@ class LocalSystem:
         act_as(identity, act)
 
     def _require_same_directory(self, path: str, parent: int) -> None:
-        """Require that what is made is made where it was missed: a file that is there is known by itself."""
+        """Require that a new path is made in the directory in which it was missing."""
         known = self._above.pop(path, None)
         found = os.fstat(parent)
         if known and known != (found.st_dev, found.st_ino):
@@ -444,7 +443,7 @@ class LocalSystem:
             )
 
     def _tidy(self, directory: int) -> None:
-        """Remove leftovers once in a run, as it means to read the names of a directory, which may be many."""
+        """Remove leftovers once per run, because it lists the directory, which may be large."""
         found = os.fstat(directory)
         if (found.st_dev, found.st_ino) not in self._tidied:
             self._tidied.add((found.st_dev, found.st_ino))
@@ -452,10 +451,9 @@ class LocalSystem:
 
 
 def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:
-    """``verify`` for a copy in the open directory ``parent``, and whether the copy is still what it was.
+    """Return a function that calls ``verify`` for a copy in ``parent``, and requires that the copy stays unchanged.
 
-    Raises ``ResourceError`` where others could give it something else to verify: in the directory, or by another
-    directory in the place of one above it.
+    Raises ``ResourceError`` if other users could exchange the copy, or a directory in its path.
     """
     require_ours(path, parent)
     if reason := judge(os.path.dirname(path), private_group=True).way:
@@ -477,8 +475,8 @@ def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callabl
 
 
 def _fingerprint(descriptor: int) -> tuple[object, ...]:
-    """Owner, mode and content of an open file."""
-    import hashlib  # for the few files that are verified
+    """Return owner, mode and content of an open file."""
+    import hashlib  # loaded only if a file is verified
 
     found = os.fstat(descriptor)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -496,9 +494,9 @@ def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | 
 
 
 def _find_directory(path: str) -> tuple[int, int] | None:
-    """Return the identity of the directory at a path; ``None`` without one.
+    """Return the identity of the directory at a path, ``None`` if it is missing.
 
-    A file at the path is left out: when a directory replaces it, that may get the file's inode number, or another.
+    Files are ignored, because a directory that replaces a file may get its inode number.
     """
     try:
         found = os.stat(path)
@@ -509,7 +507,7 @@ def _find_directory(path: str) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def _open_parent(path: str, within: str) -> Iterator[int]:
-    """The directory that holds ``path``, open; below ``within``, if given, no link leads to it."""
+    """Open the directory of ``path``. Below ``within``, if set, no links are followed."""
     directory = os.path.dirname(path)
     below = directory.removeprefix(within) if within else ""
     with naming(path):
@@ -517,7 +515,7 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
             with open_safely(within or directory) as descriptor:
                 yield descriptor
             return
-        from puller.system.safe_paths import Descent  # only for what is below a tree
+        from puller.system.safe_paths import Descent  # only for paths below a tree
 
         with contextlib.closing(Descent(within)) as descent:
             yield descent.parent_of(path)
@@ -525,7 +523,7 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _directory_in_progress(parent: int, name: str, path: str, attributes: Attributes) -> Iterator[None]:
-    """Give a directory that was made just now its owner and mode (in this order, as for files), and hold it."""
+    """Set owner and mode of a new directory (in this order, as for files), and hold it."""
     descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
     with in_progress(descriptor):
         require_new(path, descriptor)
@@ -536,9 +534,10 @@ def _directory_in_progress(parent: int, name: str, path: str, attributes: Attrib
 
 
 def _give_link(path: str, parent: int, name: str, target: str, owner: tuple[int, int]) -> None:
-    """Give a link that was made just now its owner.
+    """Set the owner of a new link.
 
-    Who may write to the directory can have put something else there, which is not to be given away.
+    Raises ``ChangedMeanwhile`` if users who can write to the directory have replaced it, because their file must not
+    get another owner.
     """
     descriptor = os.open(name, _PINNED, dir_fd=parent)
     try:
@@ -556,7 +555,7 @@ def _set_pinned(pinned: str, attributes: Attributes, looked_at: os.stat_result) 
         os.chown(pinned, attributes.uid, attributes.gid)
         return
     if (looked_at.st_uid, looked_at.st_gid) != (attributes.uid, attributes.gid):
-        # Between two owners nobody may do more than under both: a run may be killed here.
+        # In between, grant only permissions that both the old and the new mode grant, because a run may be killed here.
         os.chmod(pinned, stat.S_IMODE(looked_at.st_mode) & attributes.mode)
         os.chown(pinned, attributes.uid, attributes.gid)
     os.chmod(pinned, attributes.mode)
@@ -568,7 +567,7 @@ def _stat_at(parent: int, name: str) -> os.stat_result:
 
 @contextlib.contextmanager
 def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | None) -> Iterator[int | None]:
-    """A descriptor of the regular file about to be replaced, for its labels; ``None`` where there is none."""
+    """Yield a descriptor of the regular file to be replaced, to copy its labels, ``None`` if there is none."""
     try:
         found = _stat_at(parent, name)
     except FileNotFoundError:
@@ -586,7 +585,7 @@ def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | Non
         return
     try:
         descriptor = os.open(name, READING, dir_fd=parent)
-    except PermissionError:  # ours to replace but not to read, so its labels are not ours to copy
+    except PermissionError:  # replaceable but not readable, so its labels cannot be copied
         yield None
         return
     try:

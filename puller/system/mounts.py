@@ -1,6 +1,6 @@
-"""Mount points of this machine, as far as they are in the way of a change.
+"""Mount points of this machine that obstruct a change.
 
-A rename cannot take the place of a mount point, and removing what is below one empties another file system.
+A rename cannot replace a mount point, and removing files below a mount point would empty another file system.
 """
 
 import os
@@ -10,12 +10,12 @@ from collections.abc import Collection
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 
-# Blanks, tabs, line ends and backslashes are octal there, so that each line splits at blanks.
+# mountinfo escapes blanks, tabs, newlines and backslashes in octal, so each line splits at blanks.
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def refuse_mounted(path: str, what: str) -> None:
-    """Raise ``ResourceError`` when something is mounted at a path or below it, so that it cannot be ``what``."""
+    """Raise ``ResourceError`` if the path or a path below it is a mount point. ``what``: the refused action."""
     here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     for point in mount_points():
         if point == here:
@@ -29,9 +29,9 @@ def refuse_mounted(path: str, what: str) -> None:
 
 
 def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collection[str]) -> None:
-    """Raise ``ResourceError`` when something is mounted in the way of a change below a directory.
+    """Raise ``ResourceError`` if a mount point obstructs a change below a directory.
 
-    Paths are relative to it: those to be replaced, and those to be removed.
+    The replaced and removed paths are relative to it.
     """
     above = f"{os.path.realpath(root)}/"
     for point in mount_points():
@@ -51,7 +51,7 @@ def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collecti
 
 
 def mount_points() -> list[str]:
-    """Where something is mounted for this process (proc(5), ``mountinfo``)."""
+    """Return the mount points of this process (proc(5), ``mountinfo``)."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
         points = [line.split(" ", 5)[4] for line in lines]
     return [_ESCAPED.sub(lambda match: chr(int(match[1], 8)), point) for point in points]

@@ -1,7 +1,7 @@
-"""This machine in noop: looked at, never changed.
+"""This machine in noop, which is queried but never changed.
 
-* Every change raises: a resource that writes while it looks is found by the tests, and does no harm to a user.
-* What the run would have left is remembered, so that what comes later is predicted as if it were there.
+* Every change raises an error, so that tests find resources that write during queries, and users are safe.
+* The expected results of earlier resources are recorded, so that later resources are predicted correctly.
 """
 
 import os
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from puller.system.identity import Identity
 
 EMPTY_DIRECTORY = "empty directory"
-"""The kind of a directory in which an empty file system would have been mounted."""
-_MOST_LINKS = 40  # as many as the kernel follows
+"""The kind of a directory on which an empty file system would be mounted."""
+_MOST_LINKS = 40  # the kernel's limit
 
 
 class NoopSystem(LocalSystem):
-    """This machine, looked at only: every change raises ``MutationInNoop``."""
+    """This machine, read-only. Every change raises ``MutationInNoop``."""
 
     def __init__(self) -> None:
         super().__init__()
         self._expected: dict[str, str] = {}
         self._real = RealPaths()
         self._links: dict[str, str] = {}
-        """Where the links lead that this run would have made."""
+        """Targets of links that this run would create."""
         self._contents: dict[str, tuple[os.stat_result, bytes] | None] = {}
-        """Files that this run would have restored, and ``None`` for paths that it would have taken back."""
+        """Files that this run would restore, and ``None`` for paths that it would remove."""
         self._accounts: dict[AccountKind, dict[str, int | None]] = {"user": {}, "group": {}}
 
     def lstat(self, path: str) -> os.stat_result | None:
@@ -88,7 +88,7 @@ class NoopSystem(LocalSystem):
         path = self._at(path)
         self._links.pop(path, None)
         self._expected[path] = kind
-        # Another resource may write the path with another spelling, such as /lib for /usr/lib.
+        # Another resource may use another spelling of the path, such as /lib for /usr/lib.
         self._expected[self._real.of(path)] = kind
 
     def expect_link(self, path: str, target: str) -> None:
@@ -107,14 +107,14 @@ class NoopSystem(LocalSystem):
         self._contents[path] = os.stat_result(found), content
 
     def _at(self, path: str) -> str:
-        """The path by way of the directories that this run would have left; what is there itself is not followed."""
+        """Return the path after following expected links in its parent directories."""
         if not self._links:
             return path
         above, name = os.path.split(path)
         return os.path.join(self._through(above), name)
 
     def _through(self, path: str) -> str:
-        """Where a path leads by the links that this run would have made, at it and above it."""
+        """Return the path after following expected links, including the path itself."""
         for _ in range(_MOST_LINKS if self._links else 0):
             link = next((one for one in self._links if path == one or path.startswith(f"{one}/")), None)
             if link is None:
@@ -129,7 +129,7 @@ class NoopSystem(LocalSystem):
         return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
 
     def _expectation(self, path: str) -> str | None:
-        """The kind of thing that this run would have left here; below what it would have removed there is nothing."""
+        """Return the expected kind of a path. Paths below a removed directory are absent."""
         if (here := self._expected.get(path)) or not self._expected:
             return here
         if here := self._expected.get(self._real.directory(path)):
@@ -141,7 +141,7 @@ class NoopSystem(LocalSystem):
         return None
 
     def _is_hidden(self, path: str) -> bool:
-        """Return whether a directory above would be removed, replaced by a file or hidden by a new file system."""
+        """Return whether a parent directory would be removed, replaced by a file or hidden by a new file system."""
         while self._expected and path != "/":
             path = os.path.dirname(path)
             if kind := self._expected.get(path):

@@ -1,10 +1,10 @@
-"""All processes that a command has started, also those that have left its session and lost their parents.
+"""All processes that a command has started, including those in other sessions and those without their parents.
 
-* Orphans come to us instead of to process 1 (``prctl(2)``, PR_SET_CHILD_SUBREAPER). They are told from children of our
-  own by their session: each command begins one, and nothing below it can come back to ours.
-* What a command has started is below it, or below an orphan that is younger than it.
-* What has ended is collected while commands run: a script that waits for its daemon to go must not find it as a zombie.
-* Where that call cannot be had, what is known is the tree below the command, and its process group.
+* Puller adopts orphans in place of process 1 (``prctl(2)``, PR_SET_CHILD_SUBREAPER). Their session distinguishes them
+  from Puller's own children: each command begins a session, and its descendants cannot join Puller's session.
+* The processes of a command are its descendants, and the descendants of orphans that are younger than the command.
+* Ended orphans are reaped while commands run. Otherwise a script that waits for its daemon to end would see a zombie.
+* Without PR_SET_CHILD_SUBREAPER, only the descendants and the process group of a command are known.
 """
 
 import _thread  # not ``threading``, which takes longer to import than most commands to run
@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_LISTS = 20
-"""On a machine that starts processes all the time, the list is never complete."""
+"""Limit, because on a machine that keeps starting processes the list is never complete."""
 
 _commands: set[int] = set()
-"""Children of ours that somebody waits for; threads that gather facts run commands, too."""
+"""Child processes that other code waits for. Threads that gather facts also run commands."""
 
 starting = _thread.allocate_lock()
-"""Held from the start of a command until it is known here, or another thread could take it for an orphan."""
+"""Held while a command starts, so that no thread takes it for an orphan before it is registered."""
 
 
 class _Process(NamedTuple):
-    """From ``/proc/PID/stat``; ``age`` orders processes, the oldest first: ticks, and within one the ids."""
+    """The fields of ``/proc/PID/stat``. ``age`` sorts processes, the oldest first: start time in ticks, then the id."""
 
     parent: int
     session: int
@@ -35,7 +35,7 @@ class _Process(NamedTuple):
 
 
 class Descendants:
-    """The processes that the command with process id ``leader`` has started, and itself."""
+    """The process ``leader`` of a command, and all processes that it has started."""
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
@@ -44,15 +44,15 @@ class Descendants:
         _commands.add(leader)
 
     def forget(self) -> None:
-        """The command is over; whoever waited for it has done so."""
+        """Unregister the command after it has ended and was waited for."""
         _commands.discard(self._leader)
 
     def living(self) -> list[int]:
-        """The ids of those that have not ended.
+        """Return the ids of processes that have not ended.
 
-        1. List all processes of this machine, and by each its children.
-        2. Begin with the command, if its id is not another's by now, and with the orphans that are younger than it.
-        3. Go down from these.
+        1. List all processes of this machine, and the children of each.
+        2. Begin with the command, unless its id was reused, and with orphans that are younger than it.
+        3. Collect their descendants.
         """
         # 1. List
         processes = _processes()
@@ -63,7 +63,7 @@ class Descendants:
         waiting = [pid for pid in _orphans(processes) if processes[pid].age > self._age]
         leader = processes.get(self._leader)
         waiting += [self._leader] if leader and leader.age == self._age else []
-        # 3. Go down
+        # 3. Descend
         found = []
         while waiting:
             pid = waiting.pop()
@@ -72,7 +72,10 @@ class Descendants:
         return [pid for pid in found if not processes[pid].has_ended]
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it to all that are there now, to the process group at once: nobody in it can start another meanwhile."""
+        """Send a signal to all processes.
+
+        The process group gets it at once, so that members cannot start others meanwhile.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._leader, number)
         for pid in self.living():
@@ -80,7 +83,7 @@ class Descendants:
                 os.kill(pid, number)
 
     def reap(self) -> None:
-        """Collect orphans of any command that have ended; a command itself is left to whoever waits for it."""
+        """Reap ended orphans of any command. Commands themselves are left to their callers."""
         with contextlib.suppress(ChildProcessError):
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None or ended.si_pid in _commands:
@@ -92,7 +95,7 @@ class Descendants:
 
 
 def _orphans(processes: dict[int, _Process]) -> list[int]:
-    """Processes that have come to us from commands, of now or before."""
+    """Return the processes that Puller has adopted from current or earlier commands."""
     us, session = os.getpid(), os.getsid(0)
     with starting:
         return [
@@ -104,7 +107,7 @@ def _orphans(processes: dict[int, _Process]) -> list[int]:
 
 @functools.cache
 def adopt_orphans() -> bool:
-    """From now on orphaned descendants become children of this process; false where that cannot be had."""
+    """Make this process adopt orphaned descendants. Return False if the system does not support it."""
     try:
         import ctypes
 
@@ -114,10 +117,10 @@ def adopt_orphans() -> bool:
 
 
 def _processes() -> dict[int, _Process]:
-    """All that there are, with those that were started while the others were read.
+    """Return all processes, including those that start while the list is read.
 
-    One that starts another and ends would be gone when it is read, and its heir not be in the list yet: nobody would be
-    seen of a chain of short lives.
+    A single pass would miss a chain of short-lived processes: each could end before it is read, after starting the
+    next.
     """
     found: dict[int, _Process | None] = {}
     for _ in range(_MOST_LISTS):
@@ -129,10 +132,10 @@ def _processes() -> dict[int, _Process]:
 
 
 def _process(pid: int) -> _Process | None:
-    """None when it is gone."""
+    """Return a process, None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as stream:
-            # The name in parentheses may hold anything, parentheses too.
+            # The name in parentheses may contain parentheses.
             fields = stream.read(4096).rpartition(b")")[2].split()
     except OSError:
         return None

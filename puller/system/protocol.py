@@ -1,8 +1,8 @@
-"""This machine as resources see it: files, users and commands, behind one small protocol.
+"""The machine as resources use it: a small protocol for files, users and commands.
 
-* Looking and changing are different methods; a noop run is given a system whose changes raise (``puller.system.noop``).
-* Only *not found* means absent: ``lstat`` gives ``None`` for it and raises for everything else.
-* A change names what was looked at, and is refused when the path is not any more that.
+* Queries and changes are separate methods. In noop, the system rejects changes (``puller.system.noop``).
+* Only *not found* means absent: ``lstat`` returns ``None`` for it and raises all other errors.
+* A change receives the previous ``lstat`` result, and is refused if the path has changed since.
 """
 
 import os
@@ -15,12 +15,12 @@ import msgspec
 
 from puller.errors import ResourceError
 
-if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
+if TYPE_CHECKING:  # imported only when a program is started
     from puller.system.commands import Command, Completed
     from puller.system.identity import Identity
 
 UNKNOWN_ID = -1
-"""In noop, the id of somebody whom an earlier resource would have made: different from that of whoever is there now."""
+"""In noop, the id of an account that an earlier resource would create. Differs from all existing ids."""
 
 AccountKind = Literal["user", "group"]
 
@@ -29,7 +29,7 @@ _EXECUTABLE = 0o111
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """Who owns a path and what may be done with it: ids, and permission bits."""
+    """Owner ids and permission bits of a path."""
 
     uid: int
     gid: int
@@ -37,75 +37,83 @@ class Attributes(msgspec.Struct, frozen=True):
 
 
 class System(Protocol):
-    """The machine as a resource may ask of it. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
+    """The interface between resources and the machine.
+
+    Methods raise ``OSError``, or ``ResourceError`` with a sentence.
+    """
 
     executed: int
-    """How many commands have changed something so far: an answer about many things is good until it grows."""
+    """The number of executed commands that may have changed the machine. Cached query results expire when it grows."""
 
     def lstat(self, path: str) -> os.stat_result | None:
-        """The path itself, links not followed; ``None`` when nothing is there."""
+        """Return the ``lstat`` of a path, ``None`` if it is missing."""
 
     def resolve(self, path: str) -> str:
-        """The path without links, if they may be followed; as it is when nothing is there."""
+        """Return the path without links, if they may be followed. Return a missing path unchanged."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether a directory is there, links followed if they may be; in noop as this run would have left it."""
+        """Return whether the path is a directory, through permitted links. In noop, as this run would leave it."""
 
     def exists(self, path: str) -> bool:
-        """Whether anything is there, links followed; in noop as this run would have left it."""
+        """Return whether the path exists, through links. In noop, as this run would leave it."""
 
     def expect(self, path: str, kind: str) -> None:
-        """In noop: this run would have left a new ``file``, a ``directory`` or ``absent`` here. Otherwise nothing."""
+        """In noop, record that this run would leave a new ``file``, a ``directory`` or ``absent`` here.
+
+        Else do nothing.
+        """
 
     def expect_link(self, path: str, target: str) -> None:
-        """In noop: this run would have left a link here, which leads to an absolute path. Otherwise nothing."""
+        """In noop, record that this run would leave a link to an absolute path here. Else do nothing."""
 
     def expect_content(self, path: str, content: bytes | None, attributes: Attributes | None = None) -> None:
-        """In noop: later resources see a file with this content here, or nothing for ``None``. Otherwise nothing."""
+        """In noop, show later resources a file with this content here, or no file for ``None``. Else do nothing."""
 
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
-        """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
+        """Return whether, in noop, this run would create or change a file here, or ``below``."""
 
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
-        """The content of a regular file; a link, FIFO or device in its place is an error.
+        """Return the content of a regular file. A link, FIFO or device in its place is an error.
 
-        So is any file but the one that was ``looked_at``, if that is given, and one that has another size by now.
+        With ``looked_at``, another file or another size is also an error.
         """
 
     def holds(self, path: str, content: bytes) -> bool:
-        """Whether what was just looked at, and was a regular file, has this content and no more."""
+        """Return whether a regular file, which was just checked, has exactly this content."""
 
     def read_chunks(self, path: str, looked_at: os.stat_result | None = None) -> Iterator[bytes]:
-        """Yield the content of a regular file, piece by piece.
+        """Yield the content of a regular file in pieces.
 
-        With ``looked_at``, a file that is another one by now, or is written to meanwhile, is an error.
+        With ``looked_at``, another file or a change meanwhile is an error.
         """
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """The entries of a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
+        """Return the entries of a directory by name, each with its ``lstat``. A link to a directory is an error."""
 
     def labels(self, path: str) -> dict[str, bytes]:
-        """The extended attributes of the path itself, access control lists among them, as far as they can be read."""
+        """Return the readable extended attributes of the path itself, including access control lists."""
 
     def note(self, path: str, key: str) -> str | None:
-        """The note that ``set_note`` has left on a file; ``None`` when there is none."""
+        """Return the note that ``set_note`` left on a file, ``None`` if it has none."""
 
     def user_id(self, name: str) -> int | None:
-        """``None`` when there is no such user."""
+        """Return the id of a user, ``None`` if the user is unknown."""
 
     def group_id(self, name: str) -> int | None:
-        """``None`` when there is no such group."""
+        """Return the id of a group, ``None`` if the group is unknown."""
 
     def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
-        """In noop: this run would have made it, with this id or ``UNKNOWN_ID``; ``None``: removed it."""
+        """In noop, record that this run would create an account with this id or ``UNKNOWN_ID``, or remove it
+        (``None``).
+        """
 
     def expected_accounts(self, kind: AccountKind) -> Mapping[str, int | None]:
-        """In noop: all that were expected, by name; ``user_id`` and ``group_id`` know them. Otherwise nothing."""
+        """Return, in noop, all expected accounts by name. ``user_id`` and ``group_id`` include them. Else empty."""
 
     def query(self, command: "Command") -> "Completed":
-        """Run a command that only looks: a guard, a status query. Done in noop too."""
+        """Run a read-only command, such as a guard or a status query. Also runs in noop."""
 
-    # ``within`` is a directory above the path: from there on no link is followed, whatever was put there meanwhile.
+    # ``within`` is a directory above the path. Links below it are never followed, even if they appear meanwhile.
 
     def replace_file(
         self,
@@ -117,14 +125,14 @@ class System(Protocol):
         within: str = "",
         verify: Callable[[str], None] | None = None,
     ) -> None:
-        """Put a regular file in place, atomically; the labels of a replaced regular file are kept.
+        """Atomically write a regular file. A replaced regular file passes on its labels.
 
-        ``verify`` is told the path of the private copy, which is in the same directory and has its owner, mode and
-        suffix already; what it raises leaves the old file in place, and so does a copy that is another one afterwards.
+        ``verify`` receives the path of a private copy in the same directory, with the final owner, mode and suffix. If
+        it raises, or if the copy has changed afterwards, the old file stays.
         """
 
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
-        """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
+        """Make a directory, which appears with its final attributes, and its missing parents with mode 0755."""
 
     def make_link(
         self,
@@ -133,16 +141,16 @@ class System(Protocol):
         looked_at: os.stat_result | None,
         owner: tuple[int, int] | None = None,
     ) -> None:
-        """Put a symbolic link in the place of a file or link, or of nothing, atomically.
+        """Atomically create a symbolic link, or replace a file or link by it.
 
-        ``owner`` is the ids of user and group; those of the running process when not given.
+        ``owner`` contains the ids of user and group, by default those of the running process.
         """
 
     def rename(self, path: str, to: str, looked_at: os.stat_result) -> None:
-        """Give what is at a path another name in its directory; an empty directory of that name is replaced."""
+        """Rename a path within its directory. An empty directory with the new name is replaced."""
 
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
-        """Give the path itself these extended attributes and no others, as far as others can be removed."""
+        """Set these extended attributes of the path itself, and remove all others that can be removed."""
 
     def set_attributes(
         self,
@@ -155,13 +163,13 @@ class System(Protocol):
     ) -> None:
         """Set owner, group and mode of the path itself, never through a link. A link has no mode of its own.
 
-        A regular file for which ``requires_new_file`` holds is replaced by a new one with ``content``. Pass the bytes
+        A regular file for which ``requires_new_file`` holds is replaced by a new file with ``content``. Pass the bytes
         that the file was compared with. Without ``content``, the present content is copied, and a file with several
         names is refused.
         """
 
     def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
-        """Leave a note on a regular file, for as long as nobody puts another file into its place."""
+        """Leave a note on a regular file, which is lost when the file is replaced."""
 
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         """Remove a file, link or empty directory."""
@@ -173,26 +181,26 @@ class System(Protocol):
         """
 
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
-        """Remove a directory and all below it; links are removed, never followed."""
+        """Remove a directory with its contents. Links are removed, never followed."""
 
     def write_kernel(self, path: str, data: bytes) -> None:
-        """Write to a file of the kernel, such as one below ``/proc/sys``, all at once and into the file itself."""
+        """Write a value to a kernel file, such as one below ``/proc/sys``, in place and in one call."""
 
     def execute(self, command: "Command") -> "Completed":
-        """Run a command that changes something."""
+        """Run a command that may change the machine."""
 
     def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
-        """Call what changes something in places of a user as that user, in a process of its own."""
+        """Call ``act`` as a user, in a separate process, to make changes in the user's directories."""
 
 
 def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
     """Return whether a regular file must be replaced to get these attributes.
 
-    A process that has opened or mapped a file can write to it as long as it likes, whatever owner and mode the file has
-    later. So an inode is never kept
+    A process that has opened or mapped a file can write to it indefinitely, even after its owner and mode change. So an
+    inode is not kept
 
-    1. if it belonged to another user, or other users lose the permission to write it;
-    2. if it becomes a program, or gets a set-id bit: nobody may have prepared its content.
+    1. if it belonged to another user, or if other users lose the permission to write it;
+    2. if it becomes executable or gets a set-id bit, because another process may have prepared its content.
     """
     if not stat.S_ISREG(found.st_mode):
         return False
@@ -209,7 +217,7 @@ def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
 
 
 def require_one_name(path: str, found: os.stat_result) -> None:
-    """Raise ``ResourceError`` for a file with other names: who has put somebody else's file here is not given it."""
+    """Raise ``ResourceError`` for a file with hard links, which other users may have made to get it changed."""
     if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
         what = f"has {found.st_nlink} names (hard links), so it may be somebody else's file"
         raise ResourceError(f"{path}: {what}, and its owner, group and mode are not changed")

@@ -21,11 +21,11 @@ _USUAL = {
 }
 """Targets of links that every supported distribution has (hier(7))."""
 _MOST_LINKS = 40
-"""Links in one path, after which Linux gives up with ``ELOOP``."""
+"""Number of links in one path, after which Linux fails with ``ELOOP``."""
 
 
 class RealPaths:
-    """Canonical paths of one machine; ``links`` are declared links with their targets."""
+    """Canonical paths of one machine. ``links`` are declared links with their targets."""
 
     def __init__(self, links: Mapping[str, str] | None = None) -> None:
         self._directories: dict[str, str] = {"/": "/", "": "/"}
@@ -43,13 +43,13 @@ class RealPaths:
         return f"{above}/{name}" if above != "/" else f"/{name}"
 
     def directory(self, path: str) -> str:
-        """Return the path with all links resolved, the last one included. Reads each directory once."""
+        """Return the path with all links resolved, including the last name. Reads each directory once."""
         if (known := self._directories.get(path)) is not None:
             return known
         unknown = [path]
         while (above := unknown[-1].rstrip("/").rpartition("/")[0]) not in self._directories:
             unknown.append(above)
-        for each in reversed(unknown):  # from the top, as a path may be deeper than the stack
+        for each in reversed(unknown):  # top down, because a path may be deeper than the stack
             known = self._directories[each] = self._resolved(each)
         return self._directories[path]
 
@@ -93,7 +93,7 @@ class RealPaths:
         return here
 
     def _target(self, path: str) -> str | None:
-        """Return the target of a link, ``None`` for anything else."""
+        """Return the target of a link, ``None`` for other kinds."""
         if path not in self._targets:
             self._targets[path] = self._links.get(path) or _read_link(path)
         return self._targets[path]

@@ -23,7 +23,7 @@ __all__ = ["REAL_DIRECTORY", "hold_directory", "open_safely", "require_new", "re
 
 @contextlib.contextmanager
 def open_safely(path: str) -> Iterator[int]:
-    """Open the directory at an absolute path; raises ``OSError``, and ``ResourceError`` for a link of another user."""
+    """Open the directory at an absolute path. Raises ``OSError``, and ``ResourceError`` for a link of another user."""
     with _opened(path, safe_paths.open_safely) as descriptor:
         yield descriptor
 
@@ -36,7 +36,7 @@ def hold_directory(path: str) -> Iterator[int]:
 
 
 def resolve(path: str) -> str:
-    """Return an existing path without its links; raises as ``open_safely``."""
+    """Return an existing path without its links. Raises like ``open_safely``."""
     try:
         return safe_paths.resolve(path)
     except UnsafeLinkError as error:
@@ -56,18 +56,18 @@ def _opened(path: str, opening: Callable[[str], int]) -> Iterator[int]:
 
 
 def require_new(path: str, directory: int) -> None:
-    """Raise ``ChangedMeanwhile`` for a directory that is not ours and empty, as the one that was made just now was.
+    """Raise ``ChangedMeanwhile`` unless a directory that was just made is still ours and empty.
 
-    Who may write to the directory above can have put another one there, which is not to be given away.
+    Users who can write to its parent may have replaced it, and their directory must not get another owner.
     """
     if os.fstat(directory).st_uid != os.geteuid() or os.listdir(directory):
         raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
 
 
 def require_ours(path: str, directory: int) -> None:
-    """Raise ``ResourceError`` for an open directory in which others can exchange what is made there.
+    """Raise ``ResourceError`` for an open directory in which other users can replace new files.
 
-    A program that root asks about it could be asked about something else.
+    A program that root runs to verify a new file could be given another one.
     """
     found = os.fstat(directory)
     who = ""
@@ -81,7 +81,7 @@ def require_ours(path: str, directory: int) -> None:
 
 
 def require_writable(path: str) -> None:
-    """Raise ``ValueError`` or ``OSError`` for a path that is no directory in which this user can write."""
+    """Raise ``ValueError`` or ``OSError`` unless the path is a directory that this user can write."""
     with open_safely(path) as directory:
         if os.fstatvfs(directory).f_flag & os.ST_RDONLY:
             raise ValueError(f"{path}: is on a read-only file system")
@@ -92,7 +92,7 @@ def require_writable(path: str) -> None:
 # Deep directory trees.
 
 _LONGEST = 4000
-"""Bytes of a path that one call gets. Linux accepts 4,095."""
+"""Maximum bytes of a path per call. Linux accepts 4,095."""
 _Identity = tuple[int, int]
 
 
@@ -103,14 +103,14 @@ class Descent:
         self.top = top
         self._here: int | None = None
         self._names: list[str] = []
-        """The names on the way from the top."""
+        """The names on the path from the top."""
         self._passed: list[_Identity] = []
-        """The directory above each of the names."""
+        """The parent directory of each of the names."""
 
     def parent_of(self, path: str) -> int:
         """Return a descriptor of the directory of a path below ``top``, which is valid until the next call.
 
-        Raises ``OSError``, and ``ChangedMeanwhile`` if a directory on the way was moved.
+        Raises ``OSError``, and ``ChangedMeanwhile`` if a directory of the path was moved.
         """
         names = [name for name in path.removeprefix(self.top).split("/")[:-1] if name]
         if self._here is None:
@@ -153,7 +153,7 @@ class Descent:
     def _move_to(self, directory: int) -> None:
         before, self._here = self._here, directory
         if before is not None:
-            with contextlib.suppress(OSError):  # it was only read
+            with contextlib.suppress(OSError):  # opened for reading only
                 os.close(before)
 
 
@@ -181,7 +181,7 @@ def stat_long_path(path: str) -> os.stat_result:
 
 def empty(directory: int) -> None:
     """Remove everything in an open directory. Raises ``OSError``."""
-    from bundles.filesystem.trees import remove_directory  # only for what is rarely done
+    from bundles.filesystem.trees import remove_directory  # loaded only if needed
 
     for name in os.listdir(directory):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):

@@ -1,10 +1,10 @@
-"""SIGTERM and SIGINT: at once while nothing is being changed, between two resources while something is.
+"""SIGTERM and SIGINT: they stop Puller immediately, or after the current resource if a change is in progress.
 
-* A handler only notes what came. It never raises: it may have interrupted anybody's code between a lock and the block
-  that releases it. Whoever waits, works through a list, or is about to change something asks (``check``).
-* While something is being changed, the resource at work is finished. Only downloads are ended, for they go on in the
-  next run, and commands when a second signal asks for that.
-* What the parent of this process has done to its signals is undone first.
+* A handler only records the signal and never raises, because it may interrupt code between taking a lock and the block
+  that releases it. Code that waits, iterates or is about to change something calls ``check``.
+* During a change, the current resource is completed. Only downloads are aborted, because the next run resumes them, and
+  commands after a second signal.
+* Inherited signal settings are reset first.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _ONE_MOMENT = 0.5  # seconds; timeout(1) sends its signal to the process and to 
 
 
 def reset_inherited() -> None:
-    """Undo what a parent may have left, as daemon(7) advises.
+    """Reset signal settings of the parent process, as daemon(7) advises.
 
-    Where SIGCHLD is ignored the kernel collects our commands, and each seems to end with exit code 0. Where others are
-    blocked no stop arrives, nor the end of a regular expression's time. What is ignored otherwise is so on purpose, as
-    by nohup.
+    If SIGCHLD is ignored, the kernel reaps child processes, and each seems to end with exit code 0. If signals are
+    blocked, stop requests and timeouts of regular expressions are lost. Other ignored signals are intentional, as with
+    nohup.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -37,7 +37,7 @@ def reset_inherited() -> None:
 
 
 class Stopped(BaseException):
-    """A signal asked this process to stop. Not an ``Exception``, so that no handler of errors keeps it."""
+    """A request to stop this process by a signal. Not an ``Exception``, so that error handlers do not catch it."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"stopped by {number.name}")
@@ -45,13 +45,13 @@ class Stopped(BaseException):
 
 
 class StopRequests:
-    """Notes signals, and answers those who ask whether to stop."""
+    """Records signals, and answers whether to stop."""
 
     listening: ClassVar[StopRequests | None] = None
-    """Who notes the signals of this process now; for what is called from everywhere, such as commands."""
+    """The current listener of this process, for code without access to it, such as commands."""
 
     def __init__(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
-        """``tell`` says a sentence to people, also from the handler of a signal."""
+        """``tell`` prints a sentence for users, also from a signal handler."""
         self.received: signal.Signals | None = None
         self._at_work: object = ""
         self._tell = tell
@@ -61,41 +61,41 @@ class StopRequests:
 
     @property
     def reason(self) -> str:
-        """Why to stop before the next resource; empty to go on."""
+        """The reason to stop before the next resource, empty to continue."""
         return f"stopped by {self.received.name}" if self.received else ""
 
     @property
     def exit_status(self) -> ExitStatus:
-        """The exit status of a stopped run; ``OK`` when nothing asked it to stop."""
+        """The exit status of a stopped run, ``OK`` without a stop request."""
         return _STATUS[self.received] if self.received else ExitStatus.OK
 
     def check(self) -> None:
-        """Raise ``Stopped`` when a signal has come, unless something is being changed."""
+        """Raise ``Stopped`` after a signal, unless a change is in progress."""
         if self.received and not self._deferring:
             raise Stopped(self.received)
 
     def check_download(self) -> None:
-        """``check`` for a download: raises ``StoppedDownload`` while something is being changed."""
+        """Check like ``check``, for a download. Raises ``StoppedDownload`` during a change."""
         self.check()
         if self.received:
             raise StoppedDownload(self.reason)
 
     def check_command(self) -> None:
-        """``check`` for a command: raises ``StoppedCommand`` while something is being changed, at a second signal."""
+        """Check like ``check``, for a command. Raises ``StoppedCommand`` during a change, after a second signal."""
         self.check()
         if self.received and self._insists:
             raise StoppedCommand(f"{self.reason}, and by a second signal")
 
     def attend(self, resource: object) -> None:
-        """This is being looked at, and changed where it differs: what a signal that comes now has to wait for.
+        """Set the resource that a signal has to wait for.
 
-        ``str()`` of it names it for people, and is asked for when a signal comes.
+        ``str()`` of it is called when a signal arrives, for a message.
         """
         self._at_work = resource
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[Self]:
-        """Listen to both signals while the block runs."""
+        """Handle both signals while the block runs."""
         before = {number: signal.signal(number, self._receive) for number in _STATUS}
         others, StopRequests.listening = StopRequests.listening, self
         try:
@@ -107,7 +107,7 @@ class StopRequests:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """While the block runs, what is being changed is brought to its end. May be nested."""
+        """Defer stops while the block runs, so that a change is completed. May be nested."""
         before, self._deferring = self._deferring, True
         try:
             yield
@@ -117,7 +117,7 @@ class StopRequests:
                 self._at_work = ""
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler: it notes, tells, and leaves the rest to those who ask."""
+        """Record the signal and report it. ``check`` does the rest."""
         del frame
         if self.received is None:
             self.received, self._received_at = signal.Signals(number), time.monotonic()
@@ -129,7 +129,7 @@ class StopRequests:
             self._insist(number)
 
     def _insist(self, number: int) -> None:
-        if not self._deferring:  # nothing is half done, and whatever holds us up does not ask
+        if not self._deferring:  # no change is in progress, and the current code does not call check
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif not self._insists:
@@ -138,18 +138,18 @@ class StopRequests:
 
 
 def check() -> None:
-    """Raise ``Stopped`` when this process is asked to stop, unless something is being changed."""
+    """Raise ``Stopped`` after a stop request, unless a change is in progress."""
     if StopRequests.listening:
         StopRequests.listening.check()
 
 
 def check_download() -> None:
-    """As ``StopRequests.check_download``."""
+    """Call ``StopRequests.check_download`` of the listener."""
     if StopRequests.listening:
         StopRequests.listening.check_download()
 
 
 def check_command() -> None:
-    """As ``StopRequests.check_command``."""
+    """Call ``StopRequests.check_command`` of the listener."""
     if StopRequests.listening:
         StopRequests.listening.check_command()

@@ -26,12 +26,12 @@ _BUS = (
     "/usr/local/share/dbus-1/system-services",
     "/usr/share/dbus-1/system-services",
 )
-"""Where it is declared which units D-Bus starts."""
+"""Directories that declare units for D-Bus to start."""
 _USUAL = ("multi-user.target", "graphical.target")
 _BASE = frozenset(
     {"basic.target", "paths.target", "slices.target", "sockets.target", "sysinit.target", "timers.target"}
 )
-"""What each of the usual default targets requires (bootup(7))."""
+"""Units that each of the usual default targets requires (bootup(7))."""
 _EVENTS = frozenset(
     f"{name}.target"
     for name in (
@@ -58,10 +58,10 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Boot:
-    """The units that one manager starts at boot. Methods raise what ``ask`` raises.
+    """The units that one manager starts at boot. Methods raise the errors of ``ask``.
 
-    ``ask`` returns units by name. ``default`` is the unit behind ``default.target``. ``nodes`` are units about which
-    it will be asked, so that all units in between are asked about together.
+    ``ask`` returns units by name. ``default`` is the target of ``default.target``. ``nodes`` are units to check later,
+    so that the units in between are queried together.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Boot:
         self._nodes = {node.id: node for node in nodes}
 
     def starts(self, node: Node) -> str:
-        """Return the unit that starts ``node`` at boot or with an event. Empty if no such unit exists."""
+        """Return the unit that starts ``node`` at boot or with an event, empty if none does."""
         if direct := self._direct(node):
             return direct
         self._nodes[node.id] = node
@@ -98,7 +98,7 @@ class Boot:
         return name in self._reached or name in _EVENTS or name.endswith(".device")
 
     def _ask_for_unknown(self) -> None:
-        """Ask about all units by way of which the remembered units may start, a level at a time."""
+        """Query all units through which the known units may start, level by level."""
         while names := {
             name
             for node in self._nodes.values()
@@ -124,9 +124,9 @@ class Boot:
 
 
 def is_started_by_bus(unit: str, fragment: str, aliases: Iterable[str] = ()) -> bool:
-    """Return whether D-Bus starts a unit when a program asks for its name.
+    """Return whether D-Bus starts a unit when a program requests its name.
 
-    ``fragment`` is the unit file. ``aliases`` are further names of the unit, beside those that links give it.
+    ``fragment`` is the unit file. ``aliases`` are additional names of the unit, besides those of links.
     """
     names = {unit, *aliases}
     directories = {os.path.dirname(fragment), "/etc/systemd/system"}
@@ -143,7 +143,7 @@ def _started_by_bus() -> Iterator[str]:
             try:
                 with open(path, errors="replace") as stream:
                     settings = [line.partition("=") for line in stream]
-            except OSError:  # such as a link to nothing
+            except OSError:  # such as a dangling link
                 continue
             yield from (value.strip() for name, _, value in settings if name.strip() == "SystemdService")
 
@@ -169,13 +169,13 @@ _CODES = {"1": "exit code", "2": "signal", "3": "signal"}  # CLD_EXITED, CLD_KIL
 
 
 def number(fields: Mapping[str, str], name: str) -> int:
-    """Return a property as a number. 0 if systemd is too old to have it."""
+    """Return a property as a number, 0 if this version of systemd lacks it."""
     text = fields.get(name, "")
     return int(text) if (text.isascii() and text.isdecimal()) else 0
 
 
 def is_restarting(fields: Mapping[str, str]) -> bool:
-    """Return whether the process has ended and systemd is about to start it again."""
+    """Return whether the process has ended and systemd is about to restart it."""
     return fields.get("SubState", "").startswith("auto-restart")
 
 
@@ -186,13 +186,13 @@ def last_exit(fields: Mapping[str, str]) -> str:
 
 
 def age(fields: Mapping[str, str]) -> float | None:
-    """Return for how many seconds the main process has been running. ``None`` without a main process."""
+    """Return the running time of the main process in seconds, ``None`` without a main process."""
     since = number(fields, "ExecMainStartTimestampMonotonic")
     return time.monotonic() - since / 1e6 if since and number(fields, "MainPID") else None
 
 
 def ends_early(fields: Mapping[str, str], *, at_most: float = WATCH) -> bool:
-    """Return whether a young main process ends before it is old enough. Waits for that ``at_most`` so many seconds."""
+    """Return whether a young main process ends early. Waits up to ``at_most`` seconds."""
     seconds = age(fields)
     if seconds is None or seconds >= WATCH:
         return False
@@ -200,7 +200,7 @@ def ends_early(fields: Mapping[str, str], *, at_most: float = WATCH) -> bool:
 
 
 def ends_within(pid: int, seconds: float) -> bool:
-    """Wait until a process ends. Return ``False`` if it still runs after so many seconds, or cannot be watched."""
+    """Wait for a process to end. Return ``False`` if it still runs after ``seconds``, or cannot be watched."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

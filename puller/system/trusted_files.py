@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A path, and whether it may be trusted."""
+    """A path, and whether it is trusted."""
 
     path: str
     """Without links."""
     found: os.stat_result
     reason: str
-    """Why it must not be read or run; empty when it may."""
+    """Why it must not be read or run, empty if it is trusted."""
     way: str = ""
-    """Why another one can be put in its place; empty when only root can do so."""
+    """Why another user can replace it, empty if only root can."""
 
 
 def judge(path: str, *, private_group: bool = False) -> Judged:
-    """Judge all of a path; raises ``OSError`` when nobody can tell.
+    """Check a whole path. Raises ``OSError`` if this is impossible.
 
-    With ``private_group`` the group of the running user may write, if it is of nobody else.
+    With ``private_group``, the running user's primary group may write if it has no other members.
     """
-    # The working directory is not asked for in vain: it may have been removed.
+    # Get the working directory only for a relative path, because it may have been removed.
     walk = _Judging(path if os.path.isabs(path) else os.path.join(os.getcwd(), path))
     private = _private_group() if private_group else None
     walk.groups = () if private is None else (private,)
@@ -55,9 +55,9 @@ def judge(path: str, *, private_group: bool = False) -> Judged:
 
 
 def distrust_of_way(path: str, user: "Identity | None" = None) -> str:
-    """Return why another user can change which file an absolute path names; empty if only root and we can.
+    """Return why another user can change which file an absolute path names, empty if only root and this user can.
 
-    The file itself may be anyone's, and may be missing. ``user`` is trusted as well, and so are the groups of an
+    The file itself may have any owner, and may be missing. ``user`` is trusted as well, and so are the groups of an
     ordinary user. Raises ``OSError``.
     """
     walk = _JudgingWay(path)
@@ -76,10 +76,10 @@ def distrust_of_way(path: str, user: "Identity | None" = None) -> str:
 
 
 def trusted(path: Path) -> Path:
-    """Where a file that the configuration names really is.
+    """Return the real path of a file that the configuration names.
 
-    Raises ``ConfigurationError`` when it is not to be trusted, and ``OSError``. Only root is asked for so much: in the
-    directories of other users, a group of their own often may write.
+    Raises ``ConfigurationError`` for an untrusted path, and ``OSError``. Checks paths only for root, because other
+    users' directories are often writable by their group.
     """
     if os.geteuid() != 0:
         return path
@@ -90,9 +90,9 @@ def trusted(path: Path) -> Path:
 
 
 def require_trusted_directory(path: Path) -> None:
-    """Raise ``ConfigurationError`` if another user can write to a directory of Puller, or put another in its place.
+    """Raise ``ConfigurationError`` if another user can write to a directory of Puller, or replace it.
 
-    A directory that does not exist yet is judged by the directories above it. Only root requires this.
+    A missing directory is checked by its existing parent. Only root requires this.
     """
     if os.geteuid() != 0:
         return
@@ -101,19 +101,19 @@ def require_trusted_directory(path: Path) -> None:
         existing = existing.parent
     try:
         judged = judge(os.fspath(existing))
-    except OSError:  # who opens it reports it
+    except OSError:  # opening it reports the error
         return
     reason = judged.reason
     if existing != path and judged.found.st_mode & stat.S_ISVTX:
-        reason = _distrust_of_owner(judged.path, judged.found)  # such as /tmp, in which nobody can replace it
+        reason = _distrust_of_owner(judged.path, judged.found)  # as in /tmp: only owners can replace it
     if reason:
         raise ConfigurationError(f"{path}: is not used: {reason}", code=ProblemCode.UNTRUSTED_PATH)
 
 
 def find_trusted(path: str) -> Path:
-    """Where such a file is, also when nobody can tell: why it cannot be read is for its reader to say.
+    """Return the real path of a file, also if it cannot be checked. Its reader reports why it cannot be read.
 
-    Raises ``ConfigurationError`` as ``trusted``.
+    Raises ``ConfigurationError`` like ``trusted``.
     """
     try:
         return trusted(Path(path))
@@ -122,11 +122,11 @@ def find_trusted(path: str) -> Path:
 
 
 class _Judging(Walk):
-    """The first thing on the way that is not to be trusted is the ``reason``."""
+    """A walk that records the first untrusted name of a path as ``reason``."""
 
     reason = ""
     users: Collection[int] = ()
-    """Trusted users beside root and the running user."""
+    """Trusted users besides root and the running user."""
     groups: Collection[int] = ()
     """Groups that may write."""
 
@@ -140,25 +140,25 @@ class _Judging(Walk):
         directory = os.fstat(self.here)
         if not directory.st_mode & stat.S_ISVTX or directory.st_uid not in _trusted_users():
             return _distrust(self.real, directory, self.groups, self.users)
-        # In a sticky directory, such as /tmp, nobody can rename or remove what belongs to somebody else, but may be
-        # able to give a second name to it.
+        # In a sticky directory such as /tmp, users cannot rename or remove files of others, but may be able to create
+        # hard links to them.
         if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
             return f"{place} has {found.st_nlink} names (hard links), in a directory that others may write"
         return ""
 
 
 class _JudgingWay(_Judging):
-    """Judges the names on a way, and not the file at its end."""
+    """A walk that checks the directories and links of a path, but not the file at its end."""
 
     def saw(self, name: str, found: os.stat_result) -> None:
         super().saw(name, found)
-        # In a sticky directory the owner of an entry can rename it, and make another one of its name.
+        # In a sticky directory, the owner of an entry can rename it and create another one with its name.
         if os.fstat(self.here).st_mode & stat.S_ISVTX:
             place = os.path.join(self.real, name)
             self.reason = self.reason or _distrust_of_owner(place, found, self.users)
 
     def distrust_of_missing(self) -> str:
-        """Return why another user could make the name that is missing here."""
+        """Return why another user could create the missing name."""
         directory = os.fstat(self.here)
         if directory.st_mode & stat.S_ISVTX:
             return _distrust_of_owner(self.real, directory, self.users)
@@ -183,7 +183,7 @@ def _distrust_of_owner(path: str, found: os.stat_result, users: Collection[int] 
 
 
 def _private_group() -> int | None:
-    """The primary group of the running user, if it has the user's name and nobody else is in it."""
+    """Return the primary group of the running user, if it has the user's name and no other members."""
     try:
         user = pwd.getpwuid(os.geteuid())
         group = grp.getgrgid(user.pw_gid)
