@@ -6,13 +6,13 @@ import msgspec
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The sentences of one try."""
+    """The result of one attempt of a check, as sentences."""
 
     wrong: Sequence[str]
-    """All that is not as wanted; nothing is *in order*."""
+    """The problems. Empty: the check passed."""
     found: str = ""
-    """What there is, for those who ask when nothing is wrong."""
+    """The observed state, for reports of a passed check."""
 
 
 class NotCarriedOut(Exception):
-    """A check that could not tell: the reason as a sentence."""
+    """The check had no result. The message is the reason."""

@@ -1,4 +1,4 @@
-"""The free space of a file system, for those who are not root."""
+"""Check of the free space of a file system, as unprivileged users see it."""
 
 import os
 
@@ -9,11 +9,11 @@ from puller.values.units import bytes_text
 
 
 def ask(wanted: Disk, deadline: Deadline) -> Answer:
-    """Ask the file system. Raises ``NotCarriedOut`` and ``OSError``."""
+    """Query the file system. Raises ``NotCarriedOut`` and ``OSError``."""
     del deadline
     found = os.statvfs(wanted.path)
     free = found.f_bavail * found.f_frsize
-    # As df has it: what is kept for root is neither free nor there for others.
+    # As in df: space reserved for root counts neither as free nor as usable.
     usable = (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
     wrong = []
     if wanted.free is not None:

@@ -1,4 +1,4 @@
-"""Whether the system's resolver knows a name, and which addresses it gives."""
+"""Check of a name and its addresses in the system's resolver."""
 
 import ipaddress
 import socket
@@ -12,7 +12,10 @@ _NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 def ask(wanted: Dns, deadline: Deadline) -> Answer:
-    """Resolve it. Raises ``NotCarriedOut`` when the resolver has no answer, which is not *there is no such name*."""
+    """Resolve the name.
+
+    Raises ``NotCarriedOut`` if the resolver does not answer, which differs from an unknown name.
+    """
     del deadline
     what = wanted.type or "address"
     try:

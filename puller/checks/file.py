@@ -1,4 +1,4 @@
-"""Whether a file is there, and what it is, who owns it, what is in it and how old it is."""
+"""Check of a file: its existence, type, attributes, content and age."""
 
 import grp
 import os
@@ -24,7 +24,7 @@ _TYPES = {
 
 
 def ask(wanted: File, deadline: Deadline) -> Answer:
-    """Look at it. Raises ``NotCarriedOut``, ``OSError`` and ``DeadlineError``."""
+    """Check the file. Raises ``NotCarriedOut``, ``OSError`` and ``DeadlineError``."""
     try:
         found = os.stat(wanted.path, follow_symlinks=wanted.type != "link")
     except (FileNotFoundError, NotADirectoryError):
@@ -60,12 +60,12 @@ def _wrong(wanted: File, found: os.stat_result, deadline: Deadline) -> Iterator[
 
 
 def kind_of(mode: int) -> str:
-    """The word for what something is, by its ``st_mode``."""
+    """Return the word for a file type, from ``st_mode``."""
     return _TYPES.get(stat.S_IFMT(mode), "thing of an unknown kind")
 
 
 def owner_name(number: int) -> str:
-    """The name of a user; the number of one without."""
+    """Return the name of a user, or the id if it has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -73,7 +73,7 @@ def owner_name(number: int) -> str:
 
 
 def group_name(number: int) -> str:
-    """The name of a group; the number of one without."""
+    """Return the name of a group, or the id if it has no name."""
     try:
         return grp.getgrgid(number).gr_name
     except KeyError:

@@ -1,6 +1,6 @@
-"""The tests of a goss file: each attribute that differs is a sentence.
+"""The tests of a gossfile. Each attribute that differs is reported as a sentence.
 
-Nothing that is not understood is passed over, and nothing takes longer than the time of the check.
+Unsupported parts are errors, and the check's deadline limits every test.
 """
 
 import os
@@ -19,16 +19,16 @@ from puller.system.protocol import System
 
 _MOST_SHOWN = 80  # characters of a value
 _STARTS_PROGRAMS = frozenset({"command", "interface", "package", "service"})
-"""Kinds that start programs, which is done by the main thread, and bounded already."""
+"""Kinds that start programs. They run in the main thread, and have their own timeout."""
 
 _Answer = TypeVar("_Answer")
 
 
 def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
-    """Ask all tests of the file at an absolute path.
+    """Run all tests of the gossfile at an absolute path.
 
-    Raises ``NotCarriedOut`` for a file that cannot be read or understood as a whole, and for tests of which some
-    cannot be carried out while nothing else is wrong; ``DeadlineError``.
+    Raises ``NotCarriedOut`` for an unreadable or unsupported file, and if some tests have no result while no other test
+    fails. Raises ``DeadlineError``.
     """
     tests, problems = read(_text(wanted), os.path.basename(wanted))
     if problems:
@@ -64,12 +64,12 @@ def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
 
 
 def _bounded(kind: str, deadline: Deadline, work: Callable[[], _Answer]) -> _Answer:
-    """Look at something: aside, where a file server or a resolver may keep it for longer than there is time."""
+    """Run a test, in another thread if a file server or a resolver may block it beyond the deadline."""
     return work() if kind in _STARTS_PROGRAMS else aside(work, deadline)
 
 
 def _is_about_nothing(wanted: Any, values: Any) -> bool:
-    """Whether it is wanted that nothing is there, so that its other attributes say nothing, as in goss."""
+    """Return whether the test requires absence, which makes its other attributes irrelevant, as in Goss."""
     first = next(iter(values))
     return wanted.get(first) is False and values[first]() is False
 
@@ -91,7 +91,7 @@ def _text(path: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    # What a command has printed, or a file holds, is long, and may be anybody's.
+    # Command output and file contents are long and may be confidential.
     if isinstance(value, Lines):
         return f"a text of {len(value)} characters"
     text = repr(value)

@@ -1,9 +1,9 @@
-"""The answer of a web server: its status, what its body has in it, and how long its certificate is valid.
+"""Check of a web server: status, body, and remaining validity of its certificate.
 
-* TLS is verified with the host's own authorities, or those of ``ca_bundle``; there is no way around it.
-* All of it has one deadline, whatever the server does: names, handshakes, and headers and bodies that come in drops.
-* Of a body no more than a MiB is read. One that ends before its Content-Length is not in order.
-* No proxy is asked, and no redirect followed unless the check says so.
+* TLS is verified with the host's authorities, or those in ``ca_bundle``. Verification cannot be disabled.
+* One deadline limits everything: name resolution, handshakes, and slow headers and bodies.
+* At most 1 MiB of a body is read. A body that is shorter than its Content-Length is a failure.
+* Proxies are not used. Redirects are followed only if the check allows them.
 """
 
 import contextlib
@@ -27,30 +27,30 @@ from puller.errors import reason
 from puller.version import __version__
 
 MOST_READ = 1 << 20
-"""Bytes of a body."""
+"""Maximum bytes of a body."""
 
-_ENDLESS = 3600.0  # seconds; what is left of the deadline is always less
+_ENDLESS = 3600.0  # seconds; more than any deadline
 _DAY = 86400.0  # seconds
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """The answer of a server."""
+    """The response of a server."""
 
     url: str
-    """That of the last redirect that was followed."""
+    """The URL after redirects."""
     status: int
     headers: Any
     body: bytes
     is_whole: bool
-    """Whether that is all of the body."""
+    """Whether the whole body was read."""
     cut: str
-    """Why a body that has ended is not whole; mostly empty."""
+    """Why the body is incomplete, else empty."""
     certificate_ends: float | None
 
 
 class _Timed(io.RawIOBase):
-    """What a socket gives, each piece within what is left of the time."""
+    """A stream over a socket that limits each read to the remaining time."""
 
     def __init__(self, stream: socket.socket, deadline: Deadline) -> None:
         self._stream, self._deadline = stream, deadline
@@ -64,7 +64,7 @@ class _Timed(io.RawIOBase):
 
 
 class _Line:
-    """A socket as ``http.client`` uses one."""
+    """A socket with the methods that ``http.client`` uses."""
 
     def __init__(self, stream: socket.socket, deadline: Deadline) -> None:
         self._stream, self._deadline = stream, deadline
@@ -78,15 +78,15 @@ class _Line:
         return io.BufferedReader(_Timed(self._stream, self._deadline))
 
     def close(self) -> None:
-        """By whoever has opened it."""
+        """Do nothing, because the caller closes the socket."""
 
 
 class NoAnswerError(Exception):
-    """No answer, or none that is HTTP: the reason as a sentence."""
+    """The server sent no valid HTTP response. The message is the reason."""
 
 
 def ask(wanted: Http, deadline: Deadline) -> Answer:
-    """Ask the server. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    """Send the request and check the response. Raises ``NotCarriedOut`` and ``DeadlineError``."""
     try:
         answered = fetch(wanted, deadline)
     except NoAnswerError as error:
@@ -96,7 +96,7 @@ def ask(wanted: Http, deadline: Deadline) -> Answer:
 
 
 def fetch(wanted: Http, deadline: Deadline) -> Answered:
-    """The answer, after redirects as far as they are followed; raises ``NoAnswerError`` besides."""
+    """Return the response after following redirects. Raises like ``ask``, and ``NoAnswerError``."""
     url, headers = wanted.url, dict(_parse(header) for header in wanted.headers)
     for left in range(wanted.redirects, -1, -1):
         try:
@@ -118,7 +118,7 @@ def _followed(url: str, location: str, headers: dict[str, str]) -> tuple[str, di
         raise NotCarriedOut(f"{_shown(url)}: leads to what is not followed")
     if before.scheme == "https" and after.scheme != "https":
         raise NotCarriedOut(f"{_shown(url)}: leads from https to http")
-    # What a header holds is for the server that the check names.
+    # Headers may be secret, so they are sent only to the server that the check names.
     return new, headers if before[:2] == after[:2] else {}
 
 
@@ -136,7 +136,7 @@ def _fetch(wanted: Http, url: str, headers: dict[str, str], deadline: Deadline) 
     with closing(stream):
         ends = None
         if context is not None:
-            # The handshake as a whole is within this time: ssl counts it so.
+            # ssl applies this timeout to the whole handshake.
             stream.settimeout(deadline.at_most(_ENDLESS))
             stream = context.wrap_socket(stream, server_hostname=host)
             ends = _end_of(stream)
@@ -153,7 +153,7 @@ def _exchange(
     ends: float | None,
 ) -> Answered:
     connection = http.client.HTTPConnection(parts.netloc)
-    connection.sock = _Line(stream, deadline)  # all that it uses of a socket
+    connection.sock = _Line(stream, deadline)  # has all methods that HTTPConnection uses
     connection.auto_open = 0
     named = {"user-agent": f"puller/{__version__}", "accept-encoding": "identity", "connection": "close"}
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -249,7 +249,7 @@ def _at(document: Any, path: str) -> Any:
 
 
 def _is_same(found: Any, wanted: Any) -> bool:
-    # True is 1 for Python, and not for JSON.
+    # True equals 1 in Python, but not in JSON.
     return isinstance(found, bool) is isinstance(wanted, bool) and bool(found == wanted)
 
 
@@ -271,7 +271,7 @@ def _parse(header: str) -> tuple[str, str]:
 
 
 def _shown(url: str) -> str:
-    """Without the query, which may hold a token."""
+    """Return the URL without its query, which may contain a token."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc}{parts.path}"

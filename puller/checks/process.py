@@ -1,4 +1,4 @@
-"""Whether processes are there, by name or by the file with their number."""
+"""Check of running processes, by name or by PID file."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.kinds import Process
 from puller.errors import reason
 
-_LONGEST_NAME = 15  # characters, of which the kernel keeps the first
+_LONGEST_NAME = 15  # characters; the kernel truncates longer names
 _LONGEST_FILE = 64  # bytes
 
 
@@ -20,17 +20,20 @@ class Running(msgspec.Struct, frozen=True):
     number: int
     name: str
     program: str
-    """The last part of its first argument, where it has any."""
+    """The base name of its first argument, if it has one."""
 
     def is_called(self, name: str) -> bool:
-        """Whether this is its name; of a long one the kernel keeps the beginning, and the arguments the rest."""
+        """Return whether the process has this name.
+
+        Compare a long name with the truncated name and the first argument.
+        """
         if len(name.encode()) <= _LONGEST_NAME:
             return self.name == name
         return name.encode()[:_LONGEST_NAME] == self.name.encode() and self.program == name
 
 
 def ask(wanted: Process, deadline: Deadline) -> Answer:
-    """Look at ``/proc``. Raises ``NotCarriedOut`` and ``OSError``."""
+    """Read ``/proc``. Raises ``NotCarriedOut`` and ``OSError``."""
     del deadline
     if wanted.pidfile is not None:
         found = _of_file(wanted.pidfile)
@@ -49,7 +52,10 @@ def ask(wanted: Process, deadline: Deadline) -> Answer:
 
 
 def running() -> Iterator[Running]:
-    """All processes but zombies and this one; raises ``NotCarriedOut`` when those of others are hidden."""
+    """Yield all processes except zombies and this one.
+
+    Raises ``NotCarriedOut`` if other users' processes are hidden.
+    """
     if not os.path.exists("/proc/1/comm"):
         raise NotCarriedOut("the processes of other users cannot be seen; try as root")
     for entry in os.listdir("/proc"):
@@ -79,7 +85,7 @@ def _of_file(path: str) -> list[Running]:
 
 
 def _look(number: int) -> Running | None:
-    """``None`` when it has ended."""
+    """Return a process, ``None`` if it has ended."""
     try:
         with open(f"/proc/{number}/stat", "rb") as stream:
             text = stream.read()
@@ -87,7 +93,7 @@ def _look(number: int) -> Running | None:
             first = stream.read(4096).partition(b"\0")[0]
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name may hold parentheses and blanks: it ends at the last one.
+    # The name may contain parentheses and blanks, so it ends at the last parenthesis.
     before, _, rest = text.rpartition(b")")
     if rest.split()[:1] in ([b"Z"], [b"X"]):
         return None

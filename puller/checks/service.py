@@ -1,4 +1,4 @@
-"""Whether a unit of systemd is active and keeps running, and whether it starts at boot."""
+"""Check of a systemd unit: whether it keeps running, and whether it starts at boot."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _PROPERTIES = (
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A unit in the words of systemd, and whether it starts at boot."""
+    """A unit as systemd reports it, and whether it starts at boot."""
 
     name: str
     fields: Mapping[str, str]
@@ -72,14 +72,14 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def is_disabled(self) -> bool:
-        """Whether it is without links. A unit that needs no links must also not start at boot."""
+        """Whether it has no links. A unit that needs no links must also not start at boot."""
         if self.file_state in _WITHOUT_LINKS:
             return not self.is_enabled
         return self.file_state in _NOT_ENABLED - {"enabled-runtime"}
 
 
 def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
-    """Ask systemd. Raises ``NotCarriedOut``, and ``OSError`` when systemctl cannot be started."""
+    """Query systemd. Raises ``NotCarriedOut``, and ``OSError`` if systemctl cannot be started."""
     unit = look(wanted.unit, deadline, system, wanted.scope)
     wrong = []
     if unit.load in ("error", "bad-setting"):
@@ -98,7 +98,7 @@ def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
 
 
 def look(name: str, deadline: Deadline, system: System, scope: str = "system") -> Unit:
-    """Return the unit as systemd knows it. A young process is watched until it is old enough, or ends.
+    """Return the unit as systemd reports it. Watches a young process until it is old enough, or ends.
 
     Raises ``NotCarriedOut`` and ``OSError``.
     """
@@ -114,9 +114,9 @@ def look(name: str, deadline: Deadline, system: System, scope: str = "system") -
         shown = show(("Id", "LoadState", *DEPENDENTS), *names)
         return {name: Node.parse(fields) for name, fields in zip(names, shown, strict=True)}
 
-    # default.target first: it is loaded with all units that it wants, which a unit then names.
+    # default.target first, because this loads the units that it wants. The queried unit then lists them.
     *_, fields = show(_PROPERTIES, DEFAULT, name)
-    # Half of the time is left for the answer.
+    # Keep half of the time for the second query.
     is_crashing = systemd_units.ends_early(fields, at_most=deadline.at_most(deadline.seconds) / 2)
     if is_crashing:
         *_, fields = show(_PROPERTIES, DEFAULT, name)

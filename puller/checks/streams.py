@@ -1,4 +1,4 @@
-"""Connections to servers that may be slow, lie, or never come to an end: each step is bounded by one deadline."""
+"""Connections to slow, faulty or endless servers. One deadline limits every step."""
 
 import contextlib
 import socket
@@ -9,17 +9,17 @@ from puller.checks.check_outcome import NotCarriedOut
 from puller.errors import reason
 
 _MOST_GREETED = 65536  # bytes
-_ENDLESS = 3600.0  # seconds; what is left of the deadline is always less
+_ENDLESS = 3600.0  # seconds; more than any deadline
 
 
 class NoConnectionError(Exception):
-    """Nobody takes a connection: the reason as a sentence."""
+    """A connection is refused. The message is the reason."""
 
 
 def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """A connection to the first address of a host that takes one.
+    """Return a connection to the first address of a host that accepts one.
 
-    Raises ``NoConnectionError``, and ``NotCarriedOut`` when no address of it can be found out.
+    Raises ``NoConnectionError``, and ``NotCarriedOut`` if the host has no known address.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -32,7 +32,7 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
         stream = None
         try:
             stream = socket.socket(family, kind, protocol)
-            # One address that does not answer leaves time for the others.
+            # Leave time for the other addresses.
             stream.settimeout(deadline.at_most(max(deadline.left / (len(found) - number), 0.01)))
             stream.connect(address)
         except OSError as error:
@@ -46,7 +46,7 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
-    """The fault of what a server says first; empty when ``wanted`` is in it. Raises ``DeadlineError``."""
+    """Return the fault of a server's greeting, empty if it contains ``wanted``. Raises ``DeadlineError``."""
     said = bytearray()
     with contextlib.suppress(ConnectionResetError):
         while wanted.encode() not in said and len(said) < _MOST_GREETED:
@@ -66,7 +66,7 @@ def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
 
 @contextlib.contextmanager
 def closing(stream: socket.socket) -> Iterator[None]:
-    """Close it afterwards, whatever the server makes of that."""
+    """Close the stream afterwards and ignore errors of the server."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Whether a TCP port takes connections, and how it greets."""
+"""Check of a TCP port and its greeting."""
 
 from bundles.deadline import Deadline
 from puller.checks.check_outcome import Answer
@@ -7,7 +7,7 @@ from puller.checks.streams import NoConnectionError, closing, connect, greeting
 
 
 def ask(wanted: Tcp, deadline: Deadline) -> Answer:
-    """Connect, and listen to the greeting when one is wanted. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    """Connect, and read the greeting if the check needs it. Raises ``NotCarriedOut`` and ``DeadlineError``."""
     try:
         stream = connect(*parse_address(wanted.address), deadline)
     except NoConnectionError as error:

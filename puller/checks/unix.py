@@ -1,4 +1,4 @@
-"""Whether a socket of the file system takes connections, and how it greets."""
+"""Check of a Unix socket and its greeting."""
 
 import socket
 
@@ -10,7 +10,7 @@ from puller.errors import reason
 
 
 def ask(wanted: Unix, deadline: Deadline) -> Answer:
-    """Connect, and listen to the greeting when one is wanted. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    """Connect, and read the greeting if the check needs it. Raises ``NotCarriedOut`` and ``DeadlineError``."""
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with closing(stream):
         stream.settimeout(deadline.at_most(deadline.seconds))

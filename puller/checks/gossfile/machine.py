@@ -1,7 +1,7 @@
-"""The kinds of goss on this machine: one function a kind, which gives the values of its attributes.
+"""Goss resource kinds on this machine. One method per kind returns the values of its attributes.
 
-* An attribute is a function of its own, called when it is compared: what nobody asks for is not looked at.
-* What is not there has ``exists: false`` (or the like) and no other attribute: each that is wanted of it is wrong.
+* Each attribute is a function, so that only compared attributes are queried.
+* A missing resource has only ``exists: false`` or the like, so that tests of its other attributes fail.
 """
 
 import grp
@@ -32,19 +32,19 @@ from puller.system.commands import Command, Completed
 from puller.system.protocol import System
 
 Values = Mapping[str, Callable[[], Any]]
-_MOST_READ = 16 << 20  # bytes of a file whose text is looked at
+_MOST_READ = 16 << 20  # bytes of a file to search
 _LISTENING = "0A"
 _SECOND = 1000.0  # milliseconds
 
 
 class Machine:
-    """This machine, asked within one deadline."""
+    """This machine, queried within one deadline."""
 
     def __init__(self, system: System, deadline: Deadline) -> None:
         self.system, self.deadline = system, deadline
 
     def values(self, test: Test) -> Values:
-        """The attributes of what a test is about; raises ``NotCarriedOut`` and ``OSError``."""
+        """Return the attributes of a tested resource. Raises ``NotCarriedOut`` and ``OSError``."""
         ask: Callable[[Test], Values] = getattr(self, f"_{test.kind.replace('-', '_')}")
         return ask(test)
 
@@ -300,7 +300,7 @@ class Machine:
 
 
 def _listening(protocol: str, wanted: int) -> list[str]:
-    """The addresses at which a port of this machine takes what comes; raises ``OSError``."""
+    """Return the local addresses that listen on a port. Raises ``OSError``."""
     addresses = []
     try:
         with open(f"/proc/net/{protocol}", encoding="ascii") as stream:
@@ -317,7 +317,7 @@ def _listening(protocol: str, wanted: int) -> list[str]:
 
 
 def _address(text: str) -> str:
-    """From the hexadecimal words of the kernel, each in the order of this machine."""
+    """Parse hexadecimal words of the kernel, which have this machine's byte order."""
     words = [bytes.fromhex(text[start : start + 8]) for start in range(0, len(text), 8)]
     plain = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
     return str(ipaddress.ip_address(plain))
@@ -328,5 +328,5 @@ def _unescaped(text: str) -> str:
 
 
 def explained(error: OSError) -> str:
-    """Why something could not be looked at."""
+    """Return why a query failed."""
     return f"{error.filename}: {reason(error)}" if error.filename else reason(error)

@@ -26,11 +26,11 @@ _CONDITION = re.compile(r"(>=|<=|!=|==|=|!|>|<)?\s*([^\s<>=!|]+)")
 
 _Key = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
 Range = tuple[tuple[tuple[str, _Key], ...], ...]
-"""Alternatives, each of conditions that all hold."""
+"""Alternatives. All conditions of an alternative must hold."""
 
 
 def in_range(version: str, constraint: str) -> bool:
-    """Whether a version is in a range; what is no version is in none."""
+    """Return whether a version is in a range. Invalid versions are not."""
     try:
         key = _key(version)
     except ValueError:
@@ -40,7 +40,7 @@ def in_range(version: str, constraint: str) -> bool:
 
 @cache
 def parse_range(text: str) -> Range:
-    """Read a range; raises ``ValueError`` for what is none, wildcards included."""
+    """Parse a range. Raises ``ValueError`` for an invalid range, including wildcards."""
     return tuple(_conditions(part) for part in text.split("||"))
 
 
@@ -58,7 +58,7 @@ def _key(text: str) -> _Key:
             f"has {text!r}, wanted a semantic version such as '1.2.3' (wildcards are not supported)"
         )
     before = match[4]
-    # A version comes after those that lead to it; numbers in these come before words.
+    # A release sorts after its pre-releases. Numeric identifiers sort before words.
     parts = tuple(
         (0, int(part), "") if (part.isascii() and part.isdecimal()) else (1, 0, part)
         for part in (before.split(".") if before else ())
@@ -80,13 +80,13 @@ Path = tuple[str | int, ...]
 
 
 class Lines(str):
-    """A text that comes line by line: lists of what is wanted of it are patterns."""
+    """A text with lines. The items of a matcher list for it are patterns."""
 
     __slots__ = ()
 
 
 def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[Path, str]]:
-    """All of a matcher that is not understood, each with its place; ``lines``: it is for what comes line by line."""
+    """Yield the unsupported parts of a matcher with their places. ``lines``: the matcher is for a text with lines."""
     if isinstance(wanted, list):
         for index, one in enumerate(wanted):
             if lines and isinstance(one, str):
@@ -146,7 +146,7 @@ def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Ite
 
 
 def matches(found: Any, wanted: Any) -> bool:
-    """Whether what was found is as wanted; raises ``hiera.errors.LimitError`` for an expression that takes too long."""
+    """Return whether a value matches. Raises ``hiera.errors.LimitError`` for a slow regular expression."""
     if isinstance(wanted, Mapping):
         ((word, value),) = wanted.items()
         return _matches_word(found, word, value)
@@ -204,7 +204,7 @@ _OF_NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def _is_equal(found: Any, wanted: Any) -> bool:
-    """As a value alone is compared: by what kind of value is wanted."""
+    """Compare single values by the type of the expected value."""
     if isinstance(wanted, bool) or isinstance(found, bool):
         return found is wanted
     if isinstance(wanted, str):
@@ -239,7 +239,7 @@ def _number(found: Any) -> float | None:
 
 
 def _items(found: Any) -> list[Any] | None:
-    """As a list: a text by its lines, other values as the only item."""
+    """Return the value as a list: the lines of a text, or one item."""
     if isinstance(found, list):
         return found
     if isinstance(found, str):
@@ -248,7 +248,7 @@ def _items(found: Any) -> list[Any] | None:
 
 
 def _assigned(items: Sequence[Any], wanted: Sequence[Any]) -> bool:
-    """Whether each of what is wanted can have an item of its own that matches it."""
+    """Return whether each matcher can have a different item that matches it."""
     fits = [[index for index, item in enumerate(items) if matches(item, one)] for one in wanted]
     owners: dict[int, int] = {}
 
@@ -295,7 +295,7 @@ def _pattern_problems(written: str, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _regex_problems(written: str, path: Path) -> Iterator[tuple[Path, str]]:
-    # Go writes some things that Python does not know, or means differently.
+    # Python does not support some syntax of Go, or interprets it differently.
     if re.search(r"\\[pPzQECK]|\[\[:|\(\?[a-zA-Z]*U", written):
         yield path, f"is not supported: {written!r} has what only Go's regular expressions know"
         return

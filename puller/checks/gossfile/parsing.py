@@ -14,7 +14,7 @@ from hiera.text import yaml_text
 from puller.checks.gossfile.matchers import Path, problems
 
 LARGEST = 1 << 20
-"""Bytes of a file."""
+"""Maximum bytes of a file."""
 
 _COMMON = frozenset({"title", "meta", "skip"})
 _LINES = frozenset({"contents", "contains", "stdout", "stderr", "body", "headers"})
@@ -58,7 +58,7 @@ ATTRIBUTES: Mapping[str, tuple[str, frozenset[str], frozenset[str]]] = {
         frozenset({"username"}),
     ),
 }
-"""The kinds: the attribute that each must have, those that are compared, and those that say how to ask."""
+"""The kinds: required attribute, attributes to compare, and options of the query."""
 
 _TEXTS = frozenset(
     {"address", "exec", "resolve", "path", "groupname", "url", "ca-file", "method", "name", "mountpoint"}
@@ -68,20 +68,20 @@ _MODES = ("GET", "HEAD", "OPTIONS")
 
 
 class Test(msgspec.Struct, frozen=True):
-    """One resource of a file: what is asked of the machine, and how it must be."""
+    """One resource of a gossfile: what to query, and the expected values."""
 
     kind: str
     name: str
-    """The key that it stands below."""
+    """Its key in the file."""
     wanted: Mapping[str, Any]
     """The matchers, by attribute."""
     options: Mapping[str, Any]
-    """How to ask."""
+    """Options of the query."""
     skip: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A thing that is not understood, or not supported."""
+    """An unsupported or invalid part of a file."""
 
     path: Path
     sentence: str
@@ -91,7 +91,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def read(text: str, source: str) -> tuple[list[Test], list[Problem]]:
-    """All that is asked, and all that is wrong with it."""
+    """Return the tests and the problems of a gossfile."""
     if "{{" in text:
         line = text[: text.index("{{")].count("\n") + 1
         return [], [Problem((), f"line {line} has a template ({{{{ … }}}}) of goss, which is not supported")]
