@@ -1,1 +1,1 @@
-"""Health checks: what can be asked of a machine and its services, one module for each kind."""
+"""Health checks of a machine and its services, one module per kind."""

@@ -1,1 +1,1 @@
-"""This machine, read and changed."""
+"""Queries and changes of this machine."""

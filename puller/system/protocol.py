@@ -143,7 +143,7 @@ class System(Protocol):
     ) -> None:
         """Atomically create a symbolic link, or replace a file or link by it.
 
-        ``owner`` contains the ids of user and group, by default those of the running process.
+        ``owner`` contains the ids of user and group. Default: the running process's ids.
         """
 
     def rename(self, path: str, to: str, looked_at: os.stat_result) -> None:
@@ -196,11 +196,11 @@ class System(Protocol):
 def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
     """Return whether a regular file must be replaced to get these attributes.
 
-    A process that has opened or mapped a file can write to it indefinitely, even after its owner and mode change. So an
-    inode is not kept
+    A process that has opened or mapped a file can write to it indefinitely, even after its owner and mode change. So
+    these changes need a new inode:
 
-    1. if it belonged to another user, or if other users lose the permission to write it;
-    2. if it becomes executable or gets a set-id bit, because another process may have prepared its content.
+    1. The file belonged to another user, or other users lose the permission to write it.
+    2. The file becomes executable or gets a set-id bit. Another process may have prepared its content.
     """
     if not stat.S_ISREG(found.st_mode):
         return False

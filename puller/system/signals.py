@@ -87,10 +87,7 @@ class StopRequests:
             raise StoppedCommand(f"{self.reason}, and by a second signal")
 
     def attend(self, resource: object) -> None:
-        """Set the resource that a signal has to wait for.
-
-        ``str()`` of it is called when a signal arrives, for a message.
-        """
+        """Set the resource that a signal has to wait for. Its ``str()`` is called when a signal arrives."""
         self._at_work = resource
 
     @contextlib.contextmanager

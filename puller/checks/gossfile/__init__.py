@@ -1,1 +1,1 @@
-"""The files of goss: read, matched, and asked of this machine."""
+"""Gossfiles: parsing, matching, and queries of this machine."""

@@ -223,7 +223,7 @@ class OneFile(Resource[FileProperties, FileState]):
             return Attributes(uid, gid, self._mode_over(mode, actual))
         uid = found.st_uid if properties.owner is None else user_id(properties.owner, self.context)
         gid = found.st_gid if properties.group is None else group_id(properties.group, self.context)
-        # A set-user-ID bit applies to known content only. Drop it if the owner or the content changes.
+        # Set-id bits were granted to this owner and content, so drop them if either changes.
         actual = mode_owned_by(uid, gid, found, is_written=is_written)
         is_copy = is_written or properties.ensure == "present"
         return Attributes(uid, gid, self._mode_over(mode, actual) if is_copy else mode.over(actual))

@@ -271,9 +271,6 @@ def _gives_way(found: os.stat_result) -> bool:
 
 
 def _has_attributes(found: os.stat_result) -> bool:
-    """Return whether its attributes are managed.
-
-    Links have none of their own, and the system manages those of devices.
-    """
+    """Return whether its attributes are managed. Links lack own attributes, and the system manages devices."""
     mode = found.st_mode
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

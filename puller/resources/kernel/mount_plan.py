@@ -172,7 +172,7 @@ class _Planner:
         yield self._atime()
 
     def _atime(self) -> str:
-        """Return the word for access times. One of them always applies."""
+        """Return the word for access times. Exactly one word applies."""
         declared = [option for option in self._wanted.options if option in ATIMES]
         if declared:
             return declared[-1]
@@ -286,7 +286,10 @@ def plan(ensure: str, wanted: Fields, actual: MountState) -> Plan:
 
 
 def _changes_options(wanted: Fields, actual: MountState) -> bool:
-    """Return whether kernel options in fstab change. The kernel does not show all of them, so compare the entries."""
+    """Return whether kernel options in fstab change.
+
+    Compare the entries, because the kernel does not show all options.
+    """
     if actual.entry is None:
         return False
     return of_kernel(actual.entry.fields.options) != of_kernel(wanted.options)

@@ -150,7 +150,7 @@ _FLAGS = {
     "symfollow": ("nosymfollow", False),
 }
 ATIMES = frozenset({"noatime", "relatime", "strictatime"})
-"""Access times of a mount point: one of these always holds."""
+"""Access times of a mount point. Exactly one option applies."""
 FLAGS_OF_MOUNT = {
     "nosuid": ("nosuid", "suid"),
     "nodev": ("nodev", "dev"),
@@ -165,7 +165,7 @@ PROPAGATIONS = frozenset(
 )
 """How mounts below a mount point reach other mount points."""
 OF_CONTENT = ("lowerdir=", "upperdir=", "workdir=", "lowerdir+=", "datadir+=")
-"""Options of an overlay that say what is mounted. No remount changes them."""
+"""Options of an overlay that define its layers. No remount changes them."""
 _EXCLUDE = {"noatime": "relatime", "relatime": "noatime"}
 
 _ONLY_IN_FSTAB = frozenset(

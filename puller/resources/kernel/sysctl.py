@@ -291,9 +291,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         self.context.shared.setdefault(Sysctl, set()).add(self._key)
 
     def _remember(self, resources: "Sequence[Sysctl]") -> None:
-        """Record lines outside the default file, because a parameter that is no longer declared is known by its key
-        only.
-        """
+        """Record lines outside the default file. A parameter that is no longer declared has only its key."""
         kept = {each._key: each.properties.path for each in resources if each.properties.ensure == "present"}
         others = {key: path for key, path in kept.items() if path != DEFAULT_PATH}
         if others and self.context.state_directory is not None:

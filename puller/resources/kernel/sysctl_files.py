@@ -3,14 +3,14 @@
 * A key uses dots or slashes, and the first separator decides. In a key with dots, a slash stands for a dot inside a
   name, as in ``net.ipv4.conf.eth0/100.rp_filter``.
 * Values are compared word by word, because the kernel separates words with tabs.
-* The last line for a key in a file counts. A line for a pattern does not apply to a key that has its own line in
-  any file.
+* The last line for a key in a file counts. A line for a pattern does not apply to a key that has its own line in any
+  file.
 * An edit changes the value only. Comments, blank lines, the dash that ignores failures and the spelling of keys stay.
 * At boot the files of all directories are read in the order of their names. If several directories have a file of the
   same name, the first directory counts. ``/etc/sysctl.conf`` is read only if a link points to it, as on Debian 12 and
   Red Hat. Debian 13 has neither.
-* A record lists the parameters whose lines are not in the default file, because a parameter that is no longer declared
-  is known by its key only.
+* A record lists the parameters with lines outside the default file. A parameter that is no longer declared has only its
+  key.
 """
 
 import os

@@ -74,7 +74,7 @@ class Database(msgspec.Struct):
 
     installed: dict[str, list[Installed]] = {}
     configured: dict[str, set[str]] = {}
-    """The architectures of which only configuration files exist."""
+    """The architectures with only configuration files."""
     held: dict[str, set[str]] = {}
     """The architectures of packages that are held but not installed."""
     provided: dict[str, list[Record]] = {}

@@ -27,7 +27,7 @@ def named_files(files: Sequence[str | None], suffix: str) -> Iterator[list[str |
     """Yield the paths of package files, with names that end with ``suffix`` for kept files.
 
     Package managers read an argument as a file only if it ends with ``.deb`` or ``.rpm``. apt also resolves links, so
-    the names are those of copies, which only this user can read, and which are removed at the end.
+    the names belong to copies. Only this user can read the copies. They are removed at the end.
     """
     if not any(file and file.startswith(_MEMORY) for file in files):
         yield [*files]

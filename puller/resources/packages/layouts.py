@@ -2,7 +2,7 @@
 
 * All paths derive from the repository's name, so that a repository can be removed by its name alone.
 * A repository is tried before its files are installed, so that an unreadable repository never blocks others. Its
-  package lists are fetched by then, even if a run is killed later.
+  package lists exist before its files, wherever a run is killed.
 """
 
 import os

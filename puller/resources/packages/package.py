@@ -115,8 +115,9 @@ class Package(Resource[PackageProperties, PackageState]):
         1. Refuse packages on hold and names that are not packages.
         2. Use the job of the first package, because ``transaction`` is equal for all.
         3. Release held packages that will change.
-        4. Remove all packages, or set their debconf answers and install all.
-        5. Hold packages, also after a failure.
+        4. Remove all packages, or set their debconf answers and install all. After a failure, hold the released ones
+           again.
+        5. Hold packages.
         6. Mark packages as installed by request that were installed as dependencies. An installation does this itself.
         """
         # 1. Refuse

@@ -92,9 +92,9 @@ class PackageFile:
             yield path
 
     def path_to_plan(self, keep: Callable[[bytes], str]) -> str | None:
-        """Return a path for a simulation. ``None`` if an earlier resource of this dry run would bring the file.
+        """Return a path for a simulation. ``None`` if an earlier resource of this dry run would create the file.
 
-        ``keep`` receives bytes that have the checksum, and returns a path of them.
+        ``keep`` receives verified bytes, and returns a path to them.
         """
         if not is_url(self._source) and self._is_to_come():
             return None
@@ -139,8 +139,8 @@ class PackageFile:
             raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
         return data
 
-    # Files with a checksum: the package manager reads a private copy of the verified bytes, so that a user who can
-    # write the file cannot pass other data to a parser that runs as root.
+    # Files with a checksum: the package manager reads a private copy of the verified bytes. A user who can write the
+    # file must not pass other data to a parser that runs as root.
 
     def _remembered(self, manager: "Manager", job: "Job") -> "Record":
         file, noop, wanted = self._file(), self._context.noop, self._wanted or ""

@@ -42,7 +42,7 @@ PROVIDERS = {
 
 
 def provider_of(forced: str | None, context: Context) -> str:
-    """Return the forced provider, or the one of this machine. Raises ``ResourceError`` for an unknown family."""
+    """Return the forced provider, or this machine's. Raises ``ResourceError`` for an unknown family."""
     if forced:
         return forced
     family: Any = context.scope.lookup("facts.os.family", None)

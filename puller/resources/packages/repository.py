@@ -159,9 +159,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     @classmethod
     def hinders(cls, properties: RepositoryProperties, declared: Sequence[RepositoryProperties]) -> bool:
-        """Return whether a leftover source has the URL and suite of another: apt rejects two of them with different
-        keys.
-        """
+        """Return whether a leftover source conflicts. apt rejects different keys for the same URL and suite."""
         for layout in all_layouts():
             path = layout.paths(properties.name)[-1]
             if (content := read_source(path)) is not None:
@@ -327,7 +325,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     @classmethod
     def claims(cls, properties: RepositoryProperties) -> Iterator[Claim]:
-        # The package manager is known later, so the files of each one are claimed.
+        # The package manager is not known yet, so claim the files of each one.
         is_present = properties.ensure == "present"
         for layout in all_layouts():
             for path, is_written in layout.written(properties).items():

@@ -60,7 +60,7 @@ class Sources:
     def declaring(
         self, properties: RepositoryProperties, *, apart_from: str
     ) -> dict[tuple[str, str], list[str]]:
-        """Return the other files that declare the repository, by URL and suite."""
+        """Return the files except ``apart_from`` that declare the repository, by URL and suite."""
         self._read()
         return {
             entry: paths
@@ -76,7 +76,7 @@ class Sources:
     def problem(self, job: Job, name: str, changed: Mapping[str, bytes]) -> str:
         """Return why the package manager rejects the files with ``changed`` in place. Empty if it accepts them.
 
-        Raises ``ResourceError`` if the package manager cannot be asked.
+        Raises ``ResourceError`` if the package manager cannot run.
         """
         self._read()
         is_as_it_is = self._layout.asks and not changed and _PLANNED not in self._listing.values()
@@ -90,7 +90,7 @@ class Sources:
     def _accept(self, listing: Listing) -> None:
         self._accepted = listing
         if self._file and not self._noop:
-            with contextlib.suppress(OSError):  # on a full disk the next run asks again
+            with contextlib.suppress(OSError):  # on a full disk the next run checks again
                 self._file.save(listing)
 
     def _last_accepted(self) -> Listing:

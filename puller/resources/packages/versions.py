@@ -36,7 +36,7 @@ def parse_version(text: str) -> Version:
 
 
 class Order:
-    """One of the two orders: how parts compare, and the default for a missing release."""
+    """The order of dpkg or rpm: how parts compare, and the default for a missing release."""
 
     def __init__(self, part: Callable[[str], Key], missing_release: str | None) -> None:
         self._part = part

@@ -50,7 +50,7 @@ class Ownership(msgspec.Struct, frozen=True):
         )
 
     def of_draft(self, found: os.stat_result | None, mode: int) -> Attributes:
-        """Return the attributes of a file that is written. ``mode`` is that of the draft."""
+        """Return the attributes of a file that is written. ``mode`` is the draft's mode."""
         is_kept = found is not None and stat.S_ISREG(found.st_mode)
         uid, gid = (found.st_uid, found.st_gid) if found and is_kept else (os.geteuid(), os.getegid())
         return Attributes(

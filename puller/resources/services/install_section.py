@@ -18,7 +18,7 @@ _SUFFIXES = {"WantedBy": "wants", "RequiredBy": "requires", "UpheldBy": "upholds
 
 
 class Install(msgspec.Struct, frozen=True):
-    """The names in an ``[Install]`` section, with those of the section of each unit in ``Also=``."""
+    """The names in an ``[Install]`` section, including the sections of units in ``Also=``."""
 
     wants: tuple[tuple[str, str], ...] = ()
     """Units that should start this unit, each with the suffix of its link directory."""

@@ -214,7 +214,7 @@ class Unit(msgspec.Struct, frozen=True):
         return cls(name, "not-found", "", "inactive", "dead", "", "", needs_reload=False)
 
     def files(self, directories: Sequence[str] = UNIT_DIRECTORIES) -> list[str]:
-        """Return the possible paths of the unit file. For an instance, also those of its template."""
+        """Return the possible paths of the unit file. For an instance, include its template's paths."""
         name, mark, rest = self.id.partition("@")
         names = [self.id, f"{name}@.{rest.rpartition('.')[2]}"] if mark else [self.id]
         return [f"{directory}/{one}" for directory in directories for one in names]
