@@ -15,4 +15,4 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class NotCarriedOut(Exception):
-    """The check had no result. The message is the reason."""
+    """A check without a result. The message is the reason."""

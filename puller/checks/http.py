@@ -82,7 +82,7 @@ class _Line:
 
 
 class NoAnswerError(Exception):
-    """The server sent no valid HTTP response. The message is the reason."""
+    """A missing or invalid HTTP response. The message is the reason."""
 
 
 def ask(wanted: Http, deadline: Deadline) -> Answer:

@@ -13,7 +13,7 @@ _ENDLESS = 3600.0  # seconds; more than any deadline
 
 
 class NoConnectionError(Exception):
-    """A connection is refused. The message is the reason."""
+    """A failed connection. The message is the reason."""
 
 
 def connect(host: str, port: int, deadline: Deadline) -> socket.socket:

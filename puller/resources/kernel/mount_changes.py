@@ -52,7 +52,7 @@ def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, E
     """Make all changes and return the failures by index. Raises like a write of fstab.
 
     1. Refuse impossible changes.
-    2. Change options, and unmount, lower mount points first.
+    2. Change options and unmount, inner mount points first.
     3. Write fstab and reload systemd, because its outdated units would act against the new mounts.
     4. Mount, and replace mounts.
     5. Restore the entries of failed changes.

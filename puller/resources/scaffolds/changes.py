@@ -1,4 +1,4 @@
-"""Writes a scaffold's files to its target: each file atomically, never through a link or outside the target.
+"""Changes of a scaffold's target: each file is written atomically, never through a link or outside the target.
 
 * Files are written before foreign files are removed, so a crash in between leaves extra files, not missing ones. Only
   obstacles are removed first.

@@ -83,7 +83,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     3. Refuse protected obstacles, mount points, and a tree that renders differently each time.
     4. Run the post commands on changed files, in private copies (``post.finish``).
     5. Write the files, set attributes and purge (``changes.place``). For ``absent``, remove (``changes.clear``).
-    6. Note on each file that a command has changed the digest of its sources, so that the next run recognises it.
+    6. For each file that a command has changed, note digests of its input and result, so that the next run recognises
+       it.
     """
 
     type_name = "scaffold"
