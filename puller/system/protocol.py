@@ -75,7 +75,7 @@ class System(Protocol):
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         """Return the content of a regular file. A link, FIFO or device in its place is an error.
 
-        With ``looked_at``, another file or another size is also an error.
+        Another file or size than ``looked_at`` is also an error.
         """
 
     def holds(self, path: str, content: bytes) -> bool:
@@ -84,7 +84,7 @@ class System(Protocol):
     def read_chunks(self, path: str, looked_at: os.stat_result | None = None) -> Iterator[bytes]:
         """Yield the content of a regular file in pieces.
 
-        With ``looked_at``, another file or a change meanwhile is an error.
+        Another file than ``looked_at``, or a change meanwhile, is an error.
         """
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
@@ -196,8 +196,8 @@ class System(Protocol):
 def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
     """Return whether a regular file must be replaced to get these attributes.
 
-    A process that has opened or mapped a file can write to it indefinitely, even after its owner and mode change. So
-    these changes need a new inode:
+    A process that has opened or mapped a file can write to it indefinitely, even after its owner and mode change. These
+    changes therefore need a new inode:
 
     1. The file belonged to another user, or other users lose the permission to write it.
     2. The file becomes executable or gets a set-id bit. Another process may have prepared its content.

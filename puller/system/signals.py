@@ -37,7 +37,10 @@ def reset_inherited() -> None:
 
 
 class Stopped(BaseException):
-    """A request to stop this process by a signal. Not an ``Exception``, so that error handlers do not catch it."""
+    """A request to stop this process by a signal.
+
+    Error handlers do not catch it, because it is not an ``Exception``.
+    """
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"stopped by {number.name}")

@@ -169,7 +169,7 @@ def _of_rendered(rendered: "Rendered", properties: FileProperties, context: Cont
 def _scope(properties: FileProperties, context: Context) -> Scope:
     """Return the template scope: the manifest's scope, or a scope with the file's own data.
 
-    With ``interpolate``, TinyCM's templates also see the data by name.
+    TinyCM's templates (``interpolate``) also see the data by name.
     """
     scope = context.scope
     if properties.data is not None:

@@ -244,7 +244,7 @@ def _after(context: Context, change: Change) -> None:
 
 
 def _require_mounted(context: Context, change: Change) -> None:
-    """Raise ``ResourceError`` if nothing was mounted. With ``nofail``, mount(8) exits with 0 in this case."""
+    """Raise ``ResourceError`` if nothing was mounted. mount(8) with ``nofail`` exits with 0 in this case."""
     if not Mounts.current(context).at(change.actual.point):
         hides = ", since the option nofail hides the reason" if "nofail" in change.wanted.options else ""
         raise ResourceError(f"mount has ended without an error and has mounted nothing{hides}")

@@ -81,7 +81,7 @@ def _same_device(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
 def _is_part(mount: Mounted) -> bool:
     """Return whether a bind mount shows a directory of a file system instead of the whole file system.
 
-    Ordinary mounts of subvolumes and of servers show a directory as well. So may the root of a container.
+    Ordinary mounts of subvolumes and of servers also show a directory, and the root of a container may do so.
     """
     return mount.type in _WHOLE and mount.root != "/" and mount.point != "/"
 

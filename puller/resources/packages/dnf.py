@@ -346,7 +346,7 @@ def _for_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, lis
 
 
 def _is_complete(simulated: Completed) -> bool:
-    """Return whether a simulation has a plan. With ``--assumeno``, dnf exits with 1 for a plan and for a failure."""
+    """Return whether a simulation has a plan. dnf exits with 1 for a plan and for a failure."""
     return simulated.exit_code == 0 or (simulated.exit_code == 1 and has_plan(simulated.stdout))
 
 

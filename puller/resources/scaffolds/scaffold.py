@@ -341,7 +341,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         return self._ownership().of_file(found, is_program=self._is_program(path))
 
     def _is_program(self, path: str) -> bool | None:
-        """Whether a file is executable like its template. ``None`` if a post command may set the bit."""
+        """Return whether a file is executable like its template. ``None`` if a post command may set the bit."""
         return self._wanted().files[path].executable or (None if self._post.of(path) else False)
 
     def _expect(self, target: Target, actual: ScaffoldState) -> None:

@@ -119,7 +119,7 @@ class Systemd:
         return self.ask(name) if unit is None or unit.is_missing or unit.is_passing else unit
 
     def ask(self, name: str, *, waits: bool = True) -> Unit:
-        """Query the unit of this name again. By default, wait until a transient state ends."""
+        """Query the unit of this name again. Waits until a transient state ends, unless ``waits`` is False."""
         unit = first = self._show([name])[name]
         for look in range(int(PATIENCE / _PAUSE) if waits else 0):
             is_crashing = unit.restarts > first.restarts or look * _PAUSE >= systemd_units.WATCH
@@ -134,7 +134,7 @@ class Systemd:
 
         1. Watch a recently started process until it is old enough or ends.
         2. A unit that is waiting for a restart, or was restarted meanwhile, is crashing.
-        3. So is a unit with many restarts since the last run.
+        3. A unit with many restarts since the last run is crashing.
         """
         # 1. Watch
         before, last = unit.restarts, systemd_units.last_exit(unit.fields)
