@@ -77,7 +77,7 @@ class ScaffoldProperties(Properties, frozen=True):
 class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     """A directory of rendered templates.
 
-    1. Render the source into memory (``tree.render_source``).
+    1. Render the source into memory (``scaffold_tree.render_source``).
     2. Compare the target with it (``target.look_at``), and find changed, stable and purged paths (``compare``). For
        ``absent``, find its existing files (``remaining``).
     3. Refuse protected obstacles, mount points, and a tree that renders differently each time.
