@@ -1,6 +1,6 @@
-"""Whether a resource is managed at all: its ``control``, and that of the child manifests that it is in.
+"""Conditions for managing a resource: its ``control``, and the ``control`` of its child manifests.
 
-``managed = if and not unless``; an absent ``if`` is true, an absent ``unless`` false (``docs/resources/common.md``).
+``managed = if and not unless``. An absent ``if`` is true, an absent ``unless`` false (``docs/resources/common.md``).
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from puller.manifest.graph.resource_paths import why_no_way
 
 
 def why_unmanaged(declaration: Declaration) -> str:
-    """Why a resource is not managed, or no child manifest that it is in; empty when one way to it has no such reason.
+    """Return why a resource or all its child manifests are not managed. Empty if one path to it is open.
 
-    Raises ``ResourceError`` and ``HieraError`` for a condition that is neither true nor false.
+    Raise ``ResourceError`` and ``HieraError`` for a condition that is neither true nor false.
     """
     if declaration.properties.control is None and declaration.home.child is None and not declaration.united:
         return ""
@@ -33,12 +33,12 @@ def why_unmanaged(declaration: Declaration) -> str:
 
 
 def is_left_out(declaration: Declaration) -> bool:
-    """Whether a resource is not managed, for certain: a condition that cannot be told leaves nothing out."""
+    """Whether a resource is certainly not managed. ``False`` if a condition cannot be evaluated."""
     return not _is_managed(declaration)
 
 
 def health_checks_of(declaration: Declaration) -> Iterable[HealthCheck]:
-    """The health checks of a resource that is managed: of several declarations, those that are managed themselves."""
+    """Return the health checks of a managed resource. With several declarations, only managed ones count."""
     if not declaration.united or not declaration.properties.health_checks:
         return [_with_file(check, declaration) for check in declaration.properties.health_checks]
     managed = (place for place in declaration.united if _is_managed(place))
@@ -47,7 +47,7 @@ def health_checks_of(declaration: Declaration) -> Iterable[HealthCheck]:
 
 
 def _with_file(check: HealthCheck, place: Declaration) -> HealthCheck:
-    """A check whose file is named by its absolute path; a path that names no file of the bundle stays as it is."""
+    """Return a check with the absolute path of its file. A path outside the bundle is kept."""
     if check.goss is None:
         return check
     try:
@@ -59,7 +59,7 @@ def _with_file(check: HealthCheck, place: Declaration) -> HealthCheck:
 def _is_managed(declaration: Declaration) -> bool:
     try:
         return not why_unmanaged(declaration)
-    except (ResourceError, HieraError):  # it fails for this, and nothing is left out of what is checked
+    except (ResourceError, HieraError):  # the resource fails later, and its checks stay
         return True
 
 

@@ -1,8 +1,8 @@
 """Applying a catalog: one flow for all resource types, one event for each resource.
 
-* A resource is changed only where it differs, and looked at again afterwards: what still differs is a failure.
-* Whatever goes wrong with one resource is that resource's failure; the run goes on.
-* In noop nothing is changed, and what is reported is what the real run would do.
+* A resource is changed only if it is out of sync, and read again afterwards. Remaining differences are a failure.
+* Any error of a resource is the failure of that resource. The run continues.
+* With noop, nothing is changed, and the report predicts the changes of the real run.
 """
 
 import os
@@ -38,7 +38,7 @@ from puller.values.references import Refresh
 
 
 class Observer(Protocol):
-    """Told of each resource that is changed. What it raises before the change is the failure of the resource."""
+    """Receives each resource that is changed. An error before the change is the failure of the resource."""
 
     def before_change(
         self,
@@ -47,13 +47,13 @@ class Observer(Protocol):
         actual: Any,
         differences: Sequence[Difference],
     ) -> None:
-        """A resource is about to be changed from ``actual``; raises ``OSError``, ``ResourceError``."""
+        """Prepare for the change of a resource from ``actual``. Raise ``OSError``, ``ResourceError``."""
 
     def begin_changes(self) -> None:
-        """All resources that change together were reported. They change now. Raises ``OSError``."""
+        """Prepare for the changes of all reported resources, which follow now. Raise ``OSError``."""
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        """A resource was changed to ``actual``."""
+        """Record that a resource was changed to ``actual``."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -61,43 +61,43 @@ class Settings(msgspec.Struct, frozen=True):
 
     noop: bool = False
     only: Sequence[str] = ()
-    """The references that a part of the catalog was chosen by; empty when it is applied whole."""
+    """The references that select a part of the catalog. Empty: the whole catalog."""
     diffs: bool = False
     """Make diffs of changed text, for people."""
     listener: Callable[[Declaration, Event], None] = lambda declaration, event: None
-    """Told of each resource's event as it happens."""
+    """Receives the event of each resource at once."""
     log: Callable[[str], None] = lambda line: None
-    """Lines that resources want in the log."""
+    """Writes a line of a resource to the log."""
     state_directory: Path | None = None
-    """Where resources keep what they must remember between runs; ``None``: the user's own place."""
+    """The directory of the records of resources between runs. ``None``: the directory of the user."""
     stopping: Callable[[], str] = lambda: ""
-    """Why the run should stop before the next resource; empty to go on."""
+    """Returns why the run should stop before the next resource. Empty: continue."""
     attending: Callable[[Declaration], None] = lambda declaration: None
-    """Told of each resource before it is looked at."""
+    """Receives each resource before it is read."""
     observer: Observer | None = None
     elsewhere: Callable[[], Sequence[str]] = tuple
-    """The paths at and below which is what others keep on this host, although the catalog does not have them."""
+    """Paths of this host that other owners manage, with everything below them. The catalog lacks them."""
     leftovers: Callable[[], Sequence[str]] = tuple
-    """The references of resources that bundles have left behind."""
+    """The references of leftover resources."""
 
 
 class Engine:
     """Applies one catalog, once.
 
-    The attention to one resource (``docs/resources/common.md``):
+    The steps for one resource (``docs/resources/common.md``):
 
-    1. What cannot be resolved here, is not managed, or has unmet requirements gets its event at once. So does what
-       subscribes to a resource that has not succeeded; its refresh stays pending.
-    2. A provider is chosen. A change of what it subscribes to, in this run or in one that was cut short, makes its
-       refresh due; of what it only reloads for, a reload.
-    3. It is looked at.
-    4. What differs is said in sentences; nothing is *stable*.
-    5. In noop: what would be done is said, and that is all.
-    6. The refreshes of its subscribers are recorded as pending, before anything is changed.
-    7. It is changed, alone or together with what follows it.
-    8. It is looked at again: what still differs is a failure.
-    9. Its own pending refresh is cleared.
-    10. Its health checks are run; what is not OK is its failure.
+    1. A resource that cannot be resolved here, is not managed, or has unmet requirements gets its event at once. So
+       does a subscriber of a resource that has not succeeded. Its refresh stays pending.
+    2. Choose the provider. A changed subscription, in this run or in an interrupted run, makes a refresh due. A changed
+       resource of ``reload_for`` makes a reload due.
+    3. Read the current state.
+    4. Describe the differences. Without differences the resource is *stable*.
+    5. With noop, describe the predicted change, and stop here.
+    6. Record the refreshes of its subscribers as pending, before any change.
+    7. Change the resource, alone or together with later ones.
+    8. Read the state again. Remaining differences are a failure.
+    9. Clear its own pending refresh.
+    10. Run its health checks. A result other than OK is a failure of the resource.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Engine:
         settings: Settings,
         before: Sequence[Event] = (),
     ) -> None:
-        """``before``: what other processes did to resources that the catalog's links number from its last on."""
+        """``before``: events of other processes. The links of the catalog number them after its last resource."""
         self._catalog = catalog
         self._settings = settings
         self._pending = pending
@@ -128,50 +128,49 @@ class Engine:
         self._masks = Masks()
         self._changes = 0
         self._planned: Sequence[Difference] = ()
-        """The differences of the resource that has its turn, without secrets. A failure shows them."""
+        """The differences of the current resource, without secrets. A failure shows them."""
         self._final_look = FinalLook(catalog)
         self.undone: dict[int, int] = {}
-        """The resources that another one of this run has undone, by index, each with the other one."""
+        """The resources that a later change of this run has undone, by index, with the index of the later resource."""
         self._system = system
         self._noop_system: System | None = None
         self._fetch = fetch
         self._shared: dict[type, Any] = {}
         self._contexts: dict[tuple[int, bool], Context] = {}
-        """By the identity of the manifest that a resource stands in, and whether it only looks."""
+        """By the identity of the manifest of a resource, and whether the context only reads."""
 
     def apply(self) -> list[Event]:
-        """Attend to every resource, in order; gives the events in that order.
+        """Apply every resource in order. Return the events in that order.
 
-        Whatever else goes wrong with a resource is its event; raises ``MutationInNoop`` and a ``PullerError`` that ends
-        the run.
+        Other errors of a resource become its event. Raise ``MutationInNoop``, and a ``PullerError`` that ends the run.
 
-        1. Refreshes that are pending for what does not subscribe any more are forgotten.
-        2. Each resource has its turn, unless the run, or a manifest that it is in, has been stopped.
-        3. Its failure stops the manifests around it that have ``fail_on_error``.
-        4. Its event is there for those after it, and for who listens.
-        5. After the last change, resources that a later one may have undone are looked at again. An undone resource has
-           failed, and the listener gets its event once more.
+        1. Discard the pending refreshes of resources that do not subscribe any longer.
+        2. Apply each resource, unless the run or one of its manifests has been stopped.
+        3. A failure stops the surrounding manifests that have ``fail_on_error``.
+        4. Pass the event to later resources and to the listener.
+        5. After the last change, read the resources again that a later one may have undone. An undone resource has
+           failed, and the listener receives its event once more.
         """
-        # 1. Refreshes that nobody waits for.
+        # 1. Outdated refreshes.
         self._pending.keep_only(self._catalog.subscribers(), self._catalog.may_declare)
         progress, events = self._progress, []
         for place, index in enumerate(self._catalog.order):
             declaration = self._catalog.attended(index)
             self._final_look.begin(place)
-            # 2. Its turn.
+            # 2. Application.
             if why := self._settings.stopping() or progress.why_stopped(declaration):
                 event = self._done_together(index, declaration) or self._not_reached(index, declaration, why)
             else:
                 event = self._attend(index, declaration)
-                # 3. What its failure stops.
+                # 3. Failure.
                 if event.state is State.FAILED:
                     progress.stop_after(declaration, event)
-            # 4. Its event.
+            # 4. Event.
             event.reversal = index >= len(self._catalog.declarations)
             progress.events[index] = event
             events.append(event)
             self._settings.listener(declaration, event)
-        # 5. The final look.
+        # 5. Final look.
         if not (self._settings.noop or self._settings.stopping()):
             self._look_again(events)
         return events
@@ -179,7 +178,7 @@ class Engine:
     def _look_again(self, events: list[Event]) -> None:
         """Fail each resource that a later change of this run has undone."""
         failed = set()
-        self._changes += 1  # what was read during the last change is old
+        self._changes += 1  # discard the answers read before the last change
         for place, by in self._final_look.to_look_at(events):
             index = self._catalog.order[place]
             if reason := self._find_undone(index):
@@ -201,7 +200,7 @@ class Engine:
             self._settings.listener(declaration, event)
 
     def _find_undone(self, index: int) -> str:
-        """Look at a resource again; return its differences, or why it could not be looked at."""
+        """Read a resource again. Return its differences, or why it cannot be read."""
         declaration = self._catalog.declarations[index]
         lasting = declaration.type.lasting(declaration.properties)
         if lasting is None:
@@ -232,7 +231,7 @@ class Engine:
         self._settings.listener(declaration, event)
 
     def _not_reached(self, index: int, declaration: Declaration, why: str) -> Event:
-        # A child manifest has failed with its resources, although the run stopped before its own turn.
+        # The resources of a child manifest have failed, although the run stopped before the manifest itself.
         if self._progress.has_failed_children(index):
             event = _event(declaration, State.STABLE)
             self._progress.sum_up_children(self._catalog.children(index), event)
@@ -240,7 +239,7 @@ class Engine:
         return _event(declaration, State.SKIPPED, skip_reason=why, reached=False)
 
     def _done_together(self, index: int, declaration: Declaration) -> Event | None:
-        """Return the event of a resource that a transaction has changed before the run stopped; else ``None``."""
+        """Return the event of a resource that a transaction changed before the run stopped, otherwise ``None``."""
         begun = self._transactions.begun.pop(index, None)
         if begun is None:
             return None
@@ -267,7 +266,7 @@ class Engine:
         except StoppedDownload as stop:
             event = _event(declaration, State.SKIPPED, skip_reason=str(stop), reached=False)
         except NeededByAnother as error:
-            # A leftover that a declared resource needs is in order. It goes when nothing needs it any more.
+            # A leftover that a declared resource needs is in order. It is removed when no resource needs it.
             is_leftover = index >= len(self._catalog.declarations)
             event = (
                 _event(declaration, State.SKIPPED, skip_reason=str(error))
@@ -295,7 +294,7 @@ class Engine:
         )
 
     def _event_of(self, index: int, declaration: Declaration) -> Event:
-        # 1. What gets its event at once. The condition comes first: it may be about just what a value here needs.
+        # 1. Immediate events. The condition comes first, because it may guard a value that is missing here.
         if (declaration.failure or declaration.late is not None) and is_left_out(declaration):
             return self._left_out(declaration, why_unmanaged(declaration))
         if declaration.late is not None and (foretold := self._evaluate_late(declaration)):
@@ -312,7 +311,7 @@ class Engine:
             return _event(
                 declaration, State.SKIPPED, skip_reason="unmet requirements", unmet_requirements=unmet
             )
-        # 2. Its provider, and whether it is to be refreshed.
+        # 2. Provider and due refresh.
         noop = self._settings.noop or declaration.properties.noop
         context, properties = self._context_of(declaration, noop=noop), declaration.properties
         worker = choose_provider(declaration.type, properties.provider, context.scope.facts)
@@ -325,12 +324,12 @@ class Engine:
         return _event(declaration, State.SKIPPED, skip_reason=why)
 
     def _evaluate_late(self, declaration: Declaration) -> str:
-        """Evaluate again what gave nothing when the manifest was read.
+        """Evaluate expressions again that had no result when the manifest was read.
 
-        In noop, return the path that only an earlier resource brings.
+        With noop, return the first missing path that an earlier resource of this run would create. Otherwise empty.
         """
         from puller.manifest.declare import (
-            evaluate_again,  # few resources have anything to be evaluated again
+            evaluate_again,  # rarely needed
         )
 
         asked = evaluate_again(declaration)
@@ -341,12 +340,12 @@ class Engine:
         return next((path for path in missing if is_brought(path) or uncertain(path)), "")
 
     def _context_of(self, declaration: Declaration, *, noop: bool = False) -> Context:
-        """What a resource works with; one with noop looks at the machine as it is, which it may not change either."""
+        """Return the context of a resource. With ``noop``, its system only reads the machine."""
         home = declaration.home
         context = self._contexts.get((id(home), noop))
         if context is None:
             context = self._contexts[id(home), noop] = self._new_context(home, looks_only=noop)
-        # What commands of the real run have changed makes answers old for those that only look, too.
+        # Commands of the real run make cached answers outdated, also for resources with noop.
         context.system.executed = self._system.executed
         return (
             context
@@ -374,7 +373,7 @@ class Engine:
         )
 
     def _looking_only(self) -> System:
-        """The system of resources with noop."""
+        """Return the system of resources with noop."""
         if self._settings.noop:
             return self._system
         if self._noop_system is None:
@@ -392,7 +391,7 @@ class Engine:
         refresh: Refresh,
         noop: bool,
     ) -> Event:
-        # 3. Look. 4. What differs.
+        # 3. Current state. 4. Differences.
         actual, differences = _look(resource, refresh)
         begun = self._transactions.begun.pop(index, None)
         event = _event(declaration, State.STABLE)
@@ -410,7 +409,7 @@ class Engine:
             else:
                 actual = self._change(members, differences, begun, refresh)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
-        elif begun:  # changed already, in one transaction with a resource before it
+        elif begun:  # changed by the transaction of an earlier resource
             event.differences = self._masks.differences(begun.differences, declaration)
             event.state = State.CHANGED
             if self._observer is not None:
@@ -420,7 +419,7 @@ class Engine:
         if children := self._catalog.children(index):
             self._progress.sum_up_children(children, event)
         if not noop and event.state is not State.FAILED:
-            # 9. Its own refresh is not pending any more.
+            # 9. Its own pending refresh.
             if refresh:
                 self._pending.conclude(declaration.reference)
             # 10. Its health checks.
@@ -430,8 +429,8 @@ class Engine:
     def _members(
         self, index: int, resource: Resource[Any, Any], actual: Any, *, alone: bool, noop: bool
     ) -> list[Member]:
-        """A resource that differs, and what is changed together with it; in noop what would be seen as one change."""
-        if noop:  # which changes nothing: only the diff is that of all
+        """Return a resource that is out of sync with those that change with it. With noop, they share one diff."""
+        if noop:  # no change: only the diff can cover all members
             is_all = self._settings.diffs and self._settings.noop and not self._transactions.is_shown(index)
             alone = not is_all or resource.whole(resource.properties) is None
         return [(index, resource, actual)] if alone else self._transactions.members(index, resource, actual)
@@ -439,10 +438,10 @@ class Engine:
     def _predict(
         self, event: Event, resource: Resource[Any, Any], differences: Sequence[Difference], actual: Any
     ) -> None:
-        # 5. What would be done.
+        # 5. Prediction.
         event.noop_message = resource.noop_message(differences, actual)
         event.state = State.WOULD_CHANGE
-        # In a real run nothing comes of it, so what a noop resource would do makes nothing else uncertain.
+        # A real run never makes the predicted change of a resource with noop, so other predictions stay certain.
         if not self._settings.noop:
             return
         if reach := resource.reach():
@@ -461,10 +460,10 @@ class Engine:
         begun: Begun | None,
         refresh: Refresh,
     ) -> Any:
-        """Change the first of the members, and look at it again; raises ``ResourceError`` when it still differs."""
+        """Change the first member and read it again. Raise ``ResourceError`` if it is still out of sync."""
         index, resource, actual = members[0]
-        # 6. Record the refreshes of its subscribers. Those of a transaction that has not changed it stay on record, and
-        # are taken off with its own when it cannot be changed alone either.
+        # 6. Record the refreshes of its subscribers. A transaction that has not changed the resource leaves its
+        # records. If the resource cannot be changed alone either, both are removed.
         self._note_change(index, resource, actual, differences)
         newly_pending = self._pending.record(self._catalog.subscribers_of(index))
         if begun:
@@ -472,17 +471,17 @@ class Engine:
         self._changes += 1
         for _, member, seen in members:
             self._final_look.note_change(member, seen)
-        # 7. Change it.
+        # 7. Change.
         try:
             if not self._transactions.change(members):
                 self._begin_changes()
                 resource.change(differences, actual)
         except Exception:
-            # No refresh is pending for a change that did not happen at all.
+            # A change that did not happen at all leaves no pending refreshes.
             if newly_pending and _is_unchanged(resource, differences, refresh):
                 self._pending.clear(newly_pending)
             raise
-        # 8. Look again.
+        # 8. New state.
         actual = resource.look()
         if remaining := resource.differences(actual):
             what = f"still differs after the change: {people(remaining)}"
@@ -505,7 +504,7 @@ class Engine:
     def _check_health(self, declaration: Declaration, event: Event) -> None:
         if not declaration.properties.health_checks:
             return
-        from puller.engine.health_checks import check_health  # and with it what starts programs
+        from puller.engine.health_checks import check_health  # imports the start of programs
 
         for check in health_checks_of(declaration):
             result = check_health(check, self._system)
@@ -532,7 +531,7 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
 
 
 def _look(resource: Resource[Any, Any], refresh: Refresh) -> tuple[Any, Sequence[Difference]]:
-    """Return the current state and the differences. A ``ResourceError`` without an own code is a failed look."""
+    """Return the current state and the differences. A ``ResourceError`` without its own code is a failed look."""
     try:
         actual = resource.look()
         return actual, _differences(resource, actual, refresh)
@@ -555,7 +554,7 @@ def _differences(resource: Resource[Any, Any], actual: Any, refresh: Refresh) ->
 
 
 def _is_unchanged(resource: Resource[Any, Any], before: Sequence[Difference], refresh: Refresh) -> bool:
-    """Whether the same differs as before; when that cannot be told, no."""
+    """Whether the differences are the same as before. ``False`` if they cannot be determined."""
     try:
         return list(_differences(resource, resource.look(), refresh)) == list(before)
     except (OSError, PullerError, HieraError, BundleError):

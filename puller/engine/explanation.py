@@ -45,9 +45,9 @@ ORIGIN_OF_TREE = "bundle tree"
 
 
 def explain_everywhere(manifest: Manifest, name: str) -> Iterator[dict[str, Any]]:
-    """The explanation of a key in a manifest, then in each child manifest where the value is another.
+    """Yield the explanation of a key in a manifest, then in each child manifest with a different value.
 
-    Raises ``HieraError`` for what is no key.
+    Raise ``HieraError`` if the key is invalid.
     """
     first = explain_key(manifest.data, name)
     yield first
@@ -64,24 +64,25 @@ def _outcome(found: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def explain_key(data: BundleData, name: str) -> dict[str, Any]:
-    """The value of a key (``web.port``, ``profile::web::port``), and what each source has, the highest first.
+    """Return the value of a key (``web.port``, ``profile::web::port``), and the value of each source, the highest
+    first.
 
-    1. The key is parsed by Puppet's rules: dots dig, quotes keep them.
-    2. It is looked up as a run looks it up.
-    3. Each source is asked for it by itself: those over the tree, the tree, those under it.
+    1. Parse the key by the rules of Puppet: dots dig, and quotes keep them.
+    2. Look it up as a run does.
+    3. Look it up in each source alone: sources above the tree, the tree, sources below it.
 
-    Raises ``HieraError`` for what is no key.
+    Raise ``HieraError`` if the key is invalid.
     """
-    # 1. The key.
+    # 1. Key.
     key = explain.parse(name.removeprefix("data."))
-    # 2. Its value.
+    # 2. Value.
     try:
         answer: dict[str, Any] = {"found": True, "value": printable(look_up(data, key.text))}
     except UndefinedError:
         answer = {"found": False}
     except HieraError as error:
         answer = {"found": False, "error": str(error)}
-    # 3. What each source has.
+    # 3. Sources.
     return {"key": key.text, **answer, "sources": list(_sources(data, key))}
 
 
@@ -112,7 +113,7 @@ def _of_document(source: DataSource, data: BundleData, key: Key) -> dict[str, An
 
 
 def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
-    """The expressions of a source for a key, and the facts and data that they have used, with their sources."""
+    """Return the expressions of a source for a key, and the facts and data in them, with their sources."""
     if source.chosen is None:
         return {}
 
@@ -124,7 +125,7 @@ def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any
         written = _dug(key, layer.values.get(key.root, ABSENT), data)
         for text in _expressions(written):
             texts.append(text)
-            with suppress(HieraError):  # the value of the source says what is wrong
+            with suppress(HieraError):  # the value of the source has the error
                 resolve(text, scope)
     if not texts:
         return {}
@@ -135,7 +136,7 @@ def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any
 
 
 def _expressions(value: Any) -> Iterator[str]:
-    """The texts with expressions in a value. Those of a secret are not shown."""
+    """Yield the texts with expressions in a value. Secrets have none."""
     if isinstance(value, str) and has_expression(value):
         yield value
     elif isinstance(value, Mapping):
@@ -147,7 +148,7 @@ def _expressions(value: Any) -> Iterator[str]:
 
 
 def places_of(source: DataSource, root: str) -> list[str]:
-    """File and line of each part of a document that the value was made of, the one that wins first."""
+    """Return the file and line of each part of a document that the value consists of, the highest priority first."""
     document, explanation = source.document, source.explanation
     if document is None or explanation is None:
         return [source.name]
@@ -171,7 +172,7 @@ def _of_tree(data: BundleData, key: Key) -> dict[str, Any]:
     except HieraError as error:
         found["error"] = str(error)
         value = MISSING
-    # The explanation quotes what each level has, so all of it goes when any part of the key is sensitive.
+    # The explanation quotes the value of each level. If any part of the key is sensitive, all values are hidden.
     if any(data.sensitive(key.root)):
         step.conceal()
         value = value if value is MISSING else hidden_at({"": value}, ("",))[""]
@@ -182,14 +183,14 @@ def _of_tree(data: BundleData, key: Key) -> dict[str, Any]:
 
 
 def _dug(key: Key, value: Any, data: BundleData) -> Any:
-    """The part of a source's value that a key asks for, masked where the annotation of any source says so."""
+    """Return the part of a source's value that a key selects. Any source's annotation masks it."""
     for path in data.sensitive(key.root):
         value = value if value is ABSENT else hidden_at({key.root: value}, path)[key.root]
     return value if value is ABSENT else explain.dig(key.text, key.segments, value, SILENT)
 
 
 def use_of(path: tuple[Any, ...], value: Any, data: BundleData) -> dict[str, Any]:
-    """A fact or a key of data that something has used: its value, and the places that it was made of."""
+    """Return a fact or a key of the data that was used, with its value and its sources."""
     is_function = path[0] == "hiera"
     use: dict[str, Any] = {"name": f"hiera('{path[1]}')" if is_function else path_text(path)}
     if len(path) == 1:
@@ -204,7 +205,7 @@ def use_of(path: tuple[Any, ...], value: Any, data: BundleData) -> dict[str, Any
 
 
 def _holders(data: BundleData, root: Any) -> Iterator[str]:
-    """Every place that the value of a top-level key was made of, the highest first."""
+    """Yield every place that the value of a top-level key consists of, the highest first."""
     over: Any = MISSING
     for value, shows_below, places in _candidates(data, root):
         if over is not MISSING and not mergeable(over, value):
@@ -216,7 +217,7 @@ def _holders(data: BundleData, root: Any) -> Iterator[str]:
 
 
 def _candidates(data: BundleData, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
-    """What each source that has the key has for it, whether what is below still counts, and where; highest first."""
+    """Yield the value of each source for a key, whether lower sources are merged, and its places. Highest first."""
     for source in reversed(data.above):
         yield from _candidate(source, root)
     if data.tree is not None and isinstance(root, str):
@@ -235,7 +236,7 @@ def _candidate(source: DataSource, root: Any) -> Iterator[tuple[Any, bool, list[
 
 
 def _plain(value: Any) -> Any:
-    """A value with plain mappings in it."""
+    """Return a value with plain mappings in it."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
@@ -249,23 +250,22 @@ def explain_resource(
     *,
     among: Container[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The declaration of a resource and what went into it; nothing when the catalog has none of this name.
+    """Yield explanations of a resource. Empty if the catalog has no resource of this name.
 
-    With ``among``, only resources with these indexes are meant.
+    With ``among``, only resources with these indexes match. A child manifest that is applied with several data is
+    explained for each of them.
 
-    A child manifest that is applied with several data is explained for each of them.
+    1. Find the resource by its name or alias.
+    2. Add the values that its conditions and templates use to those of its properties.
+    3. Show its place and its properties, or why it cannot be applied on this machine.
+    4. Show each fact and each key of the data that it has used, with value and source.
+    5. Show the record of earlier runs about it.
+    6. Show the resources that it is linked to.
 
-    1. It is found by its name or alias.
-    2. What its conditions and templates ask for is added to what its properties have asked for.
-    3. Where it is declared, and its properties, or why it cannot be applied on this machine.
-    4. Each fact and each key of the data that it has used, with its value and where that comes from.
-    5. What runs remember of what it manages.
-    6. The resources that it is linked to.
-
-    ``recorded`` has watched the manifest being loaded; ``state_directory`` is where runs remember things, ``None`` for
-    the user's own place.
+    ``recorded`` has recorded the loading of the manifest. ``state_directory`` has the records of runs, ``None``: the
+    directory of the user.
     """
-    # 1. Find it.
+    # 1. Resource.
     for index, found in enumerate(catalog.declarations):
         if name in (found.reference, *found.names()) and (among is None or index in among):
             yield _explained(catalog, index, found, recorded, state_directory)
@@ -274,14 +274,14 @@ def explain_resource(
 def _explained(
     catalog: Catalog, index: int, found: Declaration, recorded: Recorder, state_directory: Path | None
 ) -> dict[str, Any]:
-    # 2. All that it uses.
+    # 2. Used values.
     uses = Uses()
     for place in found.places():
         if place.item:
             uses.values |= recorded.of(place.problems.source, (*place.path, FOR), place.home.scope).values
         uses.values |= recorded.of(place.problems.source, place.key, place.home.scope).values
     _use_templates(found, uses)
-    # 3. Its declaration.
+    # 3. Declaration.
     explained: dict[str, Any] = {"resource": str(found.reference), "declared": found.where}
     if found.item:
         explained["item"] = found.item
@@ -295,7 +295,7 @@ def _explained(
         explained["properties"] = found.shown()
     # 4. Values and their sources.
     explained["uses"] = [use_of(path, value, found.home.data) for path, value in uses.values.items()]
-    # 5. What is remembered.
+    # 5. Records.
     if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
         explained["on_record"] = record
     # 6. Links.
@@ -315,13 +315,13 @@ def _refreshed(listed: str) -> str:
 
 
 def _name(parent: Declaration) -> str:
-    """A child manifest as it is told from the same one with other data."""
+    """Return the name of a child manifest, with its alias if it has one."""
     alias = parent.properties.alias
     return f"{parent.reference} ({alias})" if alias else str(parent.reference)
 
 
 def _use_templates(declaration: Declaration, uses: Uses) -> None:
-    """Note what conditions and templates ask for, too, which are looked at when the resource is applied."""
+    """Record the values that conditions and templates use, which are evaluated only in a run."""
     home, properties = declaration.home, declaration.properties
     scope = uses.scope(declaration.scope, home.files)
     control = properties.control
@@ -335,14 +335,14 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
             path = template if template.startswith("/") else home.files.find(template)
             engine = choose_engine(template, getattr(properties, "engine", None))
             if (data := getattr(properties, "data", None)) is not None:
-                scope = over_data(scope, data, home.files)  # of its own, and no source's
+                scope = over_data(scope, data, home.files)  # these data have no source
             render_file(path, engine, scope, home.files)
     except (HieraError, ResourceError):
-        return  # the run tells what is wrong with them
+        return  # the run reports the error
 
 
 def why(event: Event) -> list[str]:
-    """Why a run did with a resource what it did, in sentences."""
+    """Return the reasons for the event of a resource, as sentences."""
     sentences = [*event.errors, *lines(event.differences, is_predicted=event.is_predicted)]
     if event.skip_reason:
         sentences.append(event.skip_reason)

@@ -1,6 +1,6 @@
 """The problems of an exception that fails a resource, also of the operating system and of a bug.
 
-The module is there from the start of a run: without free descriptors nothing can be imported any more.
+A run imports this module at its start, because without free descriptors imports fail.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ def failures_of(error: Exception, declaration: Declaration) -> list[Problem]:
 
 
 def _system_failure(error: OSError, declaration: Declaration) -> str:
-    """The reason that the system has given, the path, and of a full disk how full it is."""
+    """Return the reason of the system and the path. For a full disk, add the free space."""
     name = declaration.properties.name
-    # Not all errors of the system name a path; a resource that is a path is the best that is known then.
+    # Some errors of the system have no path. The name of the resource is then the best substitute.
     path = error.filename or (name if name.startswith("/") else "")
     what = reason(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, str) and path.startswith("/"):
@@ -37,7 +37,7 @@ def _system_failure(error: OSError, declaration: Declaration) -> str:
 
 
 def _bug(error: Exception, declaration: Declaration) -> str:
-    """An error that nobody has expected, with the end of its traceback; what it says of itself may be a secret."""
+    """Return an unexpected error with the end of its traceback. Hide the message of a sensitive resource."""
     import traceback
 
     said = type(error).__name__ if declaration.properties.sensitive else repr(error)

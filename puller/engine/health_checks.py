@@ -1,8 +1,7 @@
 """Health checks: commands with the exit codes of Nagios plugins (0 OK, 1 WARNING, 2 CRITICAL, else UNKNOWN), and kinds.
 
-* What a kind finds wrong is CRITICAL. What could not be carried out, or not within its time, is UNKNOWN: neither is in
-  order.
-* A kind is imported when a check has it (``puller.checks``), and looks only.
+* A failed kind is CRITICAL. A check that cannot be carried out, or not in time, is UNKNOWN. Neither is in order.
+* The module of a kind is imported when a check uses it (``puller.checks``). It only reads.
 """
 
 import os
@@ -20,11 +19,11 @@ _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
 _ROOM = 60.0  # seconds; a pause is over by itself before its deadline is
 _STARTS_PROGRAMS = frozenset({"goss", "service"})
-"""Kinds that start programs, which is done by the main thread, and bounded already."""
+"""Kinds that start programs. They run in the main thread and have their own time limits."""
 
 
 def check_health(check: HealthCheck, system: System) -> HealthResult:
-    """Try until it is OK or the tries are used up; a result in every case, also when it cannot be started."""
+    """Try until the result is OK or the tries are used up. Return a result also if the check cannot be started."""
     name = check.name or _name_of(check)
     tries = 1
     while True:
@@ -46,7 +45,7 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
         return _try_command(name, tries, check.command, check.timeout, system)
     try:
         answer = _answer(check, system)
-    except StoppedCommand:  # nobody has found out anything
+    except StoppedCommand:  # the stop leaves the result unknown
         raise
     except NotCarriedOut as why:
         return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", str(why))
@@ -70,7 +69,7 @@ def _answer(check: HealthCheck, system: System) -> Answer:
         answer: Answer = module.ask(wanted, deadline, system)
         deadline.verify()
         return answer
-    # A file server that is away, or a resolver, may wait longer than anybody says.
+    # A lost file server or a slow resolver may block longer than any time limit.
     found: Answer = aside(lambda: module.ask(wanted, deadline), deadline)
     return found
 
@@ -91,6 +90,6 @@ def _try_command(name: str, tries: int, command: str, timeout: float, system: Sy
         status, outcome = Health.UNKNOWN, completed.outcome
     else:
         status = _BY_EXIT_CODE.get(code, Health.UNKNOWN)
-        # What another program means by 22 is for it to say.
+        # Other programs define their own higher exit statuses.
         outcome = f"exit status {code} ({status})" if code <= _LAST_OF_NAGIOS else f"exit status {code}"
     return HealthResult(name, status, tries, outcome, completed.stdout.strip(), completed.stderr.strip())

@@ -1,9 +1,9 @@
-"""Pending refreshes: a resource changed, and what subscribes to it has not been refreshed yet.
+"""Pending refreshes: a resource has changed, but a subscriber has not been refreshed yet.
 
-* A refresh is recorded on disk before the change that causes it, and cleared after it succeeded; so a crash, a failure
-  or a reboot in between delays it to the next run and never loses it.
-* What is to reload is on record as such; when it is to be refreshed as well, both are.
-* A file that is not understood is set aside under a name of its own, and ``notes`` says so: the run goes on.
+* A refresh is recorded on disk before the change that causes it, and cleared after it has succeeded. A crash, a failure
+  or a reboot between them delays it to the next run.
+* A reload has its own record. A resource that needs both a reload and a refresh has both records.
+* A damaged file is moved aside, with a sentence in ``notes``. The run continues.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,9 +23,9 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PendingRefreshes:
-    """The pending refreshes of one catalog, in the file ``path``, where each belongs to a scope.
+    """The pending refreshes of one catalog, in the file ``path``, by scope.
 
-    Without a path they are those of this run alone; with ``noop`` nothing is written.
+    Without a path they exist only in this run. With ``noop`` nothing is written.
     """
 
     def __init__(
@@ -37,28 +37,28 @@ class PendingRefreshes:
         shares: Callable[[str], bool] = lambda scope: False,
         noop: bool = False,
     ) -> None:
-        """``scope`` is that of new ones, but for subscribers that have another one in ``owners``.
+        """``scope`` is the scope of new refreshes, except for subscribers with another scope in ``owners``.
 
-        What other scopes of the file have on record counts, too, where ``shares`` says so: a resource may have been of
-        another bundle when its refresh was recorded.
+        If ``shares`` accepts another scope of the file, its records count too. A resource may have belonged to another
+        bundle when its refresh was recorded.
         """
         self._file = StateFile(path, _Document, "pending refreshes in it are lost") if path else None
         self._noop = noop
         self._scope = scope
         self._owners = owners or {}
         self.notes: list[str] = []
-        """Sentences for people: what was lost."""
+        """Sentences about lost refreshes."""
         self._all = ((self._file and self._file.load(self.notes.append, noop=noop)) or _Document()).pending
         own = {scope, *self._owners.values()}
         self._pending = {name: set(names) for name, names in self._all.items() if name in own or shares(name)}
         """By scope."""
         self.before = self._names()
-        """Subscribers that an earlier run left without their refresh, as ``puller.values.references`` lists them."""
+        """Subscribers whose refresh an earlier run has not done, as ``puller.values.references`` lists them."""
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
-        """Record that these are to be refreshed; gives those that were not recorded already."""
+        """Record pending refreshes. Return those that are new."""
         new = frozenset(subscribers)
-        if not new:  # as for most resources
+        if not new:  # the usual case
             return new
         new -= self._names()
         for subscriber in new:
@@ -69,18 +69,18 @@ class PendingRefreshes:
         return new
 
     def conclude(self, reference: str) -> None:
-        """Take a resource off the record that was refreshed, or need not be."""
+        """Remove the records of a resource that was refreshed, or needs no refresh."""
         self.clear([reference, reload_of(reference)])
 
     def clear(self, subscribers: Iterable[str]) -> None:
-        """Take these off the record, as they are listed."""
+        """Remove the records of these subscribers."""
         if done := self._names().intersection(subscribers):
             for names in self._pending.values():
                 names -= done
             self._save()
 
     def keep_only(self, known: Iterable[str], may_be: Callable[[str], bool] = lambda name: False) -> None:
-        """Forget subscribers that the catalog does not have any more; ``may_be`` tells of those that it may have."""
+        """Remove subscribers that the catalog does not declare. ``may_be`` accepts those that it may still declare."""
         resources = {subscriber_of(name)[0] for name in known}
         names = ((name, subscriber_of(name)[0]) for name in self._names())
         self.clear([name for name, one in names if one not in resources and not may_be(one)])

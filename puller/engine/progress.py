@@ -1,8 +1,8 @@
-"""The events of a run so far, and what follows from them for the resources to come.
+"""The events of a run so far, and their effects on later resources.
 
-* Resources go by their index in the catalog. The indexes after its last one are events of other processes.
-* A requirement is met unless the resource failed, was not reached, or has unmet requirements itself; one that
-  ``control`` left out counts as met (``docs/resources/common.md``). So is a subscription.
+* Resources are numbered by their index in the catalog. Higher indexes are events of other processes.
+* A requirement is met unless the resource failed, was not reached, or has unmet requirements itself. A resource that
+  ``control`` leaves out counts as met (``docs/resources/common.md``). The same holds for subscriptions.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,21 +25,21 @@ class Progress:
         self._catalog = catalog
         own = len(catalog.declarations) + len(catalog.reversals)
         self.events: list[Event | None] = [*([None] * own), *before]
-        """By index; ``None`` for what has not had its turn."""
+        """By index. ``None``: the resource has not had its turn."""
         self._stopped: dict[int, str] = {}
-        """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
+        """Stopped manifests with the reason, by the identity of their ``Home``."""
         self._reaches: list[tuple[str, str]] = []
 
     # Manifests that stop at the first failure
 
     def stop_after(self, declaration: Declaration, event: Event) -> None:
-        """Stop the manifests with ``fail_on_error`` that a resource is in, which has failed."""
+        """Stop the manifests of a failed resource that have ``fail_on_error``."""
         for home in homes(declaration):
             if home.fail_on_error:
                 self._stopped[id(home)] = f"{event.reference} failed, and fail_on_error is set"
 
     def why_stopped(self, declaration: Declaration) -> str:
-        """Why nothing more is applied of any manifest that a resource is in; empty to go on."""
+        """Return why every manifest of a resource is stopped. Empty: continue."""
         if not self._stopped:
             return ""
         if not any(id(home) in self._stopped for home in homes(declaration)):
@@ -47,7 +47,7 @@ class Progress:
         return why_no_way(declaration, self._why_closed)
 
     def _why_closed(self, place: Declaration) -> str:
-        """Why a manifest that is stopped, or not to be applied yet, does not bring what another one would have."""
+        """Return why a manifest is stopped or must not be applied yet. Empty if it is open."""
         if (why := self._stopped.get(id(place.home))) or place.child is None:
             return why or ""
         for index in self._catalog.links.children:
@@ -59,24 +59,24 @@ class Progress:
     # What a resource requires and subscribes to
 
     def unmet_requirements(self, index: int, apart_from: Collection[int] = ()) -> list[str]:
-        """The references of a resource to what has not succeeded, subscriptions included.
+        """Return the references that a resource requires or subscribes to, and that have not succeeded.
 
-        Those ``apart_from`` count as if they had succeeded.
+        References ``apart_from`` count as succeeded.
         """
         links = self._catalog.links
         if not (index in links.requirements or index in links.subscriptions or index in links.reloads):
-            return []  # as for most resources
+            return []  # the usual case
         unmet = [
             str(reference)
             for reference, other in self._catalog.requirements(index)
             if other not in apart_from and self._is_unmet(other)
         ]
         for other in (*self._catalog.subscriptions(index), *self._catalog.reloads(index)):
-            # Without its subject a partial run refreshes a resource as somebody has asked for it.
+            # A partial run without the subject refreshes a resource when it is due for another reason.
             is_absent = self.events[other] is None and other not in self._planned
             if other not in apart_from and not is_absent and self._is_unmet(other):
                 unmet.append(self._name_of(other))
-        return list(dict.fromkeys(unmet))  # one name may stand for several child manifests
+        return list(dict.fromkeys(unmet))  # several child manifests may share a name
 
     def _is_unmet(self, index: int) -> bool:
         event = self.events[index]
@@ -93,13 +93,13 @@ class Progress:
 
     @cached_property
     def _planned(self) -> frozenset[int]:
-        """The resources of this run; a partial run has not all of the catalog."""
+        """The indexes of this run. A partial run lacks some resources of the catalog."""
         return frozenset(self._catalog.order)
 
     def due_refresh(
         self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool
     ) -> Refresh:
-        """The refresh of a resource that is due; ``pending`` are those that an earlier run left without it."""
+        """Return the due refresh of a resource. ``pending`` are the refreshes that an earlier run has not done."""
         links = self._catalog.links
         if (
             index not in links.subscriptions and index not in links.reloads
@@ -123,20 +123,20 @@ class Progress:
         return any(True for _ in self._changed(indexes, noop=noop))
 
     def _changed(self, indexes: Iterable[int], *, noop: bool) -> Iterator[Event]:
-        """Yield the events of those that have changed, or in noop would have."""
+        """Yield the events of resources that have changed. With noop, include predicted changes."""
         events = [event for index in indexes if (event := self.events[index]) is not None]
-        # What an upstream would have changed refreshes only what is itself predicted (a noop resource changed nothing).
+        # A predicted change refreshes only resources that are predicted too, because a noop resource changes nothing.
         return (event for event in events if event.changed or (noop and event.state is State.WOULD_CHANGE))
 
     # Child manifests
 
     def has_failed_children(self, index: int) -> bool:
-        """Whether any resource of a child manifest has failed by now."""
+        """Whether any resource of a child manifest has failed so far."""
         events = (self.events[other] for other in self._catalog.children(index))
         return any(event and event.state is State.FAILED for event in events)
 
     def sum_up_children(self, children: Sequence[int], event: Event) -> None:
-        """Make the event of a child manifest what those of its resources come to."""
+        """Set the event of a child manifest from those of its resources."""
         events = [child for index in children if (child := self.events[index]) is not None]
         for child in events:
             event.children[child.state] = event.children.get(child.state, 0) + 1
@@ -160,11 +160,11 @@ class Progress:
     # What noop cannot predict
 
     def note_reach(self, reach: str, type_name: str) -> None:
-        """A resource of a type would have done what cannot be predicted, somewhere below the directory ``reach``."""
+        """Record that a resource of a type would have unpredictable effects below the directory ``reach``."""
         self._reaches.append((f"{reach.rstrip('/')}/", type_name))
 
     def is_uncertain(self, path: str, apart_from: str = "") -> bool:
-        """Whether what an earlier resource would have done reaches to a path, or below it: that makes it, too."""
+        """Whether a path is uncertain, because an unpredictable effect may reach it or a path below it."""
         if not self._reaches:
             return False
         below = f"{path.rstrip('/')}/"
@@ -173,6 +173,6 @@ class Progress:
 
 
 def homes(declaration: Declaration) -> Iterator[Home]:
-    """The manifests that a resource is in, and those that it is in by child manifests."""
+    """Yield the manifests that contain a resource, directly or by child manifests."""
     yield from (place.home for place in declaration.places())
     yield from (parent.home for parent in declaration.parents())

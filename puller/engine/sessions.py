@@ -1,8 +1,8 @@
 """Sessions: the events of separate ``puller ensure`` commands, so that they can refer to each other.
 
-* Events are in the order in which they were recorded, by sequence numbers; a clock has no say in it.
-* Everything in a session is readable by its owner alone, and a session of somebody else is refused.
-* Removing a session removes what it wrote, never anything else.
+* Sequence numbers keep the order of recording. Clocks do not matter.
+* Only the owner can read a session. A session of another user is rejected.
+* Removing a session removes only the files that it wrote.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ _ENDING = ".event"
 
 
 class Start(msgspec.Struct, frozen=True):
-    """How a session began; ``started`` is UTC in ISO 8601."""
+    """The start of a session. ``started`` is UTC in ISO 8601."""
 
     started: str
     format: Literal[3] = 3
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """An event in its place."""
+    """An event with its sequence number."""
 
     sequence: int
     time: str
@@ -53,7 +53,9 @@ class Session:
 
     @classmethod
     def create(cls, directory: Path | None = None) -> "Session":
-        """A new session in ``directory``, which is made; or in a temporary one. Raises ``UsageError``, ``OSError``."""
+        """Return a new session in ``directory``, which is created, or in a temporary one. Raise ``UsageError``,
+        ``OSError``.
+        """
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="puller-session-"))
         else:
@@ -66,10 +68,10 @@ class Session:
 
     @classmethod
     def open(cls, directory: Path) -> "Session":
-        """The session that is in ``directory``; raises ``UsageError``."""
+        """Return the session in ``directory``. Raise ``UsageError``."""
         try:
             if os.stat(directory).st_uid != os.geteuid():
-                # What it says decides what is run, so nobody else may say it.
+                # The events decide which commands run, so only the user may write them.
                 raise UsageError(f"{directory}: belongs to another user")
             return cls(directory, decode((directory / _MARK).read_bytes(), Start))
         except FileNotFoundError:
@@ -84,7 +86,7 @@ class Session:
             raise UsageError(f"{directory / _MARK}: is not a session ({error})") from error
 
     def record(self, event: Event) -> Recorded:
-        """Add an event after all others, also those of processes that record at the same time; raises ``OSError``."""
+        """Add an event after all others, also with concurrent writers. Raise ``OSError``."""
         temporary = self.directory / f".{os.urandom(8).hex()}.new"
         sequence = max((number for number, _ in self._files()), default=0)
         try:
@@ -92,7 +94,7 @@ class Session:
                 sequence += 1
                 recorded = Recorded(sequence, iso_text(datetime.now(UTC), "microseconds"), event)
                 write_file(temporary, msgspec.json.encode(recorded), mode=0o600)
-                # A link is made only where nothing is, so that no number is used twice.
+                # A link never replaces a file, so each number is used once.
                 with contextlib.suppress(FileExistsError):
                     os.link(temporary, self.directory / f"{sequence:08d}{_ENDING}")
                     return recorded
@@ -100,11 +102,11 @@ class Session:
             temporary.unlink(missing_ok=True)
 
     def events(self) -> list[Recorded]:
-        """All events in order; raises ``UsageError`` for one that is not understood."""
+        """Return all events in order. Raise ``UsageError`` if one is invalid."""
         return [_load(path) for _, path in sorted(self._files())]
 
     def remove(self) -> None:
-        """Remove the session, and its directory when nothing else is in it; raises ``OSError``."""
+        """Remove the session, and its directory if it is then empty. Raise ``OSError``."""
         for _, path in self._files():
             path.unlink()
         (self.directory / _MARK).unlink()
@@ -118,12 +120,12 @@ class Session:
 
 
 def latest(events: Sequence[Recorded], reference: Reference) -> Recorded | None:
-    """The last event of a resource, by its name or alias."""
+    """Return the last event of a resource, by its name or alias."""
     return next((event for event in reversed(events) if _is_named(event.event, reference)), None)
 
 
 def change_since(events: Sequence[Recorded], reference: Reference, since: int) -> Recorded | None:
-    """A change of a resource after the event with number ``since``."""
+    """Return a change of a resource after the event with number ``since``."""
     return next(
         (e for e in events if e.sequence > since and e.event.changed and _is_named(e.event, reference)), None
     )

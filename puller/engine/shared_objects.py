@@ -12,18 +12,18 @@ from puller.resources.base import Part, Resource
 
 
 class Parts:
-    """The parts of one catalog, found when they are first asked for. ``noop``: nothing is changed in this run."""
+    """The parts of one catalog, determined at the first request. ``noop``: the run changes nothing."""
 
     def __init__(self, catalog: Catalog, *, noop: bool) -> None:
         self._catalog = catalog
         self._noop = noop
 
     def indexes_of(self, whole: Hashable) -> list[int]:
-        """The indexes of all parts of a whole, in the order of the run."""
+        """Return the indexes of all parts of a whole, in the order of the run."""
         return self._by_whole.get(whole, [])
 
     def of(self, whole: Hashable) -> list[Part]:
-        """All managed parts of a whole, in the order of the run; those that only look are none of a real run."""
+        """Return all managed parts of a whole, in the order of the run. In a real run, noop resources are left out."""
         declarations = (self._catalog.declarations[index] for index in self.indexes_of(whole))
         return [
             Part(declaration.reference, declaration.type, declaration.properties)
@@ -32,9 +32,10 @@ class Parts:
         ]
 
     def all(self) -> list[Part]:
-        """All resources that are managed in this run, or may be; of one that cannot be applied only the name is known.
+        """Return all resources that are or may be managed in this run. If one cannot be applied, only its name is
+        known.
 
-        Raises ``ResourceError`` when something on this machine leaves open what is declared.
+        Raise ``ResourceError`` if the declarations cannot be determined on this machine.
         """
         return self._all
 
@@ -62,11 +63,11 @@ class Parts:
 
 
 def _part(declaration: Declaration) -> Part | None:
-    """A resource that is managed, or may be."""
+    """Return a resource that is or may be managed."""
     try:
         if why_unmanaged(declaration):
             return None
-    except (ResourceError, HieraError):  # which is its own failure, when it has its turn
+    except (ResourceError, HieraError):  # the resource fails at its own turn
         pass
     is_open = declaration.failure and declaration.type.type_name == "apply"
     if is_open or declaration.loop is not None or "name" in declaration.unknown:
@@ -78,10 +79,10 @@ def _part(declaration: Declaration) -> Part | None:
 
 
 def is_managed(declaration: Declaration) -> bool:
-    """Whether it is known that a resource is managed in this run."""
+    """Whether a resource is certainly managed in this run."""
     if declaration.failure or declaration.late is not None or declaration.loop is not None:
         return False
     try:
         return not why_unmanaged(declaration)
-    except (ResourceError, HieraError):  # which is its own failure, when it has its turn
+    except (ResourceError, HieraError):  # the resource fails at its own turn
         return False

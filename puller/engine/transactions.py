@@ -1,13 +1,12 @@
 """Changes that several resources make together: packages in one transaction, edits of one file in one write.
 
-* Of a *whole*, such as a file, all parts are changed in the place of the first that differs, whatever stands between:
-  but those that wait for something that has not had its turn. They fail together, as they would be changed together,
-  unless their type tells of single ones that failed.
-* Otherwise together with a resource are changed those right after it that differ now and want the same of the same
-  manager. The search ends at the first that may depend on anything in between: its order is kept. One that fails takes
-  no other with it: what the transaction has not done each tries alone.
-* Each is still a resource of its own. When its turn comes it is looked at as always: what the transaction has done it
-  has changed.
+* All parts of a *whole*, such as a file, change at the place of the first part that is out of sync. The resources
+  between them do not matter. Parts that wait for a later resource are left out. The parts fail together, unless their
+  type reports the parts that failed.
+* Other resources join a transaction if they directly follow, are out of sync now, and need the same action of the same
+  manager. The search ends at the first resource that may depend on an earlier one, so the order is kept. A failure
+  affects no other resource: each member that the transaction has not changed is tried alone.
+* Each member keeps its own turn and is read as usual. The change of the transaction counts as its change.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -27,11 +26,11 @@ from puller.manifest.graph.resource_paths import has_conditions
 from puller.resources.base import Context, Resource
 
 Member = tuple[int, Resource[Any, Any], Any]
-"""A resource of a transaction: its index, and what was seen when it was looked at."""
+"""A resource of a transaction: its index, the resource, and its state before the change."""
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A resource that was changed together with one before it: what differed, and which refreshes are pending since."""
+    """A resource that an earlier one has changed with it: its differences, and the refreshes that became pending."""
 
     differences: Sequence[Difference]
     newly_pending: frozenset[str]
@@ -40,8 +39,8 @@ class Begun(msgspec.Struct, frozen=True):
 class Transactions:
     """The transactions of one run.
 
-    ``context_of`` gives the context in which a resource is changed; ``before_change`` is told of each that follows, and
-    ``begin_changes`` is called before all of them change.
+    ``context_of`` returns the context in which a resource is changed. ``before_change`` is called for each follower,
+    and ``begin_changes`` before all of them change.
     """
 
     def __init__(
@@ -61,22 +60,22 @@ class Transactions:
         self._context_of = context_of
         self._before_change, self._begin_changes = before_change, begin_changes
         self.begun: dict[int, Begun] = {}
-        """Resources that have been in a transaction and have not had their turn, by index."""
+        """Members of a transaction that have not had their turn, by index."""
         self._failures: dict[int, Exception] = {}
         self._shown: set[int] = set()
 
     def members(self, index: int, resource: Resource[Any, Any], actual: Any) -> list[Member]:
-        """All that is changed together with a resource, which is the first of them."""
+        """Return all resources that change together with a resource, which comes first."""
         key = resource.transaction(actual)
         first = (index, resource, actual)
         return [first] if key is None else [first, *self._followers(first, key)]
 
     def is_shown(self, index: int) -> bool:
-        """Whether what is done to a resource is a part of the diff of an earlier one."""
+        """Whether the diff of an earlier resource includes the change of this resource."""
         return index in self._shown
 
     def diff(self, members: Sequence[Member]) -> str:
-        """The diff of what the members do, with the first of them; empty for what an earlier one has shown."""
+        """Return the diff of all members for the first one. Empty if an earlier resource has shown it."""
         index, resource, _ = members[0]
         if self.is_shown(index) or any(member.properties.sensitive for _, member, _ in members):
             return ""
@@ -84,10 +83,10 @@ class Transactions:
         return type(resource).diff_together([(member, found) for _, member, found in members]) or ""
 
     def change(self, members: Sequence[Member]) -> bool:
-        """Change the first of the members with the others; false when it has to be changed alone, now or after all.
+        """Change all members. Return ``False`` if the first one has to be changed alone.
 
-        Raises ``OSError`` and ``ResourceError`` when parts of a whole cannot be changed, or when a resource cannot be
-        looked at after a transaction that failed.
+        Raise ``OSError`` and ``ResourceError`` if parts of a whole cannot be changed, or if a resource cannot be read
+        after a transaction that failed.
         """
         (index, resource, _), *followers = members
         if failure := self._failures.pop(index, None):
@@ -120,9 +119,9 @@ class Transactions:
     # Parts of a whole
 
     def _rest_of(self, whole: Hashable, first: int) -> Iterator[Member]:
-        """The parts after the first that differ and wait for nothing that has not had its turn."""
+        """Yield the later parts that are out of sync and wait only for finished or joined resources."""
         indexes = self._parts.indexes_of(whole)
-        if first not in indexes:  # what it is a part of was not known before its turn
+        if first not in indexes:  # the whole was unknown before this turn
             return
         joined = {first}
         for other in indexes[indexes.index(first) + 1 :]:
@@ -132,14 +131,14 @@ class Transactions:
             try:
                 found = member.look()
                 differs = bool(member.differences(found))
-            except (OSError, ResourceError):  # which it says when it has its turn
+            except (OSError, ResourceError):  # the error is reported at its own turn
                 continue
             joined.add(other)
             if differs:
                 yield other, member, found
 
     def _may_join(self, other: int, joined: Collection[int], first: int) -> bool:
-        """Whether nothing that has not had its turn, but for those that join, can keep a part from its own."""
+        """Whether a part depends only on resources that are finished or joined."""
         declaration = self._catalog.declarations[other]
         if declaration.properties.noop or not is_managed(declaration):
             return False
@@ -148,7 +147,7 @@ class Transactions:
             return False
         if self._progress.unmet_requirements(other, apart_from=joined):
             return False
-        if any(home.fail_on_error for home in homes(declaration)):  # what is between may end it
+        if any(home.fail_on_error for home in homes(declaration)):  # one of them may stop it
             return all(index in joined for index in self._between(first, other))
         return True
 
@@ -165,8 +164,7 @@ class Transactions:
         before = self._catalog.attended(index)
         for other in self._catalog.order[self._positions[index] + 1 :]:
             declaration = self._catalog.attended(other)
-            # A transaction ends at what has conditions of its own, fails, or must not be reached after a failure: what
-            # becomes of it may depend on what is done before it.
+            # A resource with conditions, a failure or noop ends the transaction, because earlier changes may affect it.
             if (
                 declaration.type is not type(first)
                 or declaration.failure
@@ -183,7 +181,7 @@ class Transactions:
             try:
                 found = member.look()
                 if not member.differences(found):
-                    continue  # nothing is done for it, so nothing can come out of order
+                    continue  # without a change, its order does not matter
                 if member.transaction(found) != key:
                     return
             except (OSError, ResourceError):
