@@ -1,4 +1,4 @@
-"""By which names and with which data a child manifest is applied, for reports, ``explain`` and ``render``."""
+"""The names and data with which a child manifest is applied, for reports, ``explain`` and ``render``."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ _LONGEST = 60  # characters of the value of one key
 
 
 def applied_as(declaration: Declaration) -> list[str]:
-    """A sentence for each place that applies a child; nothing of a resource that applies none."""
+    """Return a sentence for each place that applies a child. Empty for other resources."""
     if declaration.child is None:
         return []
     return list(dict.fromkeys(_sentence(place) for place in declaration.places()))

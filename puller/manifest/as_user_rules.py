@@ -28,20 +28,20 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
         "user": "accounts are of the machine",
     }
 )
-"""Why a type wants root."""
+"""The reason why a type requires root."""
 
 _OWNED = frozenset({"archive", "file"})
-"""Types that want an owner and a group to be said."""
+"""Types that require an owner and a group."""
 
 
 def refusal(type_name: str) -> str:
-    """Why no resource of a type can be managed; empty where some can."""
+    """Return why no resource of a type can be managed. Empty if some can."""
     why = WANTS_ROOT.get(type_name)
     return f"{type_name} resources want root ({why}), and this is the agent of a user" if why else ""
 
 
 def complete(type_name: str, raw: dict[str, Any]) -> None:
-    """Say what is the user's own where the manifest says nothing."""
+    """Set the user's own defaults for missing properties."""
     if type_name in _OWNED and raw.get("create", True) is not False:
         for name, own in (("owner", _user_name()), ("group", _group_name())):
             if raw.get(name) in (None, ""):
@@ -51,9 +51,9 @@ def complete(type_name: str, raw: dict[str, Any]) -> None:
 
 
 def problems(type_name: str, raw: Mapping[str, Any], *, is_here: bool) -> Iterator[PropertyError]:
-    """The properties that want root, once their expressions are resolved.
+    """Yield the properties that require root, after their expressions are resolved.
 
-    With ``is_here`` the running user is the one whose agent it is; otherwise nobody knows yet who that will be.
+    With ``is_here`` the current user runs the agent. Otherwise the user is unknown.
     """
     if type_name == "service" and raw.get("scope") == "system":
         yield PropertyError(
@@ -91,7 +91,7 @@ def _is_me(who: str | int) -> bool:
         return int(who) == os.geteuid()
     try:
         return pwd.getpwnam(str(who)).pw_uid == os.geteuid()
-    except KeyError:  # there is no such user, which its type says
+    except KeyError:  # the type reports the unknown user
         return True
 
 

@@ -1,7 +1,6 @@
-"""The facts that come with a bundle, put over those of the host before anything of its manifest is read.
+"""The facts of a bundle, which override those of the host before its manifest is read.
 
-They are for all its manifests, children included, and for nothing else: data of the site and of the host has been
-resolved without them.
+They are visible to all its manifests, including children. Data of the site and of the host are resolved without them.
 """
 
 import os
@@ -14,18 +13,18 @@ from puller.errors import ManifestError
 from puller.manifest.manifest import MANIFEST
 
 FACTS = "facts.d"
-"""The directory of a bundle, or of a library, with a file for each fact."""
+"""The directory of a bundle or of a library, with a file for each fact."""
 
 
 def bundle_facts(
     host: Mapping[str, Any], root: Path, refused: list[Problem], libraries: Sequence[Path] = ()
 ) -> Mapping[str, Any]:
-    """The facts of a host as the bundle at ``root`` sees them, which has the directories ``libraries``, too.
+    """Return the facts of a host with those of the bundle at ``root`` and of its ``libraries``.
 
-    What is wrong with the files of its facts is added to ``refused``; none of them is read or run here.
+    Problems with fact files are added to ``refused``. Fact files are not read or run here.
     """
     directories = [place / FACTS for place in (root, *libraries)]
-    # Asked before what reads them is imported: most bundles have none.
+    # Checked before the import, because most bundles have no facts.
     if not any(map(os.path.lexists, directories)):
         return host
     from puller.facts import bundled
@@ -36,9 +35,9 @@ def bundle_facts(
 
 
 def need_bundle_facts(host: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
-    """The facts of a host as a bundle and its libraries see them.
+    """Return the facts of a host with those of a bundle and its libraries.
 
-    Raises ``ManifestError`` for files that cannot be facts, and as ``used_libraries`` does.
+    Raise ``ManifestError`` for files that cannot be facts, and the errors of ``used_libraries``.
     """
     problems: list[Problem] = []
     facts = bundle_facts(host, root, problems, _libraries_of(root))
@@ -50,6 +49,6 @@ def need_bundle_facts(host: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
 def _libraries_of(root: Path) -> list[Path]:
     if not (root / MANIFEST).exists():
         return []
-    from puller.manifest.libraries import files_in  # for commands about what no run applies
+    from puller.manifest.libraries import files_in  # only commands outside of runs need it
 
     return [Path(library.root) for library in files_in(root).libraries.values()]

@@ -1,9 +1,9 @@
-"""Child manifests: which file an ``apply`` resource means, whether it may be applied, and what its resources inherit.
+"""Child manifests: the file of an ``apply`` resource, its limits, and the inherited properties of its resources.
 
-* A child is a file of the same bundle, and never applied within itself; ten are the most within each other.
-* The same file with the same data is one child, wherever it is applied from: its resources are there once, and belong
-  to every ``apply`` resource that applies it. With other data it is another one.
-* The resources of a child join the one list of the run. What holds for the ``apply`` resource holds for each of them:
+* A child is a file of the same bundle. It cannot contain itself, and at most ten are nested.
+* The same file with the same data is one child for all ``apply`` resources. Its resources exist once, and belong to
+  each of these ``apply`` resources. With other data it is another child.
+* The resources of a child join the list of the run. The properties of the ``apply`` resource hold for each of them:
   ``noop`` and ``sensitive`` here, requirements in ``links.py``, conditions in the engine.
 """
 
@@ -35,30 +35,30 @@ _DEEPEST = 10
 _HANDED_DOWN = ("noop", "sensitive")
 
 Read = Callable[[str, Child], list[Declaration]]
-"""Reads a child manifest, by its name in messages: its resources, with those of its own children."""
+"""Reads a child manifest, by its name in messages. Returns its resources and those of its own children."""
 
 
 class Family(msgspec.Struct):
-    """A manifest and its children while they are read: the files so far, and all that is said of them."""
+    """A manifest and its children during reading: their files and problems."""
 
     path: Path
     """The top manifest."""
     name: str
-    """What messages call it."""
+    """The name in messages."""
     files: BundleFiles
-    """As the top manifest sees them."""
+    """The files of the top manifest."""
     children: dict[tuple[str, int], list[Child]] = {}
-    """By their real path and a number of what they are handed; with the same data there is one."""
+    """By real path and fingerprint of the data."""
     texts: list[Problems] = []
-    """Of everything that was read."""
+    """The problems of every text."""
     refused: list[Problem] = []
-    """The problems of children that could not be read to their end."""
+    """The problems of children that could not be read completely."""
     warnings: list[Problem] = []
     of_no_item: set[Reference] = set()
-    """The names, written out, of entries whose loops have no item here: whoever names them means nothing."""
+    """Written names of entries whose loops have no items here. References to them are valid and empty."""
 
     def known(self, child: Child) -> Child:
-        """The child that was read before with this file and data; else this one, from now on."""
+        """Return the earlier child with this file and data. Otherwise register this child and return it."""
         handed = fingerprint([source.data for source in child.given.handed if source.data])
         alike = self.children.setdefault((child.path, handed), [])
         for known in alike:
@@ -68,45 +68,46 @@ class Family(msgspec.Struct):
         return child
 
     def raise_any(self) -> None:
-        """Raise ``ManifestError`` with all problems of all manifests, and of the texts that templates rendered."""
+        """Raise ``ManifestError`` with all problems of all manifests, and of rendered texts."""
         problems = [problem for text in self.texts for problem in text.all()]
-        # What is wrong with a file is found each time that it is applied with other data.
+        # The same problem recurs for each set of data.
         if problems or self.refused:
             raise ManifestError(list(dict.fromkeys([*problems, *self.refused])))
 
 
 def expand(declaration: Declaration, family: Family, read: Read) -> list[Declaration]:
-    """The resources below an ``apply`` resource (``docs/resources/apply.md``); what is wrong is noted, and then none.
+    """Return the resources below an ``apply`` resource (``docs/resources/apply.md``). Empty after a problem, which is
+    recorded.
 
-    1. Its name, which is relative to its parent, becomes one that is relative to the top manifest.
-    2. The file is found: inside of the bundle, allowed by all parents, and not within itself.
-    3. The data that it is handed is resolved in its parent's scope.
-    4. With a file and data that were applied before it is the same child, whose resources are there already.
-    5. Its manifest is read, with the children of that.
-    6. When it cannot be applied on this machine its resources are checked, and left out.
+    1. Resolve the name, which is relative to the parent, to a name relative to the top manifest.
+    2. Find the file: inside the bundle, allowed by all parents, and outside itself.
+    3. Resolve the data in the scope of the parent.
+    4. If the file was applied before with the same data, use that child. Its resources are already in the list.
+    5. Read the manifest with its children.
+    6. If it cannot be applied on this machine, check its resources and leave them out.
     """
     if "name" in declaration.unknown:
         return []
     properties = cast("ApplyProperties", declaration.properties)
     if any(error.property == "name" for error in declaration.type.problems(properties)):
-        return []  # noted when all resources are checked
+        return []  # recorded when all resources are checked
     files = declaration.home.files
     try:
-        # 1. Its name, as the top manifest would call it: two children may name different files alike.
+        # 1. Name, relative to the top manifest: two children may use the same name for different files.
         name = files.name_of(properties.name)
         declaration.properties = msgspec.structs.replace(properties, name=name)
-        # 2. Its file.
+        # 2. File.
         path = _find(declaration, files.find(properties.name), family)
-        # 3. Its data.
+        # 3. Data.
         given = _given(declaration, properties)
-        # 4. Which child it is.
+        # 4. Child.
         child = family.known(Child(path, given, declaration.failures))
         declaration.child = child
         child.applied.append(declaration)
         if len(child.applied) > 1:
             _require_room(declaration, child)
             return []
-        # 5. Its manifest.
+        # 5. Manifest.
         return _read(child, _shown(path, family), family, read)
     except (SourceError, BundlePathError) as error:
         for problem in error.problems:
@@ -120,7 +121,7 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
 
 
 def hand_down(declarations: Iterable[Declaration]) -> None:
-    """Give the resources of children the ``noop`` and ``sensitive`` of all that they are below: never taken back."""
+    """Set ``noop`` and ``sensitive`` of each resource if an ``apply`` resource above it has them."""
     known: dict[int, dict[str, bool]] = {}
     for declaration in declarations:
         if (child := declaration.home.child) is not None and (stronger := _stronger(child, known)):
@@ -139,7 +140,7 @@ def _stronger(child: Child, known: dict[int, dict[str, bool]]) -> dict[str, bool
 
 
 def _given(declaration: Declaration, properties: "ApplyProperties") -> BundleData:
-    """The data of a child but for its own document."""
+    """Return the data of a child, without its own document."""
     data, handed = _data_of(declaration, properties), None
     if data is not None:
         problems, path = declaration.problems, (*declaration.path, "data")
@@ -148,7 +149,7 @@ def _given(declaration: Declaration, properties: "ApplyProperties") -> BundleDat
 
 
 def _data_of(declaration: Declaration, properties: "ApplyProperties") -> Mapping[str, Any] | None:
-    """The data of a child; ``None`` is the parent's own, and nothing when it is not known."""
+    """Return the data of a child. ``None``: the data of the parent. Empty if they are unknown."""
     if "data" in declaration.unknown:
         return {}
     if properties.data is None:
@@ -166,7 +167,7 @@ def _data_of(declaration: Declaration, properties: "ApplyProperties") -> Mapping
 def _read(child: Child, name: str, family: Family, read: Read) -> list[Declaration]:
     if not child.failures:
         return read(name, child)
-    # What is wrong with its resources is to be seen all the same. None of them may be taken for one of the run.
+    # Problems of the resources are reported all the same, but none of them may be taken for a resource of the run.
     known, family.children = family.children, {}
     try:
         found = read(name, child)
@@ -179,12 +180,12 @@ def _read(child: Child, name: str, family: Family, read: Read) -> list[Declarati
 
 
 def _find(declaration: Declaration, path: str, family: Family) -> str:
-    """The file of a child, at a real path; raises ``SourceError`` when it must not be applied here."""
+    """Return the real path of a child. Raise ``SourceError`` if it must not be applied here."""
     parents = list(_above(declaration))
     for parent in parents:
         if not cast("ApplyProperties", parent.properties).allow_apply:
             raise SourceError(_denied(parent))
-    # Recursion before depth, which it would also be: its sentence shows the whole circle.
+    # Check recursion before depth, because its message shows the whole cycle.
     if path == os.path.realpath(family.path) or any(p.child and p.child.path == path for p in parents):
         between = (parent.properties.name for parent in reversed(parents))
         names = [family.path.name, *between, declaration.properties.name]
@@ -194,13 +195,13 @@ def _find(declaration: Declaration, path: str, family: Family) -> str:
 
 
 def _shown(path: str, family: Family) -> str:
-    """The name of a child in messages: its file, from where the name of the top manifest starts."""
+    """Return the name of a child in messages: its file, relative like the name of the top manifest."""
     inner = os.path.relpath(path, family.files.directory)
     return os.path.normpath(os.path.join(os.path.dirname(family.name), inner))
 
 
 def _above(declaration: Declaration) -> Iterator[Declaration]:
-    """The resources that apply the manifest that is being read, the nearest first; each is the only one by now."""
+    """Yield the resources that apply the current manifest, the nearest first. Each is the only one so far."""
     child = declaration.home.child
     while child is not None:
         yield child.applied[0]
@@ -208,7 +209,7 @@ def _above(declaration: Declaration) -> Iterator[Declaration]:
 
 
 def _require_room(declaration: Declaration, child: Child) -> None:
-    """Require that all below a child is allowed here as well as where it was read; raises ``SourceError``."""
+    """Require that everything below a child is allowed here too. Raise ``SourceError``."""
     _require_depth(len(list(_above(declaration))) + child.height)
     if child.applies and not cast("ApplyProperties", declaration.properties).allow_apply:
         denied = Problem(code=ProblemCode.INVALID_CHILD_MANIFEST, message=_denied(declaration))
@@ -225,7 +226,7 @@ def _denied(parent: Declaration) -> str:
 
 
 def _count(declaration: Declaration) -> None:
-    """Note an ``apply`` resource with the child that it stands in."""
+    """Register an ``apply`` resource with its child manifest."""
     above, child = declaration.home.child, declaration.child
     if above is not None:
         above.applies.append(declaration)

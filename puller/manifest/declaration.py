@@ -1,4 +1,4 @@
-"""One declared resource, and the manifest that it stands in."""
+"""One declared resource and its manifest."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -21,65 +21,65 @@ from puller.values.removal_policy import Removed
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop
 
-"""What is shown in the place of a property that must not be."""
+"""The text that replaces a hidden property."""
 
 
 class Agent(Enum):
-    """Whose agent a manifest is read for."""
+    """The agent that a manifest is read for."""
 
     OF_THE_MACHINE = "machine"
     OF_THIS_USER = "user"
     SOME_USERS = "users"
-    """That of no user in particular: it is read, and not applied."""
+    """Any user: the manifest is read and not applied."""
 
 
 class Home(msgspec.Struct, frozen=True):
-    """A manifest as its resources see it."""
+    """The environment of a manifest's resources."""
 
     files: BundleFiles
-    """What its paths mean."""
+    """Resolves paths."""
     scope: Scope
     """Facts, data and functions, for templates and conditions."""
     data: BundleData
-    """Where ``scope.data`` comes from."""
+    """The source of ``scope.data``."""
     fail_on_error: bool = False
     child: "Child | None" = None
-    """What its ``apply`` resources have in common; ``None`` for the top manifest."""
+    """The child that the manifest belongs to. ``None`` for the top manifest."""
     has_data: bool = True
-    """Whether its data is known; what cannot be resolved without it is not the resources' mistake."""
+    """Whether its data are known. Unresolved expressions are otherwise not problems of the resources."""
     removed: Removed | None = None
-    """What becomes of its resources when nobody declares them any more, where they do not say so themselves."""
+    """The default removal policy of its resources."""
     agent: Agent = Agent.OF_THE_MACHINE
 
 
 class Child(msgspec.Struct, eq=False):
-    """A child manifest with the data that it is given: one, wherever it is applied from. Compared by identity."""
+    """A child manifest with its data, shared by all ``apply`` resources with the same data. Compared by identity."""
 
     path: str
-    """Its real path."""
+    """The real path."""
     given: BundleData
     """Its data, without its own document."""
     failures: tuple[Problem, ...] = ()
-    """Why it cannot be applied on this machine."""
+    """The failures on this machine."""
     applied: list["Declaration"] = []
-    """Every declaration that applies it, in the order in which they were read."""
+    """All declarations that apply it, in reading order."""
     applies: list["Declaration"] = []
     """The ``apply`` resources in it."""
     height: int = 0
-    """How many child manifests are within each other below it."""
+    """The depth of nested child manifests below it."""
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A resource some of whose expressions gave nothing when its manifest was read."""
+    """A resource with expressions that had no value when its manifest was read."""
 
     entry: Entry
     raw: dict[str, Any]
-    """Its properties as far as they are resolved."""
+    """Its properties, as far as they are resolved."""
     given: dict[str, Any]
-    """Those that expressions give, as they were written."""
+    """The original texts of properties with expressions."""
     secret: frozenset[str]
     open: frozenset[str]
-    """Those that have no value yet."""
+    """Properties without a value yet."""
 
 
 class Declaration(msgspec.Struct):
@@ -88,29 +88,29 @@ class Declaration(msgspec.Struct):
     type: ResourceType
     properties: Properties
     problems: Problems
-    """Of the text that it stands in; knows names and lines."""
+    """The problems of its text, with names and lines."""
     path: KeyPath
     home: Home
     failures: tuple[Problem, ...] = ()
-    """Why it cannot be applied on this machine, found while its values were resolved. Without places."""
+    """The failures on this machine, found while its values were resolved. Without places."""
     dynamic: frozenset[str] = frozenset()
-    """Properties that were given by expressions."""
+    """Properties from expressions."""
     secret: frozenset[str] = frozenset()
-    """Those of them that a secret went into."""
+    """Properties from expressions that use a secret."""
     unknown: frozenset[str] = frozenset()
-    """Properties without a value that could be worked with; why is noted."""
+    """Properties without a usable value. Each has a problem or failure on record."""
     child: Child | None = None
-    """Of an ``apply`` resource: what it applies."""
+    """The child of an ``apply`` resource."""
     united: "tuple[Declaration, ...]" = ()
-    """The declarations that say the same and are this one; none when it is the only one."""
+    """The agreeing declarations that are united in this one. Empty for a single declaration."""
     looped: "Item | None" = None
-    """The item that it is declared for, when it comes from a loop."""
+    """The item of the loop that declares it."""
     loop: "Loop | None" = None
-    """Given when it stands for all that a loop would have made that cannot be evaluated on this machine."""
+    """The loop that cannot be evaluated on this machine. The declaration represents all its items."""
     own_label: str = ""
-    """Its name together with others (``label#maps``)."""
+    """Its label, shared with other resources (``label#maps``)."""
     late: Late | None = None
-    """Given when its expressions are to be evaluated again when its turn comes."""
+    """The data for a second evaluation of its expressions at its turn."""
 
     def __str__(self) -> str:
         return str(self.reference)
@@ -121,26 +121,26 @@ class Declaration(msgspec.Struct):
         return Reference.to(self.type.type_name, self.properties.name)
 
     def places(self) -> "tuple[Declaration, ...]":
-        """The declarations of this resource as they were read, one for each place."""
+        """Return the declarations of this resource as they were read, one for each place."""
         return self.united or (self,)
 
     @property
     def scope(self) -> Scope:
-        """Facts, data and functions, for its templates and conditions, and the names of its loop."""
+        """Facts, data and functions for its templates and conditions, and the names of its loop."""
         if self.looped is None:
             return self.home.scope
-        # Every resource of a child manifest asks for the conditions of what applies it.
+        # Each resource of a child manifest evaluates the conditions of the ``apply`` resource.
         return self.looped.scope if self.child is None else self.looped.kept_scope
 
     @property
     def item(self) -> str:
-        """``for name, vhost in data.vhosts: name is 'shop'``; empty for what comes from no loop."""
+        """``for name, vhost in data.vhosts: name is 'shop'``. Empty without a loop."""
         if self.looped is not None:
             return str(self.looped)
         return "" if self.loop is None else self.loop.text
 
     def names(self) -> tuple[Reference, ...]:
-        """All references that mean this resource, each once; what stands for a loop can not be referred to."""
+        """Return all references to this resource, without duplicates. An unevaluated loop has none."""
         if self.loop is not None:
             return ()
         if self.united:
@@ -150,22 +150,22 @@ class Declaration(msgspec.Struct):
         return (self.reference,)
 
     def labels(self) -> tuple[Reference, ...]:
-        """The references that mean this resource together with others."""
+        """Return the references to its labels."""
         found = dict.fromkeys(place.own_label for place in self.places() if place.own_label)
         return tuple(Reference.to(LABEL, label) for label in found)
 
     def _further_names(self) -> Iterator[Reference]:
-        # A child that is a link is applied by another name than its target.
+        # A linked child is applied by a name other than its target.
         names = (name for place in self.united for name in place.names())
         yield from (name for name in dict.fromkeys(names) if name != self.reference)
 
     @property
     def loop_reference(self) -> str:
-        """The resource of a loop as it is written, for patterns."""
+        """The reference of a loop as written, for patterns."""
         return "" if self.loop is None else self.loop.reference
 
     def stands_for(self, reference: str) -> bool:
-        """Whether a loop that cannot be evaluated on this machine may have made the resource that is meant."""
+        """Return whether a loop that cannot be evaluated on this machine may declare this reference."""
         if self.loop is None:
             return False
         alias = self.properties.alias
@@ -173,7 +173,7 @@ class Declaration(msgspec.Struct):
         return is_alias or self.loop.may_make(reference, self.home.files)
 
     def parents(self) -> "Iterator[Declaration]":
-        """The declarations of all ``apply`` resources that it is below, the nearest first."""
+        """Yield the declarations of all ``apply`` resources above it, the nearest first."""
         seen: set[int] = set()
         waiting = [place.home.child for place in self.places()]
         for child in waiting:
@@ -189,17 +189,17 @@ class Declaration(msgspec.Struct):
 
     @property
     def origin(self) -> str:
-        """``file:line``, and for which item of a loop."""
+        """``file:line``, with the item of a loop."""
         return f"{self.where} ({item})" if (item := self.item) else self.where
 
     @property
     def key(self) -> KeyPath:
-        """The place in its text, with the number of the item: no other has the same."""
+        """The unique place in its text, with the number of the item."""
         return self.path if self.looped is None else (*self.path, self.looped.number)
 
     @property
     def label(self) -> str:
-        """``resources[3]``: the entry that it stands in."""
+        """``resources[3]``: the entry that contains it."""
         return label(self.path)
 
     @property
@@ -210,7 +210,7 @@ class Declaration(msgspec.Struct):
         return self.secret | self.type.hidden_when_sensitive()
 
     def shown(self) -> dict[str, Any]:
-        """Its properties as plain values, without what must not be shown."""
+        """Return its properties as plain values. Hidden properties are masked."""
         properties: dict[str, Any] = msgspec.to_builtins(self.properties, enc_hook=str)
         properties.pop("name")
         hidden = self.hidden
@@ -223,18 +223,18 @@ class Declaration(msgspec.Struct):
         return {"ensure": self.properties.ensure, **properties}
 
     def check(self) -> None:
-        """Note all that its type finds wrong with its properties, as far as they are known."""
+        """Record all problems that its type reports, as far as its properties are known."""
         if isinstance(self.properties, self.type.properties_type):
             for error in self.type.problems(self.properties):
                 self.add_problem(error)
 
     def add_problem(self, error: PropertyError) -> None:
-        """A property is not valid: the manifest's problem, or this resource's failure when expressions gave it."""
+        """Record an invalid property: a problem of the manifest, or a failure if an expression has set it."""
         if not error.concerns.isdisjoint(self.unknown):
             return
         problem = error.problem(secret=bool(self.secret) or error.property in self.hidden)
         if not error.concerns.isdisjoint(self.dynamic):
-            # Another host may have other values, whatever the expression reads.
+            # The expression may have another value on another host.
             self.failures = (*self.failures, replaced(problem, depends_on=DependsOn.DATA))
         else:
             self.refuse(error.property, problem)
@@ -260,12 +260,12 @@ class Declaration(msgspec.Struct):
         return [replaced(prefixed(failure, ""), location=location) for failure in self.failures]
 
     def subject(self, name: str) -> str:
-        """The resource in a sentence about one property: what is the same for all items of a loop is said once."""
+        """Return the subject of a problem. Problems that all items of a loop share name only the loop."""
         if self.looped is None:
             return str(self.reference)
         return f"{self.reference} ({self.looped})" if name in self.dynamic else self.looped.loop.reference
 
 
 def label(path: KeyPath) -> str:
-    """``resources[3]``: the entry that a path leads through."""
+    """Return ``resources[3]``: the entry that a path leads through."""
     return f"resources[{next((part for part in path if isinstance(part, int)), 0)}]"

@@ -47,14 +47,14 @@ def declare(
     scope: Scope | None = None,
     repeated: "Mapping[str, Repeated]" = _NO_TEXTS,
 ) -> Declaration | None:
-    """The declaration of one entry; ``None`` with the reason noted when nothing can be made of it.
+    """Return the declaration of one entry. ``None`` if it is rejected, with the problem on record.
 
-    ``scope`` is that of its manifest unless it is given; ``repeated`` are texts that are read already.
+    ``scope`` defaults to the scope of the manifest. ``repeated`` has texts that are already parsed.
 
-    1. Other spellings become the type's own properties.
-    2. Expressions are replaced by what they give; what one cannot give is the resource's failure.
-    3. A list that a template has written with secrets at hand (``mask``) makes the resource sensitive.
-    4. The values become typed properties, those that are wrong left out.
+    1. Replace other spellings by the type's own properties.
+    2. Replace expressions by their values. An expression without a value is a failure of the resource.
+    3. Mark the resource as sensitive if a template rendered the list with secrets (``mask``).
+    4. Decode the values to typed properties. Invalid values are left out.
     """
     # 1. Spellings.
     draft = draft_of(entry, problems, home)
@@ -73,7 +73,9 @@ def declare(
 
 
 def draft_of(entry: Entry, problems: Problems, home: Home) -> "Draft | None":
-    """The draft of an entry, in the type's own properties; ``None`` with the reason noted when there can be none."""
+    """Return the draft of an entry, in the type's own properties. ``None`` if it is rejected, with the problem on
+    record.
+    """
     resource_type = find_type(entry.type_name)
     if resource_type is None:  # read_entries has reported it
         return None
@@ -88,9 +90,9 @@ def draft_of(entry: Entry, problems: Problems, home: Home) -> "Draft | None":
 def declare_unlooped(
     entry: Entry, problems: Problems, home: Home, failures: tuple[Problem, ...]
 ) -> Declaration | None:
-    """The declaration that stands for a loop without items, or for one that has ``failures``.
+    """Return the declaration for a loop without items, or for a loop with ``failures``.
 
-    What is the same for all items is checked. ``None`` with the reason noted when nothing can be made of it.
+    The properties that all items share are checked. ``None`` if the entry is rejected, with the problem on record.
     """
     draft = draft_of(entry, problems, home)
     if draft is None:
@@ -101,30 +103,30 @@ def declare_unlooped(
 
 
 class Draft(msgspec.Struct):
-    """One resource on its way to a declaration."""
+    """One resource before it becomes a declaration."""
 
     entry: Entry
     type: ResourceType
     problems: Problems
-    """Of the text that it stands in."""
+    """The problems of its text."""
     raw: dict[str, Any] = {}
-    """Its properties; expressions are replaced by what they give."""
+    """Its properties. Expressions are replaced by their values."""
     given: dict[str, Any] = {}
-    """Those that expressions give, as they were written."""
+    """The original texts of properties with expressions."""
     secret: set[str] = set()
-    """Those of them that a secret went into."""
+    """Properties with expressions that use a secret."""
     unknown: set[str] = set()
-    """Those that have no value that could be worked with."""
+    """Properties without a usable value."""
     failures: dict[str, tuple[Problem, ...]] = {}
-    """Why it cannot be applied on this machine, by property."""
+    """The failures on this machine, by property."""
     open: set[str] = set()
-    """Properties whose expressions give nothing."""
+    """Properties whose expressions have no value yet."""
     agent: Agent = Agent.OF_THE_MACHINE
     scope: Scope | None = None
-    """The scope that its expressions were resolved in."""
+    """The scope of its expressions."""
 
     def accept(self) -> bool:
-        """Take the type's other spellings; false with the reason noted when nothing can be made of them."""
+        """Replace other spellings of the type. Return ``False`` after a problem, which is recorded."""
         written = self.entry.properties
         while True:
             try:
@@ -134,14 +136,14 @@ class Draft(msgspec.Struct):
                 self.unknown.add(error.property)
                 if error.property not in written:
                     return False
-                # Without it, so that all that is wrong with the others is found, too.
+                # Try again without it, to check all other properties.
                 written = {key: value for key, value in written.items() if key != error.property}
             else:
                 return self.agent is Agent.OF_THE_MACHINE or self._accept_of_user()
 
     def _accept_of_user(self) -> bool:
-        """Take what a user's agent can manage, and say what is its own; false with the reason noted otherwise."""
-        from puller.manifest import as_user_rules  # the machine's own agent needs none of it
+        """Check the limits of a user's agent, and set its defaults. Return ``False`` if the type is rejected."""
+        from puller.manifest import as_user_rules  # only agents of users need it
 
         if sentence := as_user_rules.refusal(self.entry.type_name):
             self.problems.add(self.entry.path, sentence, self._subject("name"), ProblemCode.REQUIRES_ROOT)
@@ -150,12 +152,12 @@ class Draft(msgspec.Struct):
         return True
 
     def resolve(self, scope: Scope, repeated: "Mapping[str, Repeated]" = _NO_TEXTS) -> None:
-        """Replace what holds expressions; ``repeated`` are texts that are read already."""
+        """Replace expressions by their values. ``repeated`` has texts that are already parsed."""
         self.scope = scope
         if self.type.unused:
             self._leave_out_unused(scope, repeated)
         for key, value in list(self.raw.items()):
-            # Not a function of its own: most properties of ten thousand resources go no further than this.
+            # Inline, because most properties of ten thousand resources end here.
             if isinstance(value, str):
                 if "{{" not in value:  # as ``has_expression``
                     continue
@@ -163,17 +165,17 @@ class Draft(msgspec.Struct):
                     continue
             elif not isinstance(value, list | dict):
                 continue
-            # Those are resolved when the resource is applied; in TinyCM's content braces are format fields.
+            # These are resolved when the resource is applied. In TinyCM content, braces are format fields.
             if key in self.type.expressions_kept or (
                 key == "content" and self.raw.get("interpolate") is True
             ):
                 continue
             self._resolve_one(key, value, scope, repeated)
-        if self.secret:  # the type's own content must not be shown either: what is on the machine may hold it
+        if self.secret:  # hides old content on the machine too, which may contain it
             self.raw["sensitive"] = True
 
     def resolve_again(self, late: Late, scope: Scope) -> None:
-        """Replace what could not be resolved before."""
+        """Resolve the expressions that had no value before."""
         self.scope = scope
         if self.type.unused:
             self._leave_out_unused(scope, _NO_TEXTS)
@@ -184,7 +186,7 @@ class Draft(msgspec.Struct):
             self.raw["sensitive"] = True
 
     def _leave_out_unused(self, scope: Scope, repeated: "Mapping[str, Repeated]") -> None:
-        """Drop what has no part in the state that ``ensure`` names, before anything of it is evaluated."""
+        """Remove the properties that do not apply to the state in ``ensure``, before their evaluation."""
         ensure = self.raw.get("ensure")
         if isinstance(ensure, str) and "{{" in ensure:
             self._resolve_one("ensure", ensure, scope, repeated)
@@ -209,8 +211,8 @@ class Draft(msgspec.Struct):
             self.raw[key] = new
 
     def leave_open(self) -> None:
-        """Let what holds expressions have no value."""
-        # No mapping's text begins another's with a brace, so two of them are those of an expression.
+        """Mark properties with expressions as unknown."""
+        # Outside of expressions, the text of a mapping never contains two opening braces in a row.
         self.given = {
             key: value
             for key, value in self.raw.items()
@@ -220,10 +222,10 @@ class Draft(msgspec.Struct):
         self.unknown |= set(self.given)
 
     def mark_secrets(self, mask: "Mask") -> None:
-        """Mark a resource as sensitive that a template has written with secrets at hand.
+        """Mark a resource as sensitive if a template rendered it with secrets.
 
-        What the template did with them is not known: what a type calls secret may be made of them, and so is, of
-        course, anything that they stand in.
+        The use of the secrets in the template is unknown. All properties that the type hides are treated as secret, and
+        all properties that contain a secret.
         """
         self.raw["sensitive"] = True
         hidden = self.type.hidden_when_sensitive()
@@ -232,17 +234,17 @@ class Draft(msgspec.Struct):
         }
 
     def declaration(self, home: Home) -> Declaration | None:
-        """The declaration; ``None`` with the reason noted for a resource without a name that could be referred to."""
+        """Return the declaration. ``None`` if the resource has no usable name, with the problem on record."""
         if self.agent is not Agent.OF_THE_MACHINE:
             self._refuse_what_wants_root()
         declaration = self.typed(home)
-        if self.secret and self._shows_secret():  # as anything else would that is said of it
+        if self.secret and self._shows_secret():  # all messages show these properties
             return None
         if "name" not in self.unknown:
             return declaration
         if self._is_left_out():
             return None
-        # Nothing could refer to it, so this is no failure of its own: it refuses the manifest.
+        # References to it are impossible, so the manifest is rejected.
         if "name" in self.failures and home.has_data:
             for problem in self.failures["name"]:
                 noted = replaced(problem, subject=self._subject("name"))
@@ -251,7 +253,7 @@ class Draft(msgspec.Struct):
         return None
 
     def _is_left_out(self) -> bool:
-        """Whether ``control`` leaves it out, so that its name is not needed. What fails leaves nothing out."""
+        """Return whether ``control`` leaves it out, so that its name is not needed. ``False`` if a condition fails."""
         control = self.raw.get("control")
         if not isinstance(control, dict) or self.scope is None or self.problems.any:
             return False
@@ -272,7 +274,7 @@ class Draft(msgspec.Struct):
             self._note(error)
 
     def typed(self, home: Home) -> Declaration:
-        """The declaration, whatever its name is."""
+        """Return the declaration, with any name."""
         return Declaration(
             self.type,
             self._decoded(),
@@ -290,7 +292,7 @@ class Draft(msgspec.Struct):
         )
 
     def _late(self) -> Late | None:
-        """For what is tried again when its turn comes: nothing that others are found by, or are to be read with."""
+        """Return the data for a second evaluation. ``None`` if names, links or children depend on it."""
         if not self.open.isdisjoint(_BEFORE) or self.type.type_name == "apply":
             return None
         secret = frozenset(self.secret)
@@ -307,13 +309,13 @@ class Draft(msgspec.Struct):
         return decode_known(self.type, self.raw, self.unknown)
 
     def _note(self, error: PropertyError) -> None:
-        """Something does not decode: what was written is reported, what an expression gave is a failure."""
+        """Record a property that does not decode: a written value as a problem, a computed value as a failure."""
         name = error.property
-        if name in self.unknown and name in self.given:  # it is open, and its text stands there still
+        if name in self.unknown and name in self.given:  # still the text of an open expression
             return
         if name in self.given:
             problem = error.problem(secret=self._is_hidden(name))
-            # A boolean that an expression gives cannot be quoted.
+            # The value of an expression cannot be quoted.
             if error.is_unquoted and isinstance(value_at(self.raw, (name, *error.place)), bool):
                 problem = replaced(problem, hint="add | string to its expression")
             self._fail(name, replaced(problem, depends_on=self._depends_on(name)))
@@ -322,7 +324,7 @@ class Draft(msgspec.Struct):
             self.unknown.add(name)
 
     def _depends_on(self, name: str) -> DependsOn:
-        """Why a value that an expression gave may be another one on another host."""
+        """Return why the value of an expression may differ on another host."""
         return depends_of_value(self.given[name])
 
     def _fail(self, name: str, *problems: Problem) -> None:
@@ -346,7 +348,7 @@ class Draft(msgspec.Struct):
         return name in self.secret or name in hidden
 
     def _shows_secret(self) -> bool:
-        """Whether a secret stands where it is always shown, which is noted."""
+        """Return whether a property that messages always show contains a secret. Such a property is a problem."""
         shown = sorted(self.secret & _ALWAYS_SHOWN)
         for name in shown:
             what = f"{name} is made of a secret, and would be shown"
@@ -354,7 +356,7 @@ class Draft(msgspec.Struct):
         return bool(shown)
 
     def _subject(self, of: str) -> str:
-        """The resource in a sentence about one property: what is the same for all items of a loop is said once."""
+        """Return the subject of a problem. Problems that all items of a loop share name only the loop."""
         item = self.entry.item
         if item is not None:
             return str(item.loop.reference) + (f" ({item})" if of in self.given else "")
@@ -366,7 +368,7 @@ class Draft(msgspec.Struct):
 
 _NOTHING: frozenset[str] = frozenset()
 _BEFORE = frozenset({"name", "alias", "require", "after", "subscribe", "reload"})
-"""What must be known before the first resource is applied."""
+"""Properties that must be known before the first resource is applied."""
 _ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe", "reload"})
 
 
@@ -374,9 +376,9 @@ _ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "af
 
 
 def evaluate_again(declaration: Declaration) -> list[str]:
-    """Evaluate what gave nothing before, and make ``declaration`` what it is now; gives the paths that were asked for.
+    """Evaluate open expressions again and update ``declaration``. Return the paths that the expressions used.
 
-    What is wrong with it now, or still, is its ``failures``.
+    Remaining and new problems are in its ``failures``.
     """
     late, before = declaration.late, declaration.properties
     if late is None:
@@ -395,7 +397,7 @@ def evaluate_again(declaration: Declaration) -> list[str]:
     if now is None or problems.any:
         declaration.failures = tuple(problems.all())
         return asked
-    # What a parent has handed down to it stays.
+    # Properties that a parent handed down stay.
     kept = {name: True for name in ("noop", "sensitive") if getattr(before, name)}
     declaration.properties = msgspec.structs.replace(now.properties, **kept)
     declaration.failures, declaration.unknown = now.failures, now.unknown
@@ -404,7 +406,7 @@ def evaluate_again(declaration: Declaration) -> list[str]:
 
 
 def _noting(scope: Scope, files: BundleFiles, asked: list[str]) -> Scope:
-    """The scope with functions that note which files they are asked for."""
+    """Return the scope with functions that record the paths of their files."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any, **named: Any) -> Any:

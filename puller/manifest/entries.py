@@ -1,9 +1,9 @@
 """The shape of a list of resources: entries of one type each, with named bodies, loops and defaults.
 
-``docs/resources/common.md``: an entry has one type; its body is a list of ``{name: properties}``, with an optional
-``defaults`` for that list, or one mapping with ``name``. A property that is given replaces the default whole; ``null``
-keeps it. A name alone, as plain text, has the defaults and nothing else. Beside the one name, ``for`` makes a loop.
-``label`` beside a name, among its properties or among the defaults is a name for all resources of the loop or list.
+``docs/resources/common.md``: an entry has one type. Its body is a list of ``{name: properties}``, with optional
+``defaults`` for that list, or one mapping with ``name``. A property replaces the whole default, ``null`` keeps it. A
+plain text is a name with the defaults alone. ``for`` beside the name makes a loop. ``label`` beside a name, among its
+properties or among the defaults is a name for all resources of the loop or list.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _SHAPE = ProblemCode.INVALID_MANIFEST
 DEFAULTS = "defaults"
 FOR = "for"
 _NO_NAMES = (DEFAULTS, FOR)
-"""What is no resource when it stands alone, but a word without what belongs to it."""
+"""Keywords that are not names of resources when they stand alone."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -34,22 +34,22 @@ class Entry(msgspec.Struct, frozen=True):
     properties: dict[str, Any]
     """With ``name``, and with the defaults of its list."""
     path: KeyPath
-    """Where its properties stand."""
+    """The path of its properties."""
     loop: "Loop | None" = None
-    """Given when it is one resource for each item of a loop."""
+    """The loop that makes one resource of each item."""
     item: "Item | None" = None
-    """Given when it is one of those resources."""
+    """The item of a loop that this entry is for."""
     label: str = ""
-    """Its name together with others: ``label#maps`` is all resources with this label."""
+    """Its label. ``label#maps`` refers to all resources with this label."""
 
     @property
     def key(self) -> KeyPath:
-        """The place in its text, with the number of the item: no other has the same."""
+        """The unique place in its text, with the number of the item."""
         return self.path if self.item is None else (*self.path, self.item.number)
 
 
 def read_entries(value: object, path: KeyPath, problems: Problems) -> list[Entry]:
-    """All resources of a list, in order; what has the wrong shape becomes a problem."""
+    """Return all resources of a list, in order. Record entries with an invalid shape."""
     if not isinstance(value, list):
         problems.add(path, f"resources is {_described(value)}", code=_SHAPE, expected="a list")
         return []
@@ -69,7 +69,7 @@ def _read_item(item: object, path: KeyPath, problems: Problems) -> Iterator[Entr
         problems.add(path, f"is {found}", code=_SHAPE, expected="one type with its resources")
     types = item if isinstance(item, dict) else {}
     for type_name, body in types.items():
-        # One of several that is no type may be a property, indented too little.
+        # An unknown type beside others may be a property with too little indentation.
         if len(types) == 1 or find_type(str(type_name)) is not None:
             yield from _read_type(type_name, body, path, problems)
 
@@ -107,7 +107,7 @@ def _read_type(type_name: str, body: object, path: KeyPath, problems: Problems) 
 
 
 def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problems) -> Iterator[Entry]:
-    # Wherever defaults stand in a list, they are for the whole of it.
+    # Defaults apply to the whole list, at any position.
     defaults = _read_defaults(body, path, problems)
     of_list = _read_label(defaults, path, problems) if LABEL in defaults else ""
     for index, item in enumerate(body):
@@ -141,8 +141,8 @@ def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problem
 
 
 def _read_loop(value: object, reference: str, path: KeyPath, problems: Problems) -> "Loop":
-    """What ``for`` of the resource that is written as ``reference`` says; what is wrong with it is noted."""
-    from puller.manifest.loops import Loop, parse_clauses  # few manifests have loops
+    """Return the loop of the resource with the written ``reference``. Record problems."""
+    from puller.manifest.loops import Loop, parse_clauses  # rarely needed
 
     try:
         return Loop.of(parse_clauses(value), reference)
@@ -152,7 +152,7 @@ def _read_loop(value: object, reference: str, path: KeyPath, problems: Problems)
 
 
 def _read_label(properties: dict[str, Any], path: KeyPath, problems: Problems) -> str:
-    """Take the label out of properties; what is wrong with it is noted."""
+    """Remove the label from properties and return it. Record problems."""
     if LABEL not in properties:
         return ""
     label = properties.pop(LABEL)

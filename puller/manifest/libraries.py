@@ -1,9 +1,9 @@
-"""Libraries of a bundle: which directories they are, and what a bundle that is packed takes along.
+"""Libraries of a bundle: their directories, and the files that are packed with a bundle.
 
-* In the author's tree a library is where ``libraries:`` says. A packed bundle has it inside, as ``libraries/NAME``, and
-  no path is followed out of it.
-* A directory is a library by its ``library.yaml``, the only file of it that is read here.
-* Within one bundle a name is one library, whoever names it, and no library is part of another or of the bundle.
+* In the author's tree a library is at its path in ``libraries:``. A packed bundle contains it as ``libraries/NAME``,
+  and paths outside of the bundle are ignored.
+* A ``library.yaml`` makes a directory a library. The module reads no other file of it.
+* Within one bundle a name always refers to the same library. Libraries and the bundle must not overlap.
 """
 
 import os
@@ -33,7 +33,7 @@ from puller.manifest.reading import ManifestText
 _CODE = ProblemCode.INVALID_LIBRARY
 KEY = "libraries"
 PACKED = "libraries"
-"""The directory of a packed bundle that holds them."""
+"""The directory of libraries in a packed bundle."""
 LIBRARY = "library.yaml"
 _TREE = "hiera.yaml"
 _FACTS = "facts.d"
@@ -43,15 +43,15 @@ _SEARCHED = 10_000  # files, when a use is looked for
 
 
 def used_libraries(directory: Path) -> Mapping[str, Path]:
-    """Directories that are packed with a bundle's own: ``libraries/common`` → its directory.
+    """Return the directories that are packed with a bundle: ``libraries/common`` → its directory.
 
-    Raises ``SourceError`` and ``ManifestError`` where the manifest, or a library, cannot be read or is not valid.
+    Raise ``SourceError`` and ``ManifestError`` if the manifest or a library cannot be read or is invalid.
     """
     return outside_of(files_in(directory))
 
 
 def files_in(directory: Path) -> BundleFiles:
-    """The files of the bundle, or the library, in a directory; raises as ``used_libraries`` does."""
+    """Return the files of the bundle or library in a directory. Raise the errors of ``used_libraries``."""
     path = directory / MANIFEST
     if not path.exists() and (directory / LIBRARY).exists():
         path = directory / LIBRARY
@@ -59,7 +59,7 @@ def files_in(directory: Path) -> BundleFiles:
 
 
 def outside_of(files: BundleFiles) -> Mapping[str, Path]:
-    """The libraries that are not inside of the bundle: where they are packed, and their directories."""
+    """Return the libraries outside of the bundle: their packed paths, and their directories."""
     return {
         f"{PACKED}/{name}": Path(library.root)
         for name, library in sorted(files.libraries.items())
@@ -68,7 +68,7 @@ def outside_of(files: BundleFiles) -> Mapping[str, Path]:
 
 
 def bundle_files(text: ManifestText) -> BundleFiles:
-    """The files of a bundle as its top manifest sees them; raises ``ManifestError`` with all that is wrong."""
+    """Return the files of a bundle for its top manifest. Raise ``ManifestError`` with all problems."""
     root = os.path.realpath(text.directory)
     search = _Search(root, text.name, os.path.lexists(os.path.join(root, DESCRIPTION)))
     problems = Problems.of_text(text.name, text.problems.text)
@@ -79,25 +79,25 @@ def bundle_files(text: ManifestText) -> BundleFiles:
 
 
 class _Search(msgspec.Struct):
-    """The libraries that were found so far, those that a library uses before it."""
+    """The libraries found so far. The dependencies of a library come before it."""
 
     root: str
     """The real path of the bundle."""
     name: str
-    """What messages call its manifest."""
+    """The name of its manifest in messages."""
     is_packed: bool
     found: dict[str, FileTree] = {}
     places: dict[str, tuple[str, Problems]] = {}
     """By name: the directory, and the text that declares it."""
     texts: list[Problems] = []
-    """Of every ``library.yaml``."""
+    """The problems of every ``library.yaml``."""
 
     def declare(
         self, declared: object, problems: Problems, base: str, chain: tuple[str, ...] = ()
     ) -> frozenset[str]:
-        """Find what one text declares, and what that uses; gives the names, and notes what is wrong.
+        """Find the libraries of one text with their dependencies. Return the names, and record problems.
 
-        ``base`` is where its paths start, ``chain`` the libraries that lead to it.
+        Paths are relative to ``base``. ``chain`` has the libraries that lead to this text.
         """
         if declared is None:
             return frozenset()
@@ -133,7 +133,7 @@ class _Search(msgspec.Struct):
             self.found[name] = FileTree(directory, name, uses)
 
     def _why_not(self, name: str, directory: str) -> str:
-        """Why a directory cannot be a library of this bundle; empty when it can."""
+        """Return why a directory cannot be a library of this bundle. Empty if it can."""
         inside, library = os.path.join(self.root, PACKED, name), FileTree(directory)
         if library.holds(self.root):
             return f"leads to {directory}, which holds the bundle itself"
@@ -146,7 +146,8 @@ class _Search(msgspec.Struct):
             return f"there is no directory {directory}{whole}"
         if len(self.places) > _MOST:
             return f"more than {_MOST} libraries in one bundle"
-        # Whoever writes a manifest may name any directory; what was not meant to be shared is not packed and published.
+        # A manifest may name any directory. Directories that are not meant to be shared must not be packed and
+        # published.
         if not os.path.isfile(os.path.join(directory, LIBRARY)):
             return f"there is no {LIBRARY} in {directory}, which makes it a library; it may be empty"
         if os.path.lexists(os.path.join(directory, _TREE)):
@@ -160,7 +161,7 @@ class _Search(msgspec.Struct):
                 yield f"is {library.root}, and the library {other} at {where} is {directory}: one holds the other"
 
     def _uses(self, directory: str, chain: tuple[str, ...]) -> frozenset[str]:
-        """The libraries that a library names in its ``library.yaml``."""
+        """Return the libraries that a ``library.yaml`` names."""
         path = os.path.join(directory, LIBRARY)
         name = os.path.join(os.path.dirname(self.name), os.path.relpath(path, self.root))
         problems, value = _read(path, os.path.normpath(name))
@@ -200,9 +201,9 @@ def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
 
 
 def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
-    """A problem for each library that no file of those that declare it names; ``name`` is that of the manifest.
+    """Yield a problem for each declared library that no file uses. ``name`` is the name of the manifest.
 
-    Data and facts of a library are there for everybody, so one that has any is used.
+    A library with data or facts is always used, because all manifests receive them.
     """
     for tree in (files.tree, *files.libraries.values()):
         declared_in = f"{tree.name}:{LIBRARY}" if tree.name else name
@@ -220,7 +221,7 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
 
 
 def _may_name(tree: FileTree, library: str) -> bool:
-    """Whether a file of the tree may name a path of the library; so does what is too large, or cannot be read."""
+    """Whether a file of the tree may name a path of the library. ``True`` if a file is too large or unreadable."""
     used = re.compile(rb"(?<![\w-])" + library.encode() + rb":[^\s\"']")
     try:
         for count, (path, status) in enumerate(walk(Path(tree.root), is_left_out)):

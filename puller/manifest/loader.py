@@ -91,29 +91,29 @@ def load_manifest(
     known: Collection[Reference] = (),
     texts: list[Problems] | None = None,
 ) -> Manifest:
-    """Read the manifest at ``path``; ``name`` is what messages call it. ``texts`` gets all that was read, in any case.
+    """Return the manifest at ``path``. ``name`` is its name in messages. ``texts`` receives all texts, also after
+    errors.
 
-    References may be to resources of other manifests that are ``known``.
+    References may refer to ``known`` resources of other manifests.
 
-    The facts of its bundle are put over those of the host (``bundle_facts``). Then, for this manifest, and for each
-    child manifest when its ``apply`` resource is reached (``_declared``):
+    The facts of the bundle override those of the host (``bundle_facts``). The first steps are for this manifest, and
+    for each child manifest when its ``apply`` resource is reached (``_declared``):
 
-    1. Its text is read, and its keys are checked (``docs/resources/common.md``). One that asks for another Puller than
-       this is refused by that alone.
-    2. Its data is brought together from all sources (``docs/data.md``) and checked; it makes the scope for
-       expressions.
-    3. Its list of resources is read, and the one that a template renders, which comes after it.
-    4. Each entry becomes a declaration, or one for each item of its loop, with its expressions resolved.
-    5. An ``apply`` resource brings those of its child, which stand before it; only the first that applies it.
+    1. Read the text and check its keys (``docs/resources/common.md``). If it requires another version of Puller, report
+       only that.
+    2. Merge and check the data of all sources (``docs/data.md``). They make the scope of expressions.
+    3. Read its list of resources, and then the list that a template renders.
+    4. Make a declaration of each entry, or of each item of its loop, with its expressions resolved.
+    5. Insert the resources of a child before the first ``apply`` resource that applies it.
 
-    For all of them together (``_load``):
+    The next steps are for all manifests together (``_load``):
 
-    6. Declarations of one resource become one, where they agree.
-    7. Each type checks the properties of its resources, and those of several against each other.
-    8. References are linked, and give the order.
-    9. Problems of all texts are raised at once, when there are any.
+    6. Unite the declarations of one resource, if they agree.
+    7. Let each type check the properties of its resources, alone and against each other.
+    8. Resolve references and determine the order.
+    9. Raise the problems of all texts at once.
 
-    Raises ``SourceError`` when it cannot be read, ``ManifestError`` with all problems when it is not valid.
+    Raise ``SourceError`` if the manifest cannot be read, ``ManifestError`` with all problems if it is invalid.
     """
     with total:
         text = ManifestText.of_file(path, name)
@@ -127,27 +127,27 @@ def load_manifest(
 def _files_of(text: ManifestText) -> BundleFiles:
     if "libraries" not in text.value:
         return BundleFiles.of(text.directory)
-    from puller.manifest.libraries import bundle_files  # few bundles have any
+    from puller.manifest.libraries import bundle_files  # rarely needed
 
     return bundle_files(text)
 
 
 def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: Inputs) -> Manifest:
-    """A manifest that is no file: as if ``value`` had been read from ``path``; raises ``ManifestError``."""
+    """Return a manifest for ``value``, as if it had been read from ``path``. Raise ``ManifestError``."""
     with total:
         text = ManifestText.of_value(path.parent, value, problems)
-        # No bundle: whoever types a path may name any file.
+        # Without a bundle, any path is allowed.
         return _load(text, inputs, Family(path, problems.source, BundleFiles.anywhere(path.parent)))
 
 
 def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[Reference] = ()) -> Manifest:
     home, declarations = _declared(text, inputs, family)
     # 6. One declaration for each name.
-    if family.children:  # few manifests have any
+    if family.children:  # rarely needed
         children.hand_down(declarations)
     spellings = spellings_of(declarations, home.scope.facts)
     declarations = _unite(declarations, spellings)
-    # 7. What types say of their properties. Not earlier: a duplicate may bring what another lacks.
+    # 7. Checks of types. Later than the union, because one declaration may have properties that another lacks.
     for declaration in declarations:
         declaration.check()
     _refuse_contradictions(declarations, spellings)
@@ -179,7 +179,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
 
 
 def _exported(text: ManifestText, home: Home) -> tuple[dict[str, Any], list[Problem]]:
-    """The exports of this host, and why others are none; no fault of theirs refuses the manifest."""
+    """Return the exports of this host, and the problems of all others. Problems do not reject the manifest."""
     declared, _ = text.exports()
     if not declared or not home.has_data:
         return {}, []
@@ -193,31 +193,31 @@ def _declared(
     family: Family,
     child: Child | None = None,
 ) -> tuple[Home, list[Declaration]]:
-    """Steps 1 to 5 of one manifest: its home, and its resources, those of a child before the one that brings it."""
+    """Run the steps 1 to 5 for one manifest. Return its home and its resources, a child's before its ``apply``."""
 
     def read_child(name: str, child: Child) -> list[Declaration]:
         return _declared(ManifestText.of_file(Path(child.path), name), inputs, family, child)[1]
 
-    # 1. Its keys.
+    # 1. Keys.
     text.check_keys()
     if child is not None:
         text.refuse_libraries()
-    # 2. Its data.
+    # 2. Data.
     home = home_of(text, inputs, family, child)
     family.warnings += [warning for notes in home.data.annotations for warning in notes.warnings]
     family.warnings += text.unheard_messages() if child is not None else []
     family.texts.append(text.problems)
     found: list[Declaration] = []
-    # 3. Its lists of resources.
+    # 3. Lists of resources.
     for one in _lists_of(text, home, family):
         for entry in read_entries(one.value, one.path, one.problems):
             signals.check()
-            # 4. One entry, or each item of its loop.
+            # 4. Entry, or items of its loop.
             declared = list(_declared_by(entry, one.problems, home, inputs, one.mask))
             if not declared:
                 family.of_no_item.update(_names_of_none(entry, home))
             for declaration in declared:
-                # 5. A child manifest.
+                # 5. Child manifest.
                 if entry.type_name == children.TYPE:
                     found += children.expand(declaration, family, read_child)
                 found.append(declaration)
@@ -225,9 +225,9 @@ def _declared(
 
 
 def _names_of_none(entry: Entry, home: Home) -> Iterator[Reference]:
-    """The names that an entry without a resource on this machine has: whoever refers to them means nothing."""
+    """Yield the names of an entry without resources on this machine. References to them are empty."""
     if entry.loop is not None:
-        # A name with expressions is of no resource, but patterns may mean it.
+        # A name with expressions matches no resource, but patterns may match it.
         yield entry.loop.written_out(home.files) or Reference(entry.loop.reference)
     if entry.label:
         yield Reference.to(LABEL, entry.label)
@@ -242,20 +242,20 @@ def _declared_by(
     if entry.loop is None:
         declaration = declare(entry, problems, home, inputs, mask)
         return () if declaration is None else (declaration,)
-    from puller.manifest.unrolling import unrolled  # few manifests have loops
+    from puller.manifest.unrolling import unrolled  # rarely needed
 
     return unrolled(entry, entry.loop, problems, home, inputs, mask)
 
 
 class _List(msgspec.Struct, frozen=True):
-    """The resources of one text, as they are written."""
+    """The list of resources of one text, as written."""
 
     value: Any
     path: KeyPath
-    """Where they stand in it."""
+    """The path of the list in its text."""
     problems: Problems
     mask: "Mask | None" = None
-    """Given when the list was rendered with secrets at hand."""
+    """Set if the list was rendered with secrets."""
 
 
 def _lists_of(text: ManifestText, home: Home, family: Family) -> Iterator[_List]:
@@ -277,7 +277,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
         return _List([], (), text.problems)
     try:
         rendered = render_list(path, home.scope, home.files, text.list_engine)
-        # Children may have templates of one name: as messages call manifests, from the top one's directory.
+        # Children may have templates of the same name, so paths start at the directory of the top manifest.
         problems = Problems.of_text(f"{join(dirname(text.name), path)} (rendered)", rendered.text)
         problems.is_rendered = True
         if rendered.is_secret:
@@ -296,8 +296,8 @@ def _unite(declarations: list[Declaration], spellings: Spellings) -> list[Declar
     seen: dict[Key | Child, int] = {}
     kept: list[Declaration] = []
     for declaration in declarations:
-        # Of one child manifest there may be several, each with data of its own. Two loops that cannot be evaluated may
-        # be written alike, and mean other resources.
+        # One child manifest may be applied several times, each with its own data. Two loops that cannot be evaluated
+        # may look alike, but declare different resources.
         key = declaration.child or (declaration.type.type_name, declaration.properties.name)
         first = seen.setdefault(key, len(kept)) if declaration.loop is None else len(kept)
         if (managed := objects.get(id(declaration))) is not None:
@@ -315,7 +315,7 @@ def _refuse_contradictions(declarations: Sequence[Declaration], spellings: Spell
 
 
 def _united(first: Declaration, second: Declaration) -> Declaration:
-    from puller.manifest.graph.agreement import Disagreement, agreed  # few manifests declare anything twice
+    from puller.manifest.graph.agreement import Disagreement, agreed  # rarely needed
 
     try:
         return agreed(first, second)

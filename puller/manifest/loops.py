@@ -1,11 +1,11 @@
 """Loops: an entry with ``for`` is one resource for each item of a list or mapping, in the order of the data.
 
-* ``for`` is ``name in EXPRESSION``, ``key, value in EXPRESSION``, or a list of those, of which each sees the names of
-  those before it. Each may end with ``if CONDITION``, which sees its own names, too.
-* A loop is evaluated once, when the manifest is read. One that cannot be on this machine is one failed resource, which
-  stands for all that it would have made.
-* The names of a loop hide nothing that expressions see without it.
-* What a secret is looped over is made of secrets.
+* ``for`` is ``name in EXPRESSION``, ``key, value in EXPRESSION``, or a list of these clauses. A clause can use the
+  names of earlier clauses. It may end with ``if CONDITION``, which can also use the names of its own clause.
+* A loop is evaluated once, when the manifest is read. If it cannot be evaluated on this machine, one failed resource
+  represents all its items.
+* The names of a loop must not hide other names.
+* All values of a secret list or mapping are secret.
 """
 
 import re
@@ -33,7 +33,7 @@ _WANTED = "wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
 _WORDS = frozenset(
     ("and", "else", "false", "if", "in", "is", "loop", "none", "not", "or", "self", "super", "true")
 )
-"""What is no name in expressions and templates."""
+"""Reserved words of expressions and templates."""
 _QUOTE = "quote one with a comma that stands in brackets"
 _LONGEST = 60  # characters of a value in a sentence
 
@@ -44,7 +44,7 @@ class Clause(NamedTuple):
     names: tuple[str, ...]
     expression: str
     condition: str = ""
-    """An expression that is true for the items that count; empty if all of them do."""
+    """An expression that selects items. Empty: all items."""
 
     def __str__(self) -> str:
         condition = f" if {self.condition}" if self.condition else ""
@@ -53,9 +53,9 @@ class Clause(NamedTuple):
         return f"{', '.join(self.names)} in {expression[:_LONGEST]}{end}"
 
     def values(self, scope: Scope) -> Iterator[tuple[Any, ...]]:
-        """The values of its names, for each item.
+        """Yield the values of its names, for each item.
 
-        Raises ``ResourceError`` for what is no list or mapping, ``HieraError`` for what cannot be evaluated.
+        Raise ``ResourceError`` if the value is not a list or mapping, and ``HieraError`` if it cannot be evaluated.
         """
         found = evaluate(self.expression, scope)
         hide = _hidden if isinstance(found, Secret) else _shown_as_it_is
@@ -79,15 +79,15 @@ class Loop(NamedTuple):
     """The ``for`` of an entry."""
 
     clauses: tuple[Clause, ...]
-    """None where it is written wrong, which is noted."""
+    """Empty if it is invalid, with the problem on record."""
     reference: str
-    """The resource as written: ``file#/etc/nginx/{{ name }}.conf``."""
+    """The reference as written: ``file#/etc/nginx/{{ name }}.conf``."""
     text: str
     """For sentences: ``for name, vhost in data.vhosts``."""
 
     @classmethod
     def of(cls, clauses: tuple[Clause, ...], reference: str) -> "Loop":
-        """A loop with its text."""
+        """Return a loop with its text."""
         return cls(clauses, reference, f"for {', '.join(map(str, clauses))}")
 
     @property
@@ -96,7 +96,7 @@ class Loop(NamedTuple):
         return [name for clause in self.clauses for name in clause.names]
 
     def written_out(self, files: BundleFiles) -> Reference | None:
-        """The name of all its items, where it holds no expression; a child is named as ``files`` see it."""
+        """Return the reference of all items, if it has no expression. ``files`` resolves the name of a child."""
         kind, _, name = self.reference.partition("#")
         if has_expression(name):
             return None
@@ -106,9 +106,9 @@ class Loop(NamedTuple):
         return Reference.to(kind, name)
 
     def may_make(self, reference: str, files: BundleFiles) -> bool:
-        """Whether an item might be the resource that is meant, from what is written beside its expressions.
+        """Return whether an item may have this reference, judged by the text around the expressions.
 
-        Children are named as ``files``, those of its manifest, see them.
+        ``files`` of its manifest resolve the names of children.
         """
         kind, _, name = self.reference.partition("#")
         if kind == "apply":
@@ -122,7 +122,7 @@ class Loop(NamedTuple):
         return re.fullmatch(f"{re.escape(kind)}#{''.join(texts)}", reference, re.DOTALL) is not None
 
     def items(self, scope: Scope, files: BundleFiles) -> list[tuple[Any, ...]]:
-        """The values of all its names, for each item. Raises ``ResourceError`` when they cannot be known."""
+        """Return the values of all names, for each item. Raise ``ResourceError`` if they cannot be determined."""
         found: list[tuple[Any, ...]] = [()]
         for count, clause in enumerate(self.clauses):
             before = Loop.of(self.clauses[:count], self.reference)
@@ -139,13 +139,13 @@ class Item(msgspec.Struct, frozen=True, dict=True):
 
     loop: Loop
     values: tuple[Any, ...]
-    """Of the names of the loop, in their order."""
+    """The values of the loop's names, in their order."""
     number: int
     """From 0."""
     around: Scope
     """The scope of its manifest."""
     files: BundleFiles
-    """As its manifest sees them."""
+    """The files of its manifest."""
 
     def __str__(self) -> str:
         """``for name, vhost in data.vhosts: name is 'shop'``."""
@@ -153,7 +153,7 @@ class Item(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def place(self) -> str:
-        """``name is 'shop'``: of a mapping its key says enough."""
+        """``name is 'shop'``. Of a mapping, only the key."""
         values: Iterator[Any] = iter(self.values)
         said: list[str] = []
         for clause in self.loop.clauses:
@@ -168,12 +168,12 @@ class Item(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def kept_scope(self) -> Scope:
-        """The scope of the item, kept with the names that it has made: for what is asked for again and again."""
+        """The scope of the item, cached with its names for repeated use."""
         return self.scope
 
 
 class _ItemScope(Scope):
-    """The scope of one item. Few resources ask for its names once they are declared: these are made then."""
+    """The scope of one item, which creates its names on demand. Few resources need them after their declaration."""
 
     __slots__ = ("_item",)
 
@@ -192,11 +192,11 @@ class _ItemScope(Scope):
 
 
 class LoopScopes:
-    """The scopes of a loop's items, one after the other: making one anew for each takes longer than what it is for."""
+    """Scopes for the items of a loop in turn. A new scope for each item would take longer than its use."""
 
     def __init__(self, around: Scope, loop: Loop, files: BundleFiles) -> None:
         self._names = loop.names
-        # Functions that evaluate expressions themselves see the names of the loop, too.
+        # Functions that evaluate expressions themselves can use the names of the loop, too.
         self._seen = around.with_names(dict.fromkeys(self._names))
         self._scope = self._seen.with_names(bundle_functions(files, self._seen))
         scopes = (self._seen, self._scope)
@@ -205,7 +205,7 @@ class LoopScopes:
         ]
 
     def of(self, values: tuple[Any, ...]) -> Scope:
-        """The scope of an item, until that of another is asked for."""
+        """Return the scope of an item. It is valid until the next call."""
         for table in self._tables:
             table.update(zip(self._names, values, strict=True))
         return self._scope
@@ -225,7 +225,7 @@ def _values(clause: Clause, outer: Item) -> Iterator[tuple[Any, ...]]:
 
 
 def _condition(clause: Clause, outer: Item) -> Callable[[tuple[Any, ...]], bool]:
-    """Return what decides whether an item counts."""
+    """Return the function that selects the items."""
     if not clause.condition:
         return lambda values: True
     loop = Loop.of((*outer.loop.clauses, clause), outer.loop.reference)
@@ -242,7 +242,7 @@ def _condition(clause: Clause, outer: Item) -> Callable[[tuple[Any, ...]], bool]
 
 
 def _hidden(value: Any) -> Any:
-    """An item of what is a secret; of true, false and null nothing is told."""
+    """Return an item of a secret. Booleans and null stay visible, because they reveal nothing."""
     return value if value is None or isinstance(value, bool | Secret) else Secret(value)
 
 
@@ -251,7 +251,7 @@ def _shown_as_it_is(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence, its beginning where it is long; secrets are masked."""
+    """Return a value for messages, shortened if it is long. Secrets are masked."""
     if isinstance(value, dict):
         inside = (f"{shown(key)}: {shown(item)}" for key, item in value.items())
         return "{" + _beginning(inside) + "}"
@@ -260,7 +260,7 @@ def shown(value: Any) -> str:
     if isinstance(value, str) and len(value) > _LONGEST:
         return f"{value[:_LONGEST]!r}…"
     if isinstance(value, int) and value.bit_length() > _LONGEST:
-        return "a large number"  # of which Python may not even write all digits
+        return "a large number"  # Python may refuse to convert all its digits
     return repr(value)
 
 
@@ -275,11 +275,8 @@ def _beginning(parts: Iterable[str]) -> str:
     return ", ".join(said)
 
 
-# -- as it is written -----------------------------------------------------------------------------
-
-
 def parse_clauses(value: object) -> tuple[Clause, ...]:
-    """The clauses of what ``for`` is given; raises ``ValueError``, whose text continues *for*."""
+    """Return the clauses of ``for``. Raise ``ValueError``, whose text continues *for*."""
     if value == [] or not isinstance(value, str | list):
         raise ValueError(f"is {shown(value)}, {_WANTED}")
     clauses = tuple(map(_parse_clause, value if isinstance(value, list) else [value]))
@@ -294,7 +291,7 @@ def parse_clauses(value: object) -> tuple[Clause, ...]:
 def _parse_clause(value: object) -> Clause:
     found = _CLAUSE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        # [a, b in data.c] is a list of two texts to YAML.
+        # YAML reads [a, b in data.c] as a list of two texts.
         quoted = f"; {_QUOTE}" if _is_name(value) or not _is_whole(value) else ""
         raise ValueError(f"is {shown(value)}, {_WANTED}{quoted}")
     names = tuple(name.strip() for name in found["names"].split(","))
@@ -308,7 +305,7 @@ def _parse_clause(value: object) -> Clause:
 
 
 def _without_condition(text: str) -> tuple[str, str]:
-    """The expression and the condition of ``EXPRESSION if CONDITION``; an ``if`` with an ``else`` is no condition."""
+    """Split ``EXPRESSION if CONDITION``. An ``if`` with an ``else`` belongs to the expression."""
     words = [word for word in _words(text) if word[0] in ("if", "else")]
     if not words or words[-1][0] != "if":
         return text, ""
@@ -318,7 +315,7 @@ def _without_condition(text: str) -> tuple[str, str]:
 
 
 def _is_whole(text: object) -> bool:
-    """Return whether quotes and brackets are closed: YAML cuts a text in brackets at its commas."""
+    """Return whether quotes and brackets are closed. YAML cuts a text in brackets at its commas."""
     return not isinstance(text, str) or not any(word[0] in _OPEN for word in _words(text))
 
 
@@ -327,7 +324,7 @@ _OPEN = "'\"([{)]}"
 
 
 def _words(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words outside of brackets and quotes, with their places, and each bracket or quote without its other half."""
+    """Yield the words outside of brackets and quotes, with their places, and each unmatched bracket or quote."""
     brackets: list[tuple[str, int, int]] = []
     outside: list[tuple[str, int, int]] = []
     for match in _TOKEN.finditer(text):

@@ -31,42 +31,45 @@ class Inputs(msgspec.Struct, frozen=True):
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
     sources: tuple[DataSource, ...] = ()
-    """Data from outside of the manifest, lowest precedence first; merged over its own."""
+    """Data from outside of the manifest, lowest precedence first. They override its own data."""
     private_key: str = PRIVATE_KEY
-    """The file of this host's key for encrypted values."""
+    """The file with this host's key for encrypted values."""
     as_user: bool | None = None
-    """Whether it is for the agent of an ordinary user, by the rules of ``of_user``; ``None``: for reading only, and the
-    manifest says whom it is for."""
+    """Whether the agent of an ordinary user reads it, with the rules of ``of_user``. ``None``: it is only read, and the
+    manifest decides.
+    """
     watch: Callable[[str, KeyPath, Scope, Scope, BundleFiles], Scope] | None = None
-    """Makes the scope for a resource from that of its manifest; told the text and the place in it (``recording``)."""
+    """Makes the scope for a resource from the scope of its manifest. The arguments include the text and its place
+    (``recording``).
+    """
 
 
 class Manifest(Catalog, kw_only=True):
-    """A manifest that is understood: what is declared, and in which order it is applied."""
+    """A valid manifest: its declarations and their order."""
 
     name: str
-    """For messages: ``web/manifest.yaml``."""
+    """The name in messages: ``web/manifest.yaml``."""
     files: BundleFiles
-    """What its paths mean."""
+    """Resolves paths."""
     scope: Scope
     """Facts, data and functions, for templates and conditions."""
     data: BundleData
-    """Where ``scope.data`` comes from."""
+    """The source of ``scope.data``."""
     fail_on_error: bool = False
     give_up_after: int = 0
-    """Runs in a row with failed resources after which a bundle on trial is given up; 0 is never."""
+    """Runs in a row with failed resources after which a bundle on trial is given up. 0 disables it."""
     exports: Mapping[str, Any] = {}
-    """Values for the fleet, by name: those that can be had on this host and are of their types."""
+    """Values for the fleet, by name: those that have a valid value on this host."""
     export_problems: Sequence[Problem] = ()
-    """One for each other export."""
+    """The problems of all other exports."""
     pre_message: str = ""
     post_message: str = ""
     warnings: list[Problem] = msgspec.field(default_factory=list)
-    """What is suspicious, and not wrong."""
+    """Suspicious but valid parts."""
     of_no_item: frozenset[Reference] = frozenset()
-    """The names, written out, of entries whose loops have no item on this machine."""
+    """The written names of entries whose loops have no item on this machine."""
     texts: list[Problems] = msgspec.field(default_factory=list)
-    """What was read: of the manifest, its children, and lists that templates rendered."""
+    """The texts of the manifest, of its children, and of rendered lists."""
 
 
 MANIFEST = "manifest.yaml"
@@ -75,14 +78,14 @@ _ARCHIVE_ENDINGS = (".tar", ".zip", ".tar.xz", ".tar.bz2", ".tar.zst")
 
 
 class ManifestSource(msgspec.Struct, frozen=True):
-    """A manifest file, and what messages call it."""
+    """A manifest file, with its name in messages."""
 
     path: Path
     name: str
 
 
 def working_directory() -> Path:
-    """Where relative paths start; raises ``UsageError`` when it was removed."""
+    """Return the start of relative paths. Raise ``UsageError`` if the directory was removed."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -93,9 +96,9 @@ def working_directory() -> Path:
 
 @contextlib.contextmanager
 def open_source(argument: str) -> Iterator[ManifestSource]:
-    """The manifest that is meant; a bundle file is verified against itself and unpacked for as long as the block runs.
+    """Yield the manifest of an argument. A bundle file is verified against itself, and unpacked during the block.
 
-    Raises ``SourceError`` when there is nothing to apply, ``UnpackError`` for a bundle that is not valid.
+    Raise ``SourceError`` if the argument has no manifest, ``UnpackError`` for an invalid bundle.
     """
     path = Path(argument)
     if path.is_dir():
@@ -107,10 +110,10 @@ def open_source(argument: str) -> Iterator[ManifestSource]:
 
         with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
             unpacked = Path(directory) / "bundle"
-            # There is no index to say which name and version it should have.
+            # Without an index, any name and version are accepted.
             unpack(path, unpacked, name=None, version=None, check=signals.check)
             yield ManifestSource(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
-    # Before the plain file: of an archive YAML would only say that it is not UTF-8 text.
+    # Before the plain file, because YAML would report an archive only as invalid UTF-8.
     elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():
         raise SourceError(
             f"{argument}: is an archive and no bundle, which ends in .tar.gz: unpack it, and name its directory"

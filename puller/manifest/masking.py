@@ -1,10 +1,9 @@
-"""The sentences of a run, without the secrets that it works with.
+"""Messages of a run, without the secrets that it uses.
 
-* Types and templates do not show what must not be shown. This is for the sentences of others: of a server that quotes
-  a URL, of the system about a path, of a command that prints what it was given.
-* A secret is found in a text as it is, by each of its lines, and as Python, JSON and URLs write it. What a command
-  makes of one otherwise (its base64, say) is not recognised; so of a sensitive resource nothing is shown that its
-  commands print.
+* Types and templates hide secrets themselves. This module masks other messages: of a server that quotes a URL, of the
+  system about a path, of a command that prints its arguments.
+* A secret is recognised as it is, by each of its lines, and as Python, JSON and URLs write it. Other encodings (such as
+  base64) are not recognised. The output of commands of a sensitive resource is therefore never shown.
 """
 
 import re
@@ -27,50 +26,50 @@ from puller.manifest.declaration import Declaration
 from puller.reporting.report import Event, HealthResult
 
 SHORTEST = 4
-"""Characters; what is shorter stands in too many words that say nothing of it."""
+"""Characters. Shorter texts occur in too many other words."""
 
 
 class Mask:
-    """Puts the mask in the place of each of ``texts``."""
+    """Replaces each of ``texts`` by the mask."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         forms = {form for text in texts for form in _forms(text) if len(form) >= SHORTEST}
-        longest_first = sorted(forms, key=len, reverse=True)  # one may hold another
+        longest_first = sorted(forms, key=len, reverse=True)  # one may contain another
         self._forms = [(form.casefold(), form) for form in longest_first]
 
     @property
     def is_empty(self) -> bool:
-        """Whether it knows no secret."""
+        """Whether it has no secrets."""
         return not self._forms
 
     def __call__(self, text: str) -> str:
-        """``text`` with the masks in it."""
-        # In any case of letters: some things are named by a secret in capitals. An expression is made only of what is
-        # there: of all lines of a large secret it would take seconds to make.
+        """Return ``text`` with masked secrets."""
+        # Ignores case, because some names are secrets in capitals. The expression contains only forms that occur: for
+        # all lines of a large secret it would take seconds to compile.
         folded = text.casefold()
         found = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
         return re.sub("|".join(found), VALUE_MASK, text, flags=re.IGNORECASE) if found else text
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The secrets of the data as far as it has been read."""
+    """The secrets of the data that has been read so far."""
 
     keys: int = 0
-    """How many had been read."""
+    """The number of keys that were read."""
     texts: tuple[str, ...] = ()
     mask: Mask = Mask(())
 
 
 class Masks:
-    """The masks for the data of all manifests of a run; each is made when somebody has something to say."""
+    """The masks for the data of all manifests of a run, created on demand."""
 
     def __init__(self) -> None:
-        # All events of a run ask for it, and the secrets of ten thousand keys take time to collect.
+        # Every event of a run needs the mask, and collecting the secrets of ten thousand keys takes time.
         self._known: dict[int, _Known] = {}
         """By the identity of the data."""
 
     def of(self, data: Mapping[Any, Any]) -> Mask:
-        """The mask for every secret of the data, as far as it has been read by now."""
+        """Return the mask for every secret of the data that has been read so far."""
         found, before = known(data), self._known.get(id(data), _Known())
         if before.keys == len(found):
             return before.mask
@@ -102,18 +101,18 @@ class Masks:
         ]
 
     def problems(self, problems: Iterable[Problem], declaration: Declaration) -> tuple[Problem, ...]:
-        """Problems of a resource, without secrets: each with its place as text, and at the resource."""
+        """Return the problems of a resource without secrets. Their places become text, and the resource their place."""
         masked = self._of_all(declaration)
         return tuple(_masked(prefixed(problem, ""), masked) for problem in problems)
 
     def sentence(self, text: str, declaration: Declaration) -> str:
-        """A sentence about a resource, without the secrets of the data, and of the resource's own properties."""
+        """Return a sentence about a resource without the secrets of the data and of its own properties."""
         return mask_urls(self._of_all(declaration)(text))
 
     def hide(self, result: HealthResult, declaration: Declaration) -> None:
-        """Take secrets out of a health check's result, before a part of its output is quoted: half of one is not found.
+        """Mask secrets in the result of a health check, before any excerpt: a part of a secret is not recognised.
 
-        What the command of a sensitive resource prints may be any part of what must not be shown.
+        The output of a sensitive resource's command may be any part of a secret.
         """
         of_all, hidden = self._of_all(declaration), declaration.properties.sensitive
 
@@ -124,9 +123,9 @@ class Masks:
         result.output, result.error_output = masked(result.output), masked(result.error_output)
 
     def hide_older(self, result: HealthResult, declaration: Declaration) -> None:
-        """Take out all that a command has printed, where the data of its manifest have secrets.
+        """Mask all output of a command, if the data of its manifest have secrets.
 
-        For what is asked before the machine was brought to its state: a file may have the secret that was there before.
+        For checks before the change: the output may contain a secret of the earlier state.
         """
         if all(self.of(place.home.scope.data).is_empty for place in declaration.places()):
             return
@@ -135,7 +134,7 @@ class Masks:
                 setattr(result, name, VALUE_MASK)
 
     def _of_all(self, declaration: Declaration) -> Callable[[str], str]:
-        """The mask for the data and for the resource's own properties."""
+        """Return the mask for the data and for the resource's own properties."""
         of_data, of_properties = self._of_data(declaration), Mask(_hidden_texts(declaration))
         return lambda text: of_data(of_properties(text))
 
@@ -151,7 +150,7 @@ def _masked(problem: Problem, masked: Callable[[str], str]) -> Problem:
 
 
 def _hidden_texts(declaration: Declaration) -> Iterator[str]:
-    """The texts of a resource's properties that must not be shown."""
+    """Yield the texts of a resource's properties that must not be shown."""
     properties, hidden = declaration.properties, declaration.hidden
     for name in properties.__struct_fields__:
         value = getattr(properties, name)
@@ -167,7 +166,7 @@ def _hidden_texts(declaration: Declaration) -> Iterator[str]:
 
 
 def _secret_texts(value: Any) -> Iterator[str]:
-    """Every text of the secrets in a value."""
+    """Yield every text of the secrets in a value."""
     if isinstance(value, Secret):
         yield from _texts(value.reveal())
     elif isinstance(value, dict):
@@ -179,7 +178,7 @@ def _secret_texts(value: Any) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text and number in a value; a boolean says too little of it, and stands in many sentences."""
+    """Yield every text and number in a value. Booleans occur in too many sentences, and reveal little."""
     if isinstance(value, Secret):
         yield from _texts(value.reveal())
     elif isinstance(value, str):
@@ -195,10 +194,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """How a secret text is met in the sentences of others."""
+    """Yield the forms of a secret text in messages."""
     yield from (text, *(line.strip() for line in text.splitlines()))
     for write in _WRITERS:
-        # Bytes of the environment that are no text can be in no JSON, and in no URL.
+        # Undecodable bytes of the environment cannot occur in JSON or URLs.
         with suppress(UnicodeEncodeError):
             yield from (write(text), write(text.strip()))
 

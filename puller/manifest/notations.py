@@ -1,7 +1,7 @@
 """Expressions in the notation of another tool, which are ordinary text here.
 
-CCM knows ``${ … }`` beside ``{{ … }}``. Shells, systemd and others have ``${NAME}`` of their own, which is no
-expression there: what is a shell's parameter expansion is passed over, except in the order of a hierarchy.
+CCM uses ``${ … }`` beside ``{{ … }}``. Shells, systemd and others use ``${NAME}``, which is not an expression there.
+Parameter expansions of shells are skipped, except in the order of a hierarchy.
 """
 
 import re
@@ -17,12 +17,12 @@ _ANY: Final = re.compile(r"\$\{[^{}][^}]*\}")
 _NAME: Final = r"(?!(?:Facts|Data|Environ)\b)[A-Za-z_]\w*|\d+|[@*#?$!-]"
 _OF_SHELL: Final = re.compile(rf"\$\{{[#!]?(?:{_NAME})(?:\[[^]]*\])?(?:\}}|:?[-=+?:#%/^,@])", re.ASCII)
 _OF_TEXT: Final = re.compile(r"\$\{\s*(?:(?:[Dd]ata|[Ff]acts|[Ee]nviron)\.|lookup\s*\()[^{}\n]*\}")
-"""No shell knows a dot in the name of a parameter."""
+"""Names of shell parameters never contain a dot."""
 _LONGEST: Final = 60  # characters of an excerpt
 
 
 def find_foreign(text: str) -> Iterator[tuple[int, str]]:
-    """The line and the text of each expression of CCM in a YAML text; nothing for one that cannot be read."""
+    """Yield the line and the text of each expression of CCM in a YAML text. Empty for invalid YAML."""
     if "${" not in text:
         return
     try:
@@ -36,7 +36,7 @@ def find_foreign(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find_foreign_in_template(text: str) -> Iterator[tuple[int, int, str]]:
-    """The line, column and text of each expression of CCM in a template, whose text has notations of its own."""
+    """Yield the line, column and text of each expression of CCM in a template. Its own notations are skipped."""
     for found in _OF_TEXT.finditer(text):
         before = text.rfind("\n", 0, found.start())
         yield text.count("\n", 0, found.start()) + 1, found.start() - before, found[0][:_LONGEST]

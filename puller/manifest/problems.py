@@ -37,7 +37,7 @@ class Problems(msgspec.Struct):
 
     @classmethod
     def of_text(cls, source: str, text: str) -> "Problems":
-        """For a YAML text."""
+        """Return a collector for a YAML text."""
         return cls(
             source,
             lambda path: yaml_text.locate(text, path),
@@ -110,11 +110,11 @@ class Problems(msgspec.Struct):
 
 
 class UnplacedProblems(Problems):
-    """The problems of a value that is in no file, such as a command line: without location and entry."""
+    """The problems of a value outside of files, such as a command line: without location and entry."""
 
     @classmethod
     def of(cls, source: str) -> "UnplacedProblems":
-        """For a value that messages call ``source``."""
+        """Return a collector for a value with the name ``source`` in messages."""
         return cls(source, lambda path: (0, 0), lambda path: None)
 
     def placed(self, problem: Problem, path: KeyPath) -> Problem:
@@ -146,12 +146,12 @@ def entry_of(path: KeyPath) -> str:
 
 
 def decode(resource_type: ResourceType, raw: Mapping[str, Any]) -> Properties:
-    """The typed properties of a resource; raises ``msgspec.ValidationError`` for the first problem."""
+    """Return the typed properties of a resource. Raise ``msgspec.ValidationError`` for the first problem."""
     return msgspec.convert(raw, resource_type.properties_type, dec_hook=parse_value)
 
 
 def find_problems(resource_type: ResourceType, raw: Mapping[str, Any]) -> Iterator[PropertyError]:
-    """Every property of a resource that is unknown, missing, or does not decode."""
+    """Yield an error for every property of a resource that is unknown, missing, or does not decode."""
     for mismatch in explain(resource_type.properties_type, raw, f"property of {resource_type.type_name}"):
         yield PropertyError(
             mismatch.key,
@@ -167,9 +167,9 @@ def find_problems(resource_type: ResourceType, raw: Mapping[str, Any]) -> Iterat
 
 
 def as_texts(resource_type: ResourceType, raw: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Make the decimal text of every number that an expression gave where only text is wanted.
+    """Convert each number from an expression to decimal text where the type only accepts text.
 
-    ``given`` has these properties as they were written. Permissions are no decimal numbers, and not made of any.
+    ``given`` has the original texts of these properties. Permissions are octal, so they are never converted.
     """
     fields = {
         field.encode_name: field.type for field in msgspec.structs.fields(resource_type.properties_type)
@@ -192,9 +192,9 @@ def _as_text(kind: Any, value: Any, written: Any) -> Any:
 
 
 def decode_known(resource_type: ResourceType, raw: Mapping[str, Any], unknown: Container[str]) -> Properties:
-    """The properties of a resource of which some are ``unknown``: these are as written, or as if they were not given.
+    """Return the properties of a resource, of which some are ``unknown``: these are as written, or have their defaults.
 
-    When not even that can be decoded, only what all types have: its name, and what it requires.
+    If they cannot be decoded, return only the properties of all types: the name and the requirements.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(resource_type.properties_type)}
     known = {
@@ -202,7 +202,7 @@ def decode_known(resource_type: ResourceType, raw: Mapping[str, Any], unknown: C
         for key, value in raw.items()
         if key not in unknown or (key in fields and fits(fields[key].type, value))
     }
-    # A required property that is open would keep all others from being read; its failure is noted already.
+    # A missing required property would prevent the decoding of all others. Its failure is on record.
     missing = (key for key, field in fields.items() if field.required and key not in known)
     try:
         return decode(resource_type, {**dict.fromkeys(missing, ""), **known})
@@ -220,7 +220,7 @@ def _decode_common(raw: Mapping[str, Any]) -> Properties:
 
 
 def value_at(value: Any, path: KeyPath) -> Any:
-    """The value at a path; ``None`` where there is none."""
+    """Return the value at a path, or ``None``."""
     for key in path:
         try:
             value = value[key]

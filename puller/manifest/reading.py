@@ -1,7 +1,7 @@
-"""Reading one manifest: its text, the section that says what to run, its data, and the scope of its resources.
+"""Reading one manifest: its text, the section with resources, its data, and the scope of its resources.
 
-* Nothing here touches the machine: facts and outer data are handed in, only files below the manifest are read.
-* What hides the data is told once. What is wrong for want of it is not told again, here or of any resource.
+* The module does not examine the machine. Callers pass facts and outer data. Only files below the manifest are read.
+* A problem that makes the data unavailable is reported once, without the problems that follow from it.
 """
 
 import contextlib
@@ -58,30 +58,30 @@ _OF_THE_TOP = {
 _LIBRARIES = "libraries"
 _REQUIRES = "requires"
 _PULLER = "puller"
-_CCM = "ccm"  # the reference's section for the same keys
-_CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
+_CCM = "ccm"  # the section of CCM for the same keys
+_CCM_TEMPLATE = "resources_jet_file"  # the name of CCM for resources_template
 _SIZE_LIMIT = 64 * 1024 * 1024  # bytes
 
 
 class ManifestText(msgspec.Struct, frozen=True):
-    """A manifest as written: a mapping, and where each part of it stands."""
+    """A manifest as written: a mapping with the place of each part."""
 
     directory: Path
     name: str
-    """What messages call it."""
+    """The name in messages."""
     value: dict[str, Any]
     problems: Problems
     run: dict[str, Any]
-    """The mapping that holds ``resources`` and its company: the document itself, or its ``ccm`` section."""
+    """The mapping that contains ``resources``: the document itself, or its ``ccm`` section."""
     run_path: KeyPath
-    """Where that mapping stands."""
+    """The path of that mapping."""
     annotations: "Annotations | None" = None
 
     @classmethod
     def of_file(cls, path: Path, name: str) -> "ManifestText":
-        """The manifest at ``path``.
+        """Return the manifest at ``path``.
 
-        Raises ``SourceError``, and ``ManifestError`` also where it asks for another agent than this.
+        Raise ``SourceError``, and ``ManifestError`` also if it requires another version of the agent.
         """
         text = _read(path, name)
         try:
@@ -104,35 +104,35 @@ class ManifestText(msgspec.Struct, frozen=True):
         problems: Problems,
         annotations: "Annotations | None" = None,
     ) -> "ManifestText":
-        """A mapping as if it had been read from a manifest in ``directory``."""
+        """Return a mapping as if it had been read from a manifest in ``directory``."""
         run, run_path = _run_section(value, problems)
         return cls(directory, problems.source, value, problems, run, run_path, annotations)
 
     @property
     def list_engine(self) -> str | None:
-        """The engine that renders ``resources_template``; ``None`` where the template's own name says it."""
+        """The engine that renders ``resources_template``. ``None``: chosen by the name of the template."""
         return "jet" if _CCM_TEMPLATE in (self.value.get(_CCM) or ()) else None
 
     def refuse(self, key: str, message: str, code: ProblemCode = ProblemCode.INVALID_VALUE) -> None:
-        """Note a problem with a key of the run section."""
+        """Record a problem with a key of the run section."""
         self.problems.add((*self.run_path, key), message, code=code, property=key)
 
     def _add_unknown(self, path: KeyPath, key: str, known: Iterable[str]) -> None:
-        """Note an unknown key."""
+        """Record an unknown key."""
         names = meant(str(key), known)
         self.problems.add(path, f"unknown key {key!r}", code=ProblemCode.UNKNOWN_KEY, **names)
 
     def refuse_error(
         self, key: str, error: Exception, mask: Callable[[str], str] | None = None, prefix: str = ""
     ) -> None:
-        """Note the problems of an error with a key of the run section. ``mask`` removes secrets."""
+        """Record the problems of an error with a key of the run section. ``mask`` removes secrets."""
         for problem in problems_of(error):
             inner = prefixed(problem, prefix)
             masked = inner if mask is None else _without_names(inner.map_texts(mask))
             self.problems.note(self.problems.placed(masked, (*self.run_path, key)))
 
     def check_keys(self) -> None:
-        """Note every key that is unknown, has a value of the wrong kind, or does not go with another."""
+        """Record every key that is unknown, invalid, or conflicts with another key."""
         top = (*_DATA_KEYS, _LIBRARIES, _REQUIRES, *((_CCM,) if self.run_path else _RUN_KEYS))
         for key in self.value:
             if key not in top and key != _CCM:
@@ -145,7 +145,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         if not isinstance(self.run.get("as_user", False), bool):
             self.refuse("as_user", "as_user is not true or false")
         runs = self.run.get("give_up_after", 0)
-        if type(runs) is not int or runs < 0:  # a bool is an int, and no number of runs
+        if type(runs) is not int or runs < 0:  # a bool is an int in Python
             self.refuse("give_up_after", f"give_up_after is {runs!r}, wanted a number of runs")
         try:
             self.removed(None)
@@ -158,10 +158,10 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.problems.add((), "declares no resources", expected="resources or resources_template")
 
     def refuse_other_puller(self) -> None:
-        """Check what the manifest asks of the agent; notes what is wrong with that.
+        """Check the required version of the agent. Record an invalid requirement.
 
-        Raises ``ManifestError`` when this agent is not what it asks for. That is all that is said then: whatever else
-        is not understood may be what a newer one is wanted for.
+        Raise ``ManifestError`` if this agent does not meet the requirement. Other problems are not reported then,
+        because a newer agent may understand them.
         """
         if _REQUIRES not in self.value:
             return
@@ -172,7 +172,7 @@ class ManifestText(msgspec.Struct, frozen=True):
             )
             self.problems.add((_REQUIRES,), what)
             return
-        from puller.values.version_range import VersionRange  # few manifests ask for anything
+        from puller.values.version_range import VersionRange  # rarely needed
         from puller.version import __version__
 
         try:
@@ -186,7 +186,7 @@ class ManifestText(msgspec.Struct, frozen=True):
             raise ManifestError([self.problems.problem((_REQUIRES, _PULLER), message, code=code)])
 
     def agent(self, inputs: Inputs) -> Agent:
-        """Whose agent it is read for; one for users only is refused to the machine's own."""
+        """Return the agent that the manifest is read for. An agent of the machine rejects manifests for users."""
         is_for_users = self.run.get("as_user") is True
         if inputs.as_user is None:
             return Agent.SOME_USERS if is_for_users else Agent.OF_THE_MACHINE
@@ -197,27 +197,27 @@ class ManifestText(msgspec.Struct, frozen=True):
         return Agent.OF_THIS_USER if inputs.as_user else Agent.OF_THE_MACHINE
 
     def removed(self, parent: Declaration | None) -> Removed | None:
-        """The fate of its resources when nobody declares them any more; raises ``ValueError``."""
+        """Return the removal policy of its resources. Raise ``ValueError``."""
         if (written := self.run.get("removed")) is not None:
             return Removed.parse(written)
         return None if parent is None else parent.properties.removed
 
     def exports(self) -> "tuple[dict[str, Export], dict[KeyPath, str]]":
-        """The exports that are declared, and what is wrong with them, by its place below them."""
+        """Return the declared exports, and their problems by path below ``exports``."""
         if "exports" not in self.run:
             return {}, {}
-        from puller.values.export_types import parse_exports  # few manifests have any
+        from puller.values.export_types import parse_exports  # rarely needed
 
         return parse_exports(self.run["exports"])
 
     def refuse_libraries(self) -> None:
-        """Note that a child manifest declares libraries: which they are is said once, for the whole bundle."""
+        """Record a problem if a child manifest declares libraries. Only the top manifest declares them."""
         if _LIBRARIES in self.value:
             what = "are declared by the top manifest, and those of a library in its library.yaml"
             self.problems.add((_LIBRARIES,), f"libraries {what}", code=ProblemCode.INVALID_LIBRARY)
 
     def unheard_messages(self) -> list[Problem]:
-        """A warning for each key of a child manifest that is read in the top manifest only."""
+        """Return a warning for each key of a child manifest that only the top manifest may use."""
         code = ProblemCode.HOST_WARNING
         return [
             self.problems.problem(
@@ -228,7 +228,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         ]
 
     def message(self, key: str, home: Home) -> str:
-        """The text of ``pre_message`` or ``post_message`` with its expressions resolved; what is wrong is noted."""
+        """Return ``pre_message`` or ``post_message`` with resolved expressions. Record problems."""
         text = self.run.get(key, "")
         if not isinstance(text, str):
             self.refuse(key, f"{key} is {text!r}, wanted text")
@@ -270,9 +270,9 @@ def _run_section(value: dict[str, Any], problems: Problems) -> tuple[dict[str, A
 
 
 def home_of(text: ManifestText, inputs: Inputs, family: Family, child: Child | None = None) -> Home:
-    """The data and the scope that a manifest's resources see; what is wrong is noted, and then they have no data.
+    """Return the data and the scope of a manifest's resources. After a problem, which is recorded, they have no data.
 
-    ``child`` is given for a child manifest.
+    ``child`` is set for a child manifest.
     """
     first = None if child is None else child.applied[0]
     has_data = first is None or (first.home.has_data and "data" not in first.unknown)
@@ -283,7 +283,7 @@ def home_of(text: ManifestText, inputs: Inputs, family: Family, child: Child | N
     files = family.files if child is None else family.files.at(str(text.directory))
     fail_on_error = text.run.get("fail_on_error") is True
     removed = None
-    with contextlib.suppress(ValueError):  # ``check_keys`` has noted it
+    with contextlib.suppress(ValueError):  # ``check_keys`` has recorded it
         removed = text.removed(first)
     scope = _scope(files, inputs, data)
     agent = text.agent(inputs) if first is None else first.home.agent
@@ -293,7 +293,7 @@ def home_of(text: ManifestText, inputs: Inputs, family: Family, child: Child | N
 def _checked_data(
     text: ManifestText, inputs: Inputs, family: Family, child: Child | None
 ) -> tuple[BundleData, list[Problem]]:
-    """All sources of data, and what their annotations find wrong in it; no data where one cannot be read."""
+    """Return all sources of data, and the problems that annotations find. Empty data if a source cannot be read."""
     nothing = DataSource(Origin.MANIFEST, text.name, {})
     try:
         if child is not None:
@@ -311,13 +311,13 @@ def _checked_data(
 def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
     if not files.libraries:
         return ()
-    from puller.data.library_data import library_data  # few bundles have any
+    from puller.data.library_data import library_data  # rarely needed
 
     return library_data(files.libraries.values(), inputs.facts, inputs.environ)
 
 
 def _own_data(text: ManifestText, here: Surroundings) -> DataSource:
-    """The manifest's own document (``docs/data.md``)."""
+    """Return the manifest's own document (``docs/data.md``)."""
     values = {key: text.value[key] for key in _DATA_KEYS if key in text.value}
     document = Document.from_value(values, text.name, text.problems.locate, text.annotations)
     return here.choose(document, text.name, Origin.MANIFEST)
@@ -325,7 +325,7 @@ def _own_data(text: ManifestText, here: Surroundings) -> DataSource:
 
 def _scope(files: BundleFiles, inputs: Inputs, data: BundleData) -> Scope:
     def hiera(key: str, default: Any = MISSING, merge: Any = None) -> Any:
-        from puller.data.hiera_function import look_up  # few manifests call it
+        from puller.data.hiera_function import look_up  # rarely needed
 
         return look_up(data, key, default, merge)
 
@@ -334,5 +334,5 @@ def _scope(files: BundleFiles, inputs: Inputs, data: BundleData) -> Scope:
 
 
 def _without_names(problem: Problem) -> Problem:
-    """Return a problem without names that may be meant, which could be secret."""
+    """Return a problem without suggested names, which could be secret."""
     return replaced(problem, suggestions=(), known=(), known_more=0)

@@ -1,9 +1,9 @@
-"""The facts and data that a resource asks for, recorded while its values are resolved.
+"""The facts and data that a resource uses, recorded while its values are resolved.
 
-* The mappings behave as those that they stand for; nothing is read that would not be read without them.
-* The deepest part that was asked for is what was used: ``facts.os.family``, not ``facts.os``. What was walked through
-  is used as a whole.
-* What was asked for and is not there is noted too: a default may have taken its place.
+* The recording mappings behave like the original ones. They read no additional values.
+* The deepest requested part counts as used: ``facts.os.family``, not ``facts.os``. An iterated mapping counts as used
+  as a whole.
+* Missing keys are recorded too, because a default may have replaced them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from puller.bundle_paths import BundleFiles
 from puller.templates.functions import bundle_functions
 
 _METHODS = frozenset({"get", "items", "keys", "values"})
-"""What an expression may call; it is looked for among the keys first."""
+"""Methods that an expression may call. Keys of the same name take precedence."""
 
 DataPath = tuple[Any, ...]
 """The keys that lead to a value: ``("data", "web", "port")``."""
@@ -27,16 +27,16 @@ class Uses:
 
     def __init__(self) -> None:
         self.values: dict[DataPath, Any] = {}
-        """By path; ``MISSING`` for what is not there."""
+        """By path. ``MISSING`` for missing keys."""
 
     def note(self, path: DataPath, value: Any) -> None:
-        """``value`` was asked for; what leads to it was only a step."""
-        # ``facts.os.family`` asks for ``facts.os`` first, which nobody would call a fact that was used.
+        """Record the use of ``value``. Its parent was only a step on the path."""
+        # ``facts.os.family`` requests ``facts.os`` first, which does not count as used.
         self.values.pop(path[:-1], None)
         self.values[path] = value
 
     def scope(self, scope: Scope, files: BundleFiles) -> Scope:
-        """A scope with the names of ``scope`` that records what is asked of it."""
+        """Return a scope with the names of ``scope`` that records its use."""
         recording = Scope(
             Recording(scope.facts, ("facts",), self),
             Recording(scope.data, ("data",), self),
@@ -55,7 +55,7 @@ class Uses:
 
 
 class Recording(Mapping[Any, Any]):
-    """A mapping that notes what is asked of it."""
+    """A mapping that records its use."""
 
     def __init__(self, values: Mapping[Any, Any], path: DataPath, uses: Uses) -> None:
         self._values = values
@@ -77,9 +77,9 @@ class Recording(Mapping[Any, Any]):
         return Recording(value, path, self._uses) if isinstance(value, Mapping) else value
 
     def __iter__(self) -> Iterator[Any]:
-        # Whoever walks through it may have looked at anything in it: single keys say no more.
+        # Iteration may use every key, so single keys are not recorded any longer.
         self._whole = True
-        if len(self._path) == 1:  # all facts, or all data: nobody has asked for it by a key
+        if len(self._path) == 1:  # all facts or all data, without a key
             self._uses.values[self._path] = {}
         return iter(self._values)
 
@@ -91,16 +91,19 @@ class Recording(Mapping[Any, Any]):
 
 
 class Recorder:
-    """The facts and data that each resource of a manifest has used; ``watch`` is for ``Inputs``."""
+    """The facts and data that each resource of a manifest has used. ``watch`` is for ``Inputs``."""
 
     def __init__(self) -> None:
         self._uses: dict[tuple[str, KeyPath, int], tuple[Uses, Scope]] = {}
 
     def watch(self, source: str, path: KeyPath, around: Scope, scope: Scope, files: BundleFiles) -> Scope:
-        """The scope for the resource at ``path`` of the text ``source``, whose manifest has the scope ``around``."""
+        """Return the scope for the resource at ``path`` of the text ``source``. The scope of its manifest is
+        ``around``.
+        """
         return self.of(source, path, around).scope(scope, files)
 
     def of(self, source: str, path: KeyPath, around: Scope) -> Uses:
-        """The facts and data that the resource at ``path`` of the text ``source`` has used."""
-        # A child that is applied with several data is read with a scope for each. Kept, so that each has its own id.
+        """Return the facts and data that the resource at ``path`` of the text ``source`` has used."""
+        # A child that is applied with several data is read once with each scope. Scopes are kept so that ids stay
+        # unique.
         return self._uses.setdefault((source, path, id(around)), (Uses(), around))[0]

@@ -1,8 +1,8 @@
-"""From an entry with a loop to the declarations of its items.
+"""The declarations of the items of a loop.
 
-* Items of one name are declarations of one resource, and must agree like any others.
+* Items of one name are declarations of one resource, and must agree.
 * A loop that cannot be evaluated on this machine is one declaration with that failure.
-* What is the same for all items is checked for a loop without any, too.
+* Properties that all items share are checked also for a loop without items.
 """
 
 from collections.abc import Iterator
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from puller.manifest.masking import Mask
 
 _FUNCTIONS = frozenset(("cycler", "dict", "joiner", "namespace", "range"))
-"""What templates may call beside the functions of their scope."""
+"""Functions of templates outside of their scope."""
 
 
 def unrolled(
     entry: Entry, loop: Loop, problems: Problems, home: Home, inputs: Inputs, mask: "Mask | None"
 ) -> Iterator[Declaration]:
-    """The declarations of a loop, in the order of its items.
+    """Yield the declarations of a loop, in the order of its items.
 
-    1. Its names hide nothing that expressions see without it.
-    2. What it goes over is evaluated; what cannot be is the failure of one declaration that stands for all.
-    3. Of a loop without items what is written is checked all the same.
-    4. Each item is declared as an entry of its own is. Items with the same name are one resource, and must agree.
+    1. Reject names that hide other names.
+    2. Evaluate the list or mapping. If that fails, one failed declaration represents all items.
+    3. Check the entry of a loop without items.
+    4. Declare each item like an entry. Items with the same name are one resource, and must agree.
     """
-    # 1. Its names.
+    # 1. Names.
     loop = _without_hidden_names(entry, loop, problems, home)
-    # 2. What it goes over.
+    # 2. Items.
     scope = home.scope
     if inputs.watch is not None:
         scope = inputs.watch(problems.source, (*entry.path, FOR), home.scope, scope, home.files)
@@ -50,7 +50,7 @@ def unrolled(
         items, why = loop.items(scope, home.files) if loop.clauses else [], ()
     except ResourceError as error:
         items, why = [], tuple(replaced(problem, property=FOR) for problem in error.problems)
-    # 3. No items.
+    # 3. Loop without items.
     if not items and (declaration := declare_unlooped(entry, problems, home, why)) is not None:
         if why or not loop.clauses:
             yield declaration
@@ -60,7 +60,7 @@ def unrolled(
     for number, values in enumerate(items):
         signals.check()
         item = Item(loop, values, number, home.scope, home.files)
-        # 4. One item.
+        # 4. Item.
         one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item, label=entry.label)
         declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
         if declaration is not None:
@@ -68,7 +68,7 @@ def unrolled(
 
 
 def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Home) -> Loop:
-    """The loop, without anything to go over when one of its names hides another, which is noted."""
+    """Return the loop, or a loop without clauses if one of its names hides another name. Record that problem."""
     hidden = next((name for name in loop.names if name in home.scope.names or name in _FUNCTIONS), None)
     if hidden is None:
         return loop
@@ -78,7 +78,7 @@ def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Ho
 
 
 def _texts(entry: Entry, loop: Loop, scope: Scope) -> dict[str, Repeated]:
-    """The texts of an entry that expressions are in, as far as they can be read."""
+    """Return the parsed texts of an entry that have expressions. Invalid texts are left out."""
     texts = {}
     for value in entry.properties.values():
         if isinstance(value, str) and has_expression(value):
