@@ -1,1 +1,1 @@
-"""Where values come from: sources, site data, the bundle's data."""
+"""Sources of values: documents of this host, site data, and data of the bundle."""

@@ -1,13 +1,13 @@
 """All data of a manifest as one mapping: its own document, the bundle's Hiera tree, and the sources from outside.
 
 * Lowest to highest: the bundle's libraries, the manifest, the tree, the sources in their order. Mappings merge deeply
-  between them; anything else is replaced.
-* A child manifest has the same tree and the same sources from outside. In between is what its parent gives it: the
-  parent's own documents, right over the child's; or the data it is handed, right over the tree. Their lists are
-  appended to those below.
-* Without a tree this is a plain dict. With one, a key is looked up when somebody asks for it, and then kept.
-* Expressions in documents are evaluated once all sources are there (``puller.data.derived``).
-* What annotations of any source call sensitive is a secret here.
+  between them. Other values are replaced.
+* A child manifest has the same tree and the same sources from outside. Its parent adds a source: by default the
+  parent's own documents, directly above the child's document. If ``apply`` passes data, these replace them, directly
+  above the tree. Lists of the parent are appended to lists of lower sources.
+* Without a tree the result is a plain dict. With a tree, a key is looked up at the first request, and then kept.
+* Expressions in documents are evaluated when all sources are known (``puller.data.derived``).
+* Values that an annotation of any source marks as sensitive are secrets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BundleData:
-    """Where the data of one manifest comes from on one host."""
+    """The sources of the data of one manifest on one host."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class BundleData:
         libraries: tuple[DataSource, ...] = (),
         here: Surroundings | None = None,
     ) -> None:
-        """``handed`` is what a child is given instead of its parent's documents.
+        """``handed`` are the data that a child gets instead of its parent's documents.
 
-        ``here`` is what expressions in documents see of this host. Without it, no document may have any.
-        Raises ``HieraError`` for an expression that cannot be resolved, and whose value is not replaced.
+        ``here`` has the facts and environment for expressions in documents. Without it, documents must not have
+        expressions. Raise ``HieraError`` for an expression that cannot be resolved and whose value is not replaced.
         """
         self.libraries = self.written_libraries = libraries
-        """The data of libraries; and as they are written, for child manifests, whose data differ."""
+        """The data of libraries. Child manifests, whose data differ, need the unresolved originals."""
         self.own = own
         self.tree = tree
         self.outside = self.written_outside = outside
@@ -66,20 +66,20 @@ class BundleData:
             )
             self.handed = parent.handed
         self.failed: Mapping[Any, HieraError] = {}
-        """Top-level keys of this host that cannot be resolved with the data of this manifest, and the reasons."""
+        """Top-level keys of this host that cannot be resolved with the data of this manifest, with the errors."""
         if here is not None and any(source.is_open for source in self.documents):
             self._evaluate()
 
     def of_child(self, own: DataSource, handed: DataSource | None) -> "BundleData":
-        """The data of a child manifest before its own document is read."""
+        """Return the data of a child manifest before its own document is read."""
         return BundleData(own, self.tree, self.written_outside, parent=self, handed=handed)
 
     def over(
         self, own: DataSource, libraries: tuple[DataSource, ...] = (), here: Surroundings | None = None
     ) -> "BundleData":
-        """A copy with another document at the bottom, and the data of libraries below that.
+        """Return a copy with another document at the bottom, and the data of libraries below it.
 
-        Raises ``HieraError`` as the class does.
+        Raise ``HieraError`` like the class.
         """
         handed = self.handed[0] if self.handed and not self.inherited else None
         return BundleData(
@@ -93,7 +93,7 @@ class BundleData:
         )
 
     def _evaluate(self) -> None:
-        from puller.data.derived import evaluate  # few manifests have expressions in data
+        from puller.data.derived import evaluate  # rarely needed
 
         within = [*self.below, *self.handed]
 
@@ -107,7 +107,7 @@ class BundleData:
 
     @cached_property
     def _everything(self) -> "Everything":
-        """All data while expressions in it, or in the tree, are evaluated."""
+        """All data during the evaluation of expressions in documents or the tree."""
         from puller.data.derived import Everything
 
         tree = None if self.tree is None else self.tree_keys
@@ -119,9 +119,9 @@ class BundleData:
         return _OfTree(self)
 
     def ask(self, name: str, merge: Any = None, step: "Step | None" = None) -> Any:
-        """The tree's value of a key, or ``MISSING``; raises ``HieraError``.
+        """Return the tree's value of a key, or ``MISSING``. Raise ``HieraError``.
 
-        ``%{lookup('…')}`` in it sees the data of all sources.
+        ``%{lookup('…')}`` in the value uses the data of all sources.
         """
         if self.tree is None:
             return MISSING
@@ -132,11 +132,11 @@ class BundleData:
         return frozenset(key for source in self.documents for key in _keys_of(source))
 
     def of_documents(self, root: str) -> Any:
-        """The value of a top-level key that a document has, with that of the tree; ``MISSING`` for others."""
+        """Return the value of a top-level key of a document, merged with the tree. ``MISSING`` for other keys."""
         return self._everything.data[root] if root in self._documents_keys else MISSING
 
     def is_as(self, other: "BundleData") -> bool:
-        """Whether the same comes of both: of the same data from each source, and the same of it sensitive."""
+        """Return whether both have the same data in each source, with the same sensitive parts."""
         return (
             self.tree is other.tree
             and identical(_data_of(self.below), _data_of(other.below))
@@ -145,35 +145,35 @@ class BundleData:
         )
 
     def differing(self, other: "BundleData") -> list[str]:
-        """The top-level keys of documents that are not the same in both."""
+        """Return the top-level keys of documents that differ."""
         ours, theirs = merged(self.documents), merged(other.documents)
         keys = dict.fromkeys([*ours, *theirs])
         return [str(key) for key in keys if not identical(ours.get(key, MISSING), theirs.get(key, MISSING))]
 
     @property
     def below(self) -> tuple[DataSource, ...]:
-        """The sources under the tree, lowest first."""
+        """The sources below the tree, lowest first."""
         return (*self.libraries, self.own, *self.inherited)
 
     @property
     def above(self) -> tuple[DataSource, ...]:
-        """The sources over the tree, lowest first."""
+        """The sources above the tree, lowest first."""
         return (*self.handed, *self.outside)
 
     @property
     def documents(self) -> tuple[DataSource, ...]:
-        """All sources but the tree, lowest first."""
+        """All sources except the tree, lowest first."""
         return (*self.below, *self.above)
 
     @cached_property
     def annotations(self) -> "list[Annotations]":
-        """The annotations in its documents; those that a parent has, too, are the parent's to check."""
+        """The annotations in its documents, without those that its parent checks."""
         documents = (self.own,) if self.parent is not None else self.documents
         return [source.annotations for source in documents if source.annotations is not None]
 
     @cached_property
     def all(self) -> Mapping[str, Any]:
-        """Everything: what expressions and templates see as ``data``."""
+        """All data, available to expressions and templates as ``data``."""
         if self.tree is not None:
             return _WithTree(self, self.tree)
         data: Mapping[str, Any] = merged(self.documents)
@@ -182,23 +182,23 @@ class BundleData:
         return _WithFailed(data, self.failed) if self.failed else data
 
     def sensitive(self, root: object = None) -> Iterator[tuple[str | int, ...]]:
-        """The paths of what is sensitive, all of them or those of one top-level key."""
+        """Yield the paths of sensitive values, all of them or those of one top-level key."""
         for annotations in self._all_annotations():
             yield from (path for path in annotations.sensitive if root is None or path[0] == root)
 
     def _all_annotations(self) -> "Iterator[Annotations]":
-        """Also those of every manifest above: what they call sensitive is no less so in a child."""
+        """Yield the annotations of this manifest and of all manifests above, which stay sensitive in a child."""
         yield from self.annotations
         if self.parent is not None:
             yield from self.parent._all_annotations()
 
     def failures(self) -> list[Problem]:
-        """All problems that annotations find; raises ``HieraError`` where the tree cannot answer."""
+        """Return all problems that annotations find. Raise ``HieraError`` if a lookup in the tree fails."""
         return [failure for annotations in self.annotations for failure in annotations.failures(self.all)]
 
 
 def _keys_of(source: DataSource) -> Iterator[Any]:
-    """The top-level keys of a source, also where their values are not resolved yet."""
+    """Yield the top-level keys of a source, also of unresolved values."""
     if source.is_open and source.chosen:
         for layer in source.chosen.layers:
             yield from layer.values
@@ -211,7 +211,7 @@ def _data_of(sources: Iterable[DataSource]) -> list[Mapping[str, Any]]:
 
 
 class _OfTree(Mapping[Any, Any]):
-    """The keys of a tree. Each is looked up when it is read, once."""
+    """The keys of a tree. Each is looked up once, when it is first read."""
 
     def __init__(self, data: BundleData) -> None:
         self._data = data
@@ -223,7 +223,7 @@ class _OfTree(Mapping[Any, Any]):
         if not isinstance(key, str):
             raise KeyError(key)
         if key not in self._known:
-            # Here a key is one key, whatever dots are in it; only the function ``hiera`` digs.
+            # Dots are part of the key here. Only the function ``hiera`` digs.
             self._known[key] = self._data.ask(literal(key))
         if self._known[key] is MISSING:
             raise KeyError(key)
@@ -237,7 +237,7 @@ class _OfTree(Mapping[Any, Any]):
 
 
 class _WithFailed(Mapping[Any, Any]):
-    """Data of which some keys of this host cannot be resolved: whoever reads one gets the reason."""
+    """Data with keys of this host that cannot be resolved. Reading such a key raises its error."""
 
     def __init__(self, data: Mapping[Any, Any], failed: Mapping[Any, HieraError]) -> None:
         self.known = data
@@ -256,7 +256,7 @@ class _WithFailed(Mapping[Any, Any]):
 
 
 def _failure(error: HieraError) -> HieraError:
-    """Return the error for one reader: each adds its own place to it."""
+    """Return a new error for each reader, because readers add their own places."""
     return ExpressionError("", str(error)).depending(DependsOn.DATA)
 
 
@@ -266,7 +266,7 @@ class _WithTree(Mapping[str, Any]):
     def __init__(self, sources: BundleData, tree: "Tree") -> None:
         self._sources = sources
         self._tree = tree
-        # Kept, so that a key is the same for all resources of a run, and a tree is asked once.
+        # Cached, so that all resources of a run get the same value, with one lookup in the tree.
         self._found: dict[Any, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
@@ -277,7 +277,7 @@ class _WithTree(Mapping[str, Any]):
         return self._found[key]
 
     def __iter__(self) -> Iterator[str]:
-        """Raises ``HieraError`` when the keys of the tree cannot be told."""
+        """Iterate over all keys. Raise ``HieraError`` if the keys of the tree cannot be determined."""
         documents = (key for source in self._sources.documents for key in source.data)
         return iter(dict.fromkeys([*self._tree.holders(), *documents]))
 
@@ -285,12 +285,12 @@ class _WithTree(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        """Without this, a mere ``if data`` would read all files of the tree."""
+        """Return ``True``, because the default for ``if data`` would read all files of the tree."""
         return True
 
     @property
     def found(self) -> Mapping[Any, Any]:
-        """What somebody has asked for, and ``MISSING`` for what is not there."""
+        """Values that were requested so far. ``MISSING`` for missing keys."""
         return self._found
 
     def _find(self, key: Any) -> Any:
@@ -301,14 +301,14 @@ class _WithTree(Mapping[str, Any]):
             values.append(source)
             if not source.shows_below(key):
                 break
-        # From below, as plain sources are merged: in between, a mapping may have replaced what is no mapping.
+        # From below, like plain sources: a mapping between them may have replaced a scalar.
         found = merged(reversed(values))[key] if values else MISSING
         for path in self._sources.sensitive(key):
             found = found if found is MISSING else hidden_at({key: found}, path)[key]
         return found
 
     def _holding(self, key: Any) -> Iterator[DataSource]:
-        """What the sources have for a key, the highest first, as sources with this key alone."""
+        """Yield the values of the sources for a key, the highest first, as sources with only this key."""
         yield from _with_key(self._sources.above, key)
         if key in self._sources.tree_keys:
             yield DataSource(Origin.MANIFEST, TREE, {key: self._sources.tree_keys[key]})
@@ -322,7 +322,7 @@ def _with_key(sources: tuple[DataSource, ...], key: Any) -> Iterator[DataSource]
 
 
 def known(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """The part of all data that has been read: of data with a tree, the keys that somebody has asked for."""
+    """Return the part of all data that has been read: with a tree, the requested keys."""
     if isinstance(data, _WithTree):
         return data.found
     return data.known if isinstance(data, _WithFailed) else data

@@ -1,10 +1,10 @@
 """Expressions in data, resolved over the data of all sources together.
 
-* A derived value follows its inputs, whichever source gives them: ``url`` of a bundle follows ``version`` of the host.
-* Keys are resolved as one asks for another, each text once. A circle is an error that shows the chain of keys.
-* A value that a higher source replaces has no influence: if it cannot be resolved, that is no error.
-* A value of this host alone that needs data of another bundle is an error for whoever reads it, and for nobody else.
-* Values of the tree are final. It is asked for a key when an expression needs the key.
+* A derived value follows its inputs in any source: ``url`` of a bundle follows ``version`` of the host.
+* Keys are resolved on demand, each text once. A cycle is an error that shows the chain of keys.
+* A value that a higher source replaces has no influence: it is not an error if it cannot be resolved.
+* A value of this host that needs data of another bundle is an error only for its readers.
+* Values of the tree are final. A key is looked up in the tree when an expression needs it.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from puller.data.sources import DataSource, Surroundings
 
 
 class Everything:
-    """``data`` as expressions see it while it is evaluated."""
+    """The data that expressions use during the evaluation."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Everything:
         self._resolver.resolve_text = lambda text: resolve(text, scope)
 
     def evaluate(self, key: Any) -> None:
-        """Resolve all that stands below a top-level key. Raises ``HieraError``."""
+        """Resolve all values below a top-level key. Raise ``HieraError``."""
         value = self.data[key]
         if isinstance(value, LayeredMapping):
             value.own()
 
     def resolved(self, source: DataSource, chosen: Chosen) -> DataSource:
-        """Return a source with its own values. Those that cannot be resolved are replaced, and noted."""
+        """Return a source with its own values. Unresolved values are replaced and recorded."""
         resolver = (
             Resolver()
-        )  # with no value in progress: the value of this source may be another than that of all
+        )  # without a value in progress: this source may have another value than all sources together
         resolver.known, resolver.resolve_text = self._resolver.known, self._resolver.resolve_text
         unresolved: dict[object, str] = {}
 
@@ -72,9 +72,9 @@ class Everything:
 def evaluate(
     everything: Everything, sources: tuple[DataSource, ...], is_optional: Callable[[Any], bool]
 ) -> tuple[tuple[DataSource, ...], dict[Any, HieraError]]:
-    """Return ``sources`` with their values resolved, and the top-level keys that have none here, with the reason.
+    """Return ``sources`` with resolved values, and the errors of unresolved top-level keys.
 
-    Only keys that are ``is_optional`` may have none. Raises ``HieraError`` for others.
+    Only keys that are ``is_optional`` may be unresolved. Raise ``HieraError`` for others.
     """
     failed: dict[Any, HieraError] = {}
     with total:
@@ -106,5 +106,5 @@ def _layers_of(source: DataSource) -> list[Layer]:
 
 
 def _nowhere(path: Path) -> Location:
-    """Return no place: values of these layers are final, so that no error is about them."""
+    """Return an empty place: values of these layers are final, so errors never refer to them."""
     return NOWHERE

@@ -1,8 +1,8 @@
 """``hiera('profile::web::port', default=…, merge=…)``: Puppet's lookup, over all data of a manifest.
 
-* Without ``merge`` it gives what ``data`` has, with Puppet's rules for keys: dots dig, quotes keep them.
-* With ``merge`` every source is a place to ask, the highest first, as levels of a hierarchy are.
-* What comes out of the tree is plain: Ruby's symbols and odd keys are text. Secrets stay secrets.
+* Without ``merge`` the result is the value in ``data``. Keys follow Puppet's rules: dots dig, and quotes keep them.
+* With ``merge`` the sources act as levels of a hierarchy, the highest first.
+* Values of the tree are plain: Ruby's symbols and odd keys become text. Secrets stay secrets.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def look_up(data: BundleData, name: str, default: Any = MISSING, merge: Any = None) -> Any:
-    """The value of a key, else ``default``, else ``UndefinedError``; raises any other ``HieraError``."""
+    """Return the value of a key, otherwise ``default``. Raise ``UndefinedError`` without both, or another
+    ``HieraError``.
+    """
     if not isinstance(name, str):
         raise ExpressionError("", f"hiera wants a key such as 'profile::web::port', not {described(name)}")
     key = explain.parse(name)
@@ -37,14 +39,14 @@ def look_up(data: BundleData, name: str, default: Any = MISSING, merge: Any = No
 def _found(data: BundleData, key: Key) -> Any:
     is_elsewhere = any(key.root in source.data for source in data.documents)
     if data.tree is not None and not is_elsewhere:
-        # The tree knows more than the value: a module's default hierarchy may have the part that is missing.
+        # A lookup in the tree finds more: the default hierarchy of a module may have the missing part.
         return _hidden(data, key, data.ask(key.text))
     return _dug(key, data.all.get(key.root, ABSENT))
 
 
 def _merged(data: BundleData, key: Key, merge: Any) -> Any:
-    """The values of all sources as the strategy combines them; dug into afterwards, as in a tree."""
-    # The tree is one place among the sources, where ``data`` has it: over the manifest, under what is from outside.
+    """Return the values of all sources, combined by the strategy. Digging follows the merge, as in a tree."""
+    # The tree keeps its position between the sources: above the manifest, below the sources from outside.
     places: list[Mapping[str, Any] | Tree] = [source.data for source in reversed(data.above)]
     places += [] if data.tree is None else [data.tree]
     places += [source.data for source in reversed(data.below)]
@@ -52,7 +54,7 @@ def _merged(data: BundleData, key: Key, merge: Any) -> Any:
     def ask(place: "Mapping[str, Any] | Tree", step: Step) -> Any:
         if isinstance(place, Mapping):
             return place.get(key.root, ABSENT)
-        # The whole value: what is dug for may be in a mapping that only the merge brings about.
+        # The whole value, because digging may need a mapping that only the merge creates.
         value = data.ask(explain.literal(key.root), merge)
         return ABSENT if value is MISSING else value
 
@@ -68,7 +70,7 @@ def _dug(key: Key, value: Any) -> Any:
 
 
 def _hidden(data: BundleData, key: Key, value: Any) -> Any:
-    """A part of the tree's value, as a secret where annotations say so."""
+    """Return a part of the tree's value. Sensitive parts become secrets."""
     asked = (key.root, *key.segments)
     for path in data.sensitive(key.root):
         value = value if value is MISSING else hidden_below(value, path, asked)

@@ -1,7 +1,7 @@
-"""The Hiera tree beside a manifest: opened, and asked for one key.
+"""Access to the Hiera tree beside a manifest.
 
-* No tree is no error; one that cannot be read refuses the manifest at once, not at the first key that is asked for.
-* ``hiera.tree`` is imported where there is a tree: most manifests have none.
+* A missing tree is not an error. An unreadable tree rejects the manifest at once, not at the first lookup.
+* ``hiera.tree`` is imported only for existing trees, because most manifests have none.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ TREE = "hiera.yaml"
 def open_tree(
     directory: Path, facts: Mapping[str, Any], private_key: str, warn: Callable[[Problem], None]
 ) -> "Tree | None":
-    """The Hiera tree beside a manifest; ``None`` when there is none. Raises ``HieraError`` when it is not usable."""
+    """Return the Hiera tree beside a manifest, or ``None``. Raise ``HieraError`` if it is unusable."""
     if not (directory / TREE).exists():
         return None
     from hiera.tree.lookup import Tree
@@ -42,10 +42,10 @@ def ask_tree(
     step: "Step | None" = None,
     outer: Callable[[str], Any] | None = None,
 ) -> Any:
-    """The tree's value of a key, or ``MISSING``; ``step`` records how it is found. Raises ``HieraError``.
+    """Return the tree's value of a key, or ``MISSING``. ``step`` records the lookup. Raise ``HieraError``.
 
-    The value is plain: Ruby's symbols and odd keys are text. Secrets stay secrets. ``outer`` gives what
-    ``%{lookup('…')}`` finds outside of the tree for a whole key, or ``MISSING``.
+    The value is plain: Ruby's symbols and odd keys become text. Secrets stay secrets. ``outer`` returns the value of a
+    whole key outside of the tree for ``%{lookup('…')}``, or ``MISSING``.
     """
     from hiera.tree.context.explain import SILENT
     from hiera.tree.ruby.printable import printable

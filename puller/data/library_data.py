@@ -16,7 +16,7 @@ DATA = "data.yaml"
 def library_data(
     libraries: Iterable[FileTree], facts: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[DataSource, ...]:
-    """The documents of the libraries that have one, in their order; raises ``HieraError``."""
+    """Return the documents of the libraries, in their order. Raise ``HieraError``."""
     here = Surroundings(facts, environ)
     found: list[DataSource] = []
     for library in libraries:

@@ -1,8 +1,8 @@
-"""Who answers the questions of ``puller hiera``: a Hiera tree, a single document, or a bundle that has both.
+"""Lookups of ``puller hiera`` in a Hiera tree, a single document, or a bundle with both.
 
-* In a bundle the tree is above the document of the manifest: it is asked first, and mappings that both have are merged.
-* A question that cannot be answered is an answer too: the error, for that key alone.
-* An explanation is recorded while the question is answered; secrets in it are masked.
+* In a bundle the tree has priority over the document of the manifest. Mappings in both are merged.
+* An error is the answer for one key. It does not affect other keys.
+* An explanation is recorded during the lookup. Secrets in it are masked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """How to look a key up; ``default`` is the answer when nothing is found."""
+    """The options of a lookup. ``default`` is the answer for a missing key."""
 
     merge: str | Mapping[str, Any] | None = None
     default: Any = None
@@ -40,10 +40,10 @@ class Question(NamedTuple):
 
 
 class Answer:
-    """The answer for one key: a value, nothing, or an error.
+    """The answer for one key: a value, a missing key, or an error.
 
-    ``lines`` is the explanation for people, ``record`` the one for programs; ``places`` is where the value stands, the
-    place with priority first. Not a dataclass: importing what makes those takes longer than the lookup.
+    ``lines`` is the explanation for people, ``record`` for programs. ``places`` are the places of the value, highest
+    priority first. A plain class, because importing ``dataclasses`` takes longer than the lookup.
     """
 
     __slots__ = ("error", "found", "key", "lines", "places", "record", "value")
@@ -67,7 +67,7 @@ class Answer:
         self.places = places
 
     def as_data(self) -> dict[str, Any]:
-        """One member of what ``lookup --format json`` prints; the value must be made printable first."""
+        """Return one entry of ``lookup --format json``. The value must already be printable."""
         if self.error:
             return {"error": self.error}
         return {"found": True, "value": self.value} if self.found else {"found": False}
@@ -77,25 +77,25 @@ class Answers(Protocol):
     """Data of one host."""
 
     def ask(self, key: str, question: Question) -> Answer:
-        """The answer for one key; raises nothing."""
+        """Return the answer for one key. Errors are answers too."""
         ...
 
     def ask_all(self, question: Question) -> dict[str, Answer]:
-        """The answer for every top-level key; raises ``HieraError`` when they cannot be told."""
+        """Return the answer for every top-level key. Raise ``HieraError`` if the keys cannot be determined."""
         ...
 
     def holders(self) -> dict[str, list[str]]:
-        """Every top-level key, and the places that hold it; raises ``HieraError``."""
+        """Return every top-level key with its places. Raise ``HieraError``."""
         ...
 
 
 class TreeAnswers:
-    """A Hiera 5 tree; keys that are ``sensitive`` elsewhere in a bundle are secrets here, too."""
+    """A Hiera 5 tree. Keys that are ``sensitive`` elsewhere in a bundle are secrets here, too."""
 
     def __init__(
         self, tree: Tree, sensitive: Collection[object] = (), outer: Callable[[str], Any] | None = None
     ) -> None:
-        """``outer`` gives what ``%{lookup('…')}`` finds outside of the tree, or ``MISSING``."""
+        """``outer`` returns the value of a key outside of the tree for ``%{lookup('…')}``, or ``MISSING``."""
         self._tree = tree
         self._sensitive = sensitive
         self._outer = outer
@@ -103,7 +103,7 @@ class TreeAnswers:
     def ask(self, key: str, question: Question) -> Answer:
         step = recorder() if question.explained else SILENT
         answer = Answer(key)
-        # Not always: null is a default like any other.
+        # Passed only if present, because null is a valid default.
         extra = {"default": question.default} if question.has_default else {}
         try:
             answer.value = self._tree.lookup(
@@ -130,11 +130,11 @@ class TreeAnswers:
     def _is_sensitive(self, key: str) -> bool:
         try:
             return explain.parse(key).root in self._sensitive
-        except HieraError:  # the answer says that it is no key
+        except HieraError:  # the answer reports the invalid key
             return False
 
     def ask_all(self, question: Question) -> dict[str, Answer]:
-        # All are keys as they stand in files: dots in them lead nowhere.
+        # Keys of files are whole keys, so their dots do not dig.
         return {key: self.ask(literal(key), question) for key in self._tree.holders()}
 
     def holders(self) -> dict[str, list[str]]:
@@ -143,23 +143,23 @@ class TreeAnswers:
 
 
 class DocumentAnswers:
-    """A single document; keys are dotted paths into its data."""
+    """A single document. Keys are dotted paths into its data."""
 
     def __init__(self, document: Document, facts: Mapping[str, Any]) -> None:
         self.document = document
         self.facts = facts
         self.resolve: Callable[[], Resolved] = self._resolved_alone
-        """Gives its data: with those of the bundle, where there are others."""
+        """Returns its data, resolved with other data of the bundle."""
         self._done: Resolved | None = None
 
     @property
     def sensitive_keys(self) -> frozenset[object]:
-        """The top-level keys with something in them that must not be shown."""
+        """The top-level keys with sensitive values."""
         annotations = self.document.annotations
         return frozenset(path[0] for path in annotations.sensitive) if annotations else frozenset()
 
     def _resolved(self) -> Resolved:
-        # Not before the first question, whose answer it then is that the document cannot be resolved.
+        # At the first lookup, so that a resolution error becomes its answer.
         if self._done is None:
             self._done = self.resolve()
         return self._done
@@ -195,7 +195,7 @@ class DocumentAnswers:
 
 
 class BundleTogether:
-    """The document and the tree of a bundle, whose expressions see the data of both."""
+    """The document and the tree of a bundle. Their expressions use the data of both."""
 
     def __init__(self, document: DocumentAnswers, tree: Tree, name: str) -> None:
         self._document = document.document
@@ -210,7 +210,7 @@ class BundleTogether:
         return BundleData(own, self._tree, (), here=self._here)
 
     def resolve(self) -> Resolved:
-        """The data of the document; raises ``HieraError``."""
+        """Return the data of the document. Raise ``HieraError``."""
         own = self._data.own
         data: dict[str, Any] = dict(own.data)
         for path in self._data.sensitive():
@@ -218,22 +218,22 @@ class BundleTogether:
         return Resolved(data, cast("Explanation", own.explanation))  # each document has one
 
     def of_documents(self, root: str) -> Any:
-        """The value of a key that the document has; ``MISSING`` for others, and where it cannot be resolved."""
+        """Return the value of a key of the document. ``MISSING`` for other and for unresolved keys."""
         try:
             return self._data.of_documents(root)
-        except HieraError:  # the answer of the document says why
+        except HieraError:  # the answer of the document has the error
             return MISSING
 
 
 class BundleAnswers:
-    """Several sources, the one with priority first."""
+    """Several sources, the highest priority first."""
 
     def __init__(self, sources: Iterable[Answers]) -> None:
         self._sources = tuple(sources)
 
     def ask(self, key: str, question: Question) -> Answer:
-        """Mappings of several sources are merged; of anything else the first that has it wins."""
-        # Without the default, which would be found in the first source and hide all others.
+        """Return the merged mappings of several sources, or the first other value."""
+        # Without the default, because the default of the first source would hide all others.
         answers = [source.ask(key, question._replace(has_default=False)) for source in self._sources]
         answer = _combined(answers)
         if not answer.found and not answer.error and question.has_default:
@@ -254,7 +254,7 @@ class BundleAnswers:
 
 
 def _combined(answers: list[Answer]) -> Answer:
-    # An error stands in its place: what that source would have had is not known, so no other stands in for it.
+    # An error hides lower sources, because the value of its source is unknown.
     first, *others = [answer for answer in answers if answer.found or answer.error] or answers
     for other in others:
         if first.found and other.found and isinstance(first.value, dict) and isinstance(other.value, dict):

@@ -1,9 +1,9 @@
-"""Site data: documents for all hosts, signed by the site, in files or on a web server, and the last good copy of each.
+"""Site data: documents for all hosts, signed by the site, in files or on a web server, with last good copies.
 
-* A document is used when it is valid and can be resolved on this host, and then it is kept. A document without data, or
-  one that may be cut short, is invalid: a server that fails must not take the data of all hosts away.
-* A problem with one is told, and its last good copy is used. It never stops a run, also where there is no copy yet.
-* A copy is one file, so that the text and what the server called its version always belong together.
+* A document is used and copied if it is valid and can be resolved on this host. A document without data, or perhaps
+  truncated, is invalid: a failing server must not remove the data of all hosts.
+* A problem with a document is reported, and its last good copy is used. It never stops a run, even without a copy.
+* A copy is one file, so that the text and the validators of the server always belong together.
 """
 
 import io
@@ -28,18 +28,18 @@ from puller.reporting.run_problems import sentence_of
 from puller.state.state_file import decode, write_state
 
 Warn = Callable[[str, Exception], None]
-"""Told a sentence, and the error that it is about."""
+"""Receives a sentence and its error."""
 
 
 Signed = Mapping[str, SiteDocument]
-"""Documents that were verified, by name."""
+"""Verified documents, by name."""
 
 
 class Copy(msgspec.Struct, frozen=True, tag_field="format", tag=1):
-    """A document as it was when it was last good."""
+    """The last good version of a document."""
 
     location: str
-    """As it may be shown: credentials in a URL are not for the state directory."""
+    """Without credentials of a URL, which must not be in the state directory."""
     text: str
     validators: Validators = Validators()
 
@@ -48,21 +48,21 @@ class SiteData(msgspec.Struct, frozen=True):
     """The documents of one host."""
 
     directory: Path
-    """Of the copies."""
+    """The directory of the copies."""
     surroundings: Surroundings
     settings: Callable[[str], TransportSettings]
-    """How a URL is reached."""
+    """Returns the settings for a URL."""
     warn: Warn
-    """Told of all problems."""
+    """Receives all problems."""
     signed: Signed | None = None
-    """The documents that the site has signed; ``None`` when the site could not be asked, which is told elsewhere."""
+    """The documents that the site has signed. ``None`` if the site was unavailable, which is reported elsewhere."""
     deadline: Deadline | None = None
-    """Of all that is fetched; ``None``: each document has a limit of its own."""
+    """The time limit of all downloads. ``None``: each document has its own limit."""
     noop: bool = False
-    """True leaves the copies as they are: for a dry run."""
+    """Keeps the copies unchanged, for a dry run."""
 
     def load(self, locations: Iterable[str]) -> tuple[DataSource, ...]:
-        """The data of the documents, each over the ones before it."""
+        """Return the data of the documents, lowest precedence first."""
         sources: list[DataSource] = []
         for location in locations:
             source = self._newest(location, sources)
@@ -70,7 +70,7 @@ class SiteData(msgspec.Struct, frozen=True):
         return tuple(sources)
 
     def load_copies(self, locations: Iterable[str]) -> tuple[DataSource, ...]:
-        """The data of the last good copies alone, as the last run saw it."""
+        """Return the data of the last good copies, as the last run used them."""
         sources: list[DataSource] = []
         for location in locations:
             source = self._resolved(self._copy(location), sources)
@@ -78,7 +78,7 @@ class SiteData(msgspec.Struct, frozen=True):
         return tuple(sources)
 
     def forget_others(self, locations: Iterable[str]) -> None:
-        """Remove the copies of what is not configured any more."""
+        """Remove the copies of documents that are not configured any longer."""
         wanted = {self._path(location) for location in locations}
         try:
             for path in self.directory.glob("*.json"):
@@ -90,7 +90,7 @@ class SiteData(msgspec.Struct, frozen=True):
             self._note_os(error)
 
     def _newest(self, location: str, below: list[DataSource]) -> DataSource | None:
-        """The document as it is now, else its last good copy, else nothing; the reason is noted."""
+        """Return the current document, its last good copy, or ``None``. Record the reason."""
         copy = self._copy(location)
         try:
             new = self._fetched(location, copy)
@@ -100,13 +100,13 @@ class SiteData(msgspec.Struct, frozen=True):
             then = "its last good copy is used" if known else "there is no good copy: going on without it"
             self.warn(f"{sentence_of(error)}; {then}", error)
             return known
-        # Only now is it known to be good: it is valid, and can be resolved on this host.
+        # Only now the document is known to be valid and resolvable on this host.
         if not self.noop and new != copy:
             self._keep(new, self._path(location))
         return source
 
     def _fetched(self, location: str, copy: Copy | None) -> Copy:
-        """The document as it is now; raises ``BundleError``, ``ConfigurationError`` and ``DocumentError``."""
+        """Return the current document. Raise ``BundleError``, ``ConfigurationError`` and ``DocumentError``."""
         if location.startswith(SIGNED):
             return self._signed(location, copy)
         if location.startswith("/"):
@@ -116,7 +116,7 @@ class SiteData(msgspec.Struct, frozen=True):
         known = copy.validators if copy else Validators()
         settings = self.settings(location)
         received = download_if_changed(location, SIZE_LIMIT, into, known, settings, self.deadline)
-        if received is None and copy is not None:  # not modified since
+        if received is None and copy is not None:  # not modified
             return copy
         text = _decoded(into.getvalue(), location)
         if received is None or not (received.is_whole or _has_end(text)):
@@ -143,7 +143,7 @@ class SiteData(msgspec.Struct, frozen=True):
         return source
 
     def _resolved(self, copy: Copy | None, below: Iterable[DataSource]) -> DataSource | None:
-        """What a copy gives; it may be good no more, when facts of this host have changed."""
+        """Return the data of a copy. Changed facts of this host may have made it unusable."""
         try:
             return self._source(copy, below) if copy is not None else None
         except Exception:  # noqa: BLE001  a copy that cannot be used is as good as none
@@ -155,9 +155,9 @@ class SiteData(msgspec.Struct, frozen=True):
         return self.directory / f"{sha256(location.encode()).hexdigest()}.json"
 
     def _copy(self, location: str) -> Copy | None:
-        """The last good copy; one that is damaged is as good as none, for the next one replaces it."""
+        """Return the last good copy. ``None`` if it is damaged, because the next copy replaces it."""
         try:
-            # As JSON the text may be several times as long: a control character has six bytes.
+            # JSON may be several times as long as the text: a control character takes six bytes.
             copy = decode(read_limited(self._path(location), 8 * SIZE_LIMIT), Copy)
         except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError, ValueError):
             return None
@@ -178,12 +178,12 @@ class SiteData(msgspec.Struct, frozen=True):
 
 
 def shown(location: str) -> str:
-    """A location without user name, password and query."""
+    """Return a location without user name, password and query."""
     return mask_urls(location)
 
 
 def _has_end(text: str) -> bool:
-    """Return whether a document shows where it ends: by the end marker of YAML, or as JSON does."""
+    """Return whether a document has a visible end: the end marker of YAML, or the last brace of JSON."""
     text = text.strip()
     return text.endswith("\n...") or (text.startswith("{") and text.endswith("}"))
 

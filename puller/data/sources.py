@@ -1,8 +1,8 @@
-"""Data from outside of the manifest: this host's own files, and what the command line gives.
+"""Data from outside of the manifest: files of this host, and options of the command line.
 
 Lowest precedence first (``docs/data.md``): site data (``puller.data.site_data``), then ``data.yaml`` and
-``data.d/*.yaml`` in name order, then ``--data`` files, then ``--set``. Each is a document of its own, with a hierarchy
-and overrides if it likes. Its expressions see the data of all sources (``puller.data.derived``). A document of the site
+``data.d/*.yaml`` in name order, then ``--data`` files, then ``--set``. Each is a separate document, with optional
+hierarchy and overrides. Its expressions use the data of all sources (``puller.data.derived``). A document of the site
 must also be valid without bundles, over the documents below it: otherwise its last good copy is used.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
 
 SIZE_LIMIT = 16 * 1024 * 1024
-"""The most bytes that a document may have."""
+"""The maximum size of a document in bytes."""
 
 
 class Origin(StrEnum):
-    """Who gave a document, lowest precedence first."""
+    """The origin of a document, lowest precedence first."""
 
     LIBRARY = "library"
     MANIFEST = "manifest"
@@ -43,29 +43,29 @@ class Origin(StrEnum):
 
 
 class DataSource(msgspec.Struct, frozen=True):
-    """The data of one document on this host, and how it came to be."""
+    """The data of one document on this host, with their explanation."""
 
     origin: Origin
     named: str | Callable[[], str]
-    """Its name, or what finds it where that takes reading a text again."""
+    """The name, or a function that finds it by reading a text again."""
     data: Mapping[str, Any]
-    """Of a source that ``is_open``: the data as far as they can be resolved without the other sources."""
+    """If the source ``is_open``: the data that can be resolved without the other sources."""
     document: Document | None = None
-    """Where the data was read from, if anywhere."""
+    """The source of the data, if it is a document."""
     explanation: Explanation | None = None
-    """How it came to be."""
+    """How the data were merged."""
     unresolved: Mapping[object, str] = {}
-    """Why something in a top-level key cannot be resolved here; a higher source has another value in its place."""
+    """The errors of top-level keys that cannot be resolved here. A higher source replaces their values."""
     joins_lists: bool = False
-    """Whether its lists are appended to those below it, as what a parent manifest hands down is."""
+    """Whether its lists are appended to lower lists, as for data of a parent manifest."""
     chosen: Chosen | None = None
-    """Its sections with their expressions or secrets; ``None`` where it has neither."""
+    """Its sections with expressions or secrets. ``None`` without both."""
     is_open: bool = False
-    """Whether the expressions are still to be resolved, over the data of all sources (``puller.data.derived``)."""
+    """Whether expressions remain to be resolved, over the data of all sources (``puller.data.derived``)."""
 
     @property
     def name(self) -> str:
-        """As messages call it: a path, a URL, ``--set port``."""
+        """The name in messages: a path, a URL, ``--set port``."""
         return self.named if isinstance(self.named, str) else self.named()
 
     @property
@@ -74,7 +74,7 @@ class DataSource(msgspec.Struct, frozen=True):
         return self.document.annotations if self.document else None
 
     def over(self, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        """Its data merged over what is below it."""
+        """Return its data merged over lower data."""
         merge = merge_deep if self.joins_lists else merge_sources
         for path in self.replaced:
             data = _without(data, path, self.data)
@@ -82,11 +82,11 @@ class DataSource(msgspec.Struct, frozen=True):
 
     @property
     def replaced(self) -> Collection[tuple[str, ...]]:
-        """The paths of values that replace those below, instead of merging with them."""
+        """The paths of values that replace lower values instead of merging."""
         return self.document.replaced if self.document is not None else ()
 
     def shows_below(self, key: Any) -> bool:
-        """Whether what is below still counts for a key that it has."""
+        """Return whether lower sources affect the value of its key."""
         value = self.data[key]
         if self.replaced and (str(key),) in self.replaced:
             return False
@@ -94,13 +94,13 @@ class DataSource(msgspec.Struct, frozen=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The facts and environment that documents see of this host."""
+    """The facts and the environment of this host for documents."""
 
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
 
     def resolve(self, text: str, name: str, origin: Origin, below: Iterable[DataSource] = ()) -> DataSource:
-        """The data that a document gives over the sources ``below``; raises ``HieraError`` naming file and line."""
+        """Return the data of a document over the sources ``below``. Raise ``HieraError`` with file and line."""
         document = Document.parse(text, name)
         is_unknown = _is_of_bundle if origin in _OF_HOST else _must_be_known
         resolved = document.resolve(self.facts, self.environ, data=merged(below), is_replaced=is_unknown)
@@ -111,7 +111,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(source, chosen=chosen, is_open=True)
 
     def choose(self, document: Document, named: str, origin: Origin) -> DataSource:
-        """The sections of a document of a bundle; raises ``HieraError`` naming file and line."""
+        """Return the sections of a document of a bundle. Raise ``HieraError`` with file and line."""
         chosen = document.choose(self.facts, self.environ)
         if not document.is_final:
             return DataSource(origin, named, {}, document, chosen=chosen, is_open=True)
@@ -121,16 +121,16 @@ class Surroundings(msgspec.Struct, frozen=True):
     def load(
         self, paths: Iterable[Path], origin: Origin, below: Iterable[DataSource] = ()
     ) -> tuple[DataSource, ...]:
-        """All sources: those ``below``, then the documents at ``paths``, each over the ones before it.
+        """Return all sources: ``below``, then the documents at ``paths``, with increasing precedence.
 
-        What the command line names is read whoever may write it. Raises ``ConfigurationError``.
+        Files of the command line may be writable by others. Raise ``ConfigurationError``.
         """
         sources = list(below)
         for path in paths:
             try:
                 text = read(path) if origin is Origin.COMMAND_LINE else read_trusted(path)
                 if origin is Origin.HOST and not text.strip():
-                    # A full disk leaves such a file, and without its data this host would get the defaults.
+                    # A full disk leaves an empty file. Without its data this host would get the defaults.
                     raise ConfigurationError(f"{path}: is empty", hint="write {} if this host has no data")
                 sources.append(self.resolve(text, str(path), origin, sources))
             except HieraError as error:
@@ -142,7 +142,7 @@ _OF_HOST = (Origin.HOST, Origin.COMMAND_LINE)
 
 
 def _without(data: Mapping[Any, Any], path: tuple[str, ...], above: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return ``data`` without the value at a path that ``above`` has a value for."""
+    """Return ``data`` without the value at a path, if ``above`` has a value there."""
     first, *rest = path
     key = next((key for key in above if str(key) == first), None)
     if key is None or key not in data:
@@ -156,7 +156,7 @@ def _without(data: Mapping[Any, Any], path: tuple[str, ...], above: Mapping[Any,
 
 
 def _must_be_known(path: object, error: HieraError) -> bool:
-    """Return that a value must be resolved at once: a document of the site that is not valid is not used."""
+    """Return ``False``: a document of the site must be valid without bundles."""
     return False
 
 
@@ -166,7 +166,7 @@ def _is_of_bundle(path: object, error: HieraError) -> bool:
 
 
 def merged(sources: Iterable[DataSource]) -> Mapping[str, Any]:
-    """The data of all of them, the last over the others: mappings merge deeply, anything else is replaced."""
+    """Return the merged data of all sources, lowest first: mappings merge deeply, other values are replaced."""
     data: Mapping[str, Any] = {}
     for source in sources:
         data = source.over(data)
@@ -174,7 +174,7 @@ def merged(sources: Iterable[DataSource]) -> Mapping[str, Any]:
 
 
 def host_files(file: Path, directory: Path) -> Iterator[Path]:
-    """The data files of this host that exist, in order; raises ``ConfigurationError`` when that cannot be told."""
+    """Yield the existing data files of this host, in order. Raise ``ConfigurationError`` if they cannot be listed."""
     try:
         if file.exists():
             yield file
@@ -188,10 +188,9 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
 
 
 def assigned(pairs: Iterable[str]) -> Iterator[DataSource]:
-    """The data of each ``--set KEY=VALUE``; raises ``UsageError``.
+    """Yield the data of each ``--set KEY=VALUE``. Raise ``UsageError``.
 
-    A dot in KEY leads into mappings. VALUE means what it would mean in a data file (``8080`` is a number), but is not
-    searched for expressions: it is final.
+    A dot in KEY leads into mappings. VALUE is parsed as in a data file (``8080`` is a number), but without expressions.
     """
     for pair in pairs:
         yield _assigned(pair)
@@ -200,7 +199,7 @@ def assigned(pairs: Iterable[str]) -> Iterator[DataSource]:
 def _assigned(pair: str) -> DataSource:
     key, equals, text = pair.partition("=")
     if not equals:
-        # Without quoting it: it may be the second half of a password with a blank in it.
+        # Not quoted, because it may be the second half of a password with a space.
         raise UsageError("--set is given something without '='", expected="KEY=VALUE or KEY.KEY=VALUE")
     try:
         steps = parse_path(key) if key else ()
@@ -215,7 +214,7 @@ def _assigned(pair: str) -> DataSource:
 
 
 def read_trusted(path: Path) -> str:
-    """The text of a data file of this host or site; raises ``ConfigurationError``, also when others may write it."""
+    """Return the text of a data file of this host or site. Raise ``ConfigurationError``, also if others may write."""
     try:
         return read(trusted(path))
     except OSError as error:
@@ -223,7 +222,7 @@ def read_trusted(path: Path) -> str:
 
 
 def read(path: Path) -> str:
-    """The text of a data file; raises ``ConfigurationError``."""
+    """Return the text of a data file. Raise ``ConfigurationError``."""
     try:
         return read_limited(path, SIZE_LIMIT).decode("utf-8")
     except OSError as error:

@@ -26,7 +26,7 @@ _LONGEST, _MOST_KEYS = 80, 5  # characters of a value, and keys of data, in a se
 
 
 class Disagreement(Exception):
-    """Two declarations of one resource that say different things; the values are fit to be shown."""
+    """Two declarations of one resource with different properties. Secret values are masked."""
 
     def __init__(self, first: Declaration, second: Declaration, contradiction: Contradiction) -> None:
         self.first_declaration = first
@@ -40,7 +40,7 @@ class Disagreement(Exception):
 
     @property
     def place(self) -> KeyPath:
-        """The property of the second declaration, in its text."""
+        """The path of the property in the text of the second declaration."""
         return (*self.second_declaration.path, self.property)
 
     @property
@@ -79,7 +79,7 @@ class Disagreement(Exception):
 
 
 def agreed(first: Declaration, second: Declaration) -> Declaration:
-    """The declaration of what both say; raises ``Disagreement``, with the two places that it is between."""
+    """Return the united declaration. Raise ``Disagreement``, with the two places that do not agree."""
     try:
         return _united(first, second)
     except Contradiction as contradiction:
@@ -87,7 +87,7 @@ def agreed(first: Declaration, second: Declaration) -> Declaration:
 
 
 def _between(first: Declaration, second: Declaration, contradiction: Contradiction) -> Disagreement:
-    """Of declarations that are united already, the ones that say it."""
+    """Return the disagreement of the places that disagree, for declarations that are already united."""
     for one in first.places():
         for other in second.places():
             try:
@@ -98,10 +98,10 @@ def _between(first: Declaration, second: Declaration, contradiction: Contradicti
 
 
 def _united(first: Declaration, second: Declaration) -> Declaration:
-    if first.child is not second.child:  # two bundles may name two manifests alike
+    if first.child is not second.child:  # two bundles may use one name for two manifests
         one, other = (_Words(f"one of {place.problems.source}") for place in (first, second))
         raise Contradiction([("name", one, other)])
-    # What is relative to a manifest stays with the manifest that says it.
+    # Relative paths belong to the manifest that contains them.
     giver = second if _depends(second) and not _depends(first) else first
     return msgspec.structs.replace(
         giver,
@@ -114,12 +114,12 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
         unknown=first.unknown | second.unknown,
         child=first.child,
         united=(*first.places(), *second.places()),
-        late=None,  # nobody knows which of the two would have said what
+        late=None,  # the result of a second evaluation would be ambiguous
     )
 
 
 def _depends(declaration: Declaration) -> bool:
-    """Whether any of its properties means what it does only in its manifest."""
+    """Return whether any of its properties depends on its manifest."""
     return any(
         _is_given(declaration, name) for name in declaration.type.relative_paths | declaration.type.rendered
     )
@@ -133,7 +133,7 @@ def _properties(first: Declaration, second: Declaration) -> Properties:
     if not isinstance(one, whole):
         return linked(other, one)
     _require_same_scope(first, second)
-    # What is open in one of them is as the other says.
+    # A property that one declaration cannot determine takes the value of the other.
     one = msgspec.structs.replace(one, **_of(other, first.unknown - second.unknown))
     other = msgspec.structs.replace(other, **_of(one, second.unknown))
     paths = dict(_same_paths(first, second))
@@ -149,7 +149,7 @@ def _of(properties: Properties, names: frozenset[str]) -> dict[str, Any]:
 
 
 def _same_paths(first: Declaration, second: Declaration) -> Iterator[tuple[str, str]]:
-    """The paths of the second as they are compared: as the first writes them where both mean one file."""
+    """Yield the paths of the second declaration for the comparison. Equal files get the spelling of the first one."""
     for name in first.type.relative_paths - first.unknown - second.unknown:
         one, other = getattr(first.properties, name), getattr(second.properties, name)
         if one and other:
@@ -162,17 +162,17 @@ def _same_paths(first: Declaration, second: Declaration) -> Iterator[tuple[str, 
 
 
 def _file(declaration: Declaration, written: str) -> str:
-    """The file that a path means where it stands; a URL, and what names no file of the bundle, mean themselves."""
+    """Return the file of a path in its manifest. URLs, and paths without a file in the bundle, stay as they are."""
     if "://" in written or os.path.isabs(written):
         return written
     try:
         return declaration.home.files.find(written)
-    except BundlePathError:  # the failure of the resource, when it is its turn
+    except BundlePathError:  # a failure of the resource at its turn
         return written
 
 
 def _called(declaration: Declaration, written: str) -> str:
-    """The name of a file in messages: from the same place as the manifest that names it."""
+    """Return the name of a file in messages, relative like the name of its manifest."""
     if "://" in written:
         return written
     return os.path.normpath(os.path.join(os.path.dirname(declaration.home.data.own.name), written))
@@ -181,12 +181,12 @@ def _called(declaration: Declaration, written: str) -> str:
 def _same_bytes(one: str, other: str) -> bool:
     try:
         return os.path.isfile(one) and os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
-    except OSError:  # told when it is copied
+    except OSError:  # reported when the file is copied
         return False
 
 
 def _require_same_scope(first: Declaration, second: Declaration) -> None:
-    """Raise ``Contradiction`` for what both render, and not with the same facts, data and directory."""
+    """Raise ``Contradiction`` if both render a template with different facts, data or directories."""
     names = [
         name
         for name in sorted(first.type.rendered - first.unknown - second.unknown)
@@ -215,11 +215,11 @@ def _rendered(declaration: Declaration, name: str) -> "_Words":
     return _Words(f"{_worded(getattr(declaration.properties, name))} with the data of {declaration.origin}")
 
 
-# What is said of it
+# Messages
 
 
 class _Words(str):
-    """A value that is described; it is shown as it is, and no value is equal to it."""
+    """The description of a value. It is shown as it is, and differs from every value."""
 
     __slots__ = ()
 

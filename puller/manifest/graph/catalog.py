@@ -13,21 +13,21 @@ from puller.values.references import Reference
 
 
 class Catalog(msgspec.Struct):
-    """All that one engine applies. Resources are numbered as they stand in ``declarations``."""
+    """The resources that one engine applies, numbered in the order of ``declarations``."""
 
     declarations: list[Declaration]
-    """Those of a child manifest before the ``apply`` resource that brings it."""
+    """The resources of a child manifest come before its first ``apply`` resource."""
     order: list[int]
     """Indexes of declarations, and of ``reversals`` after them."""
     links: Links = msgspec.field(default_factory=Links)
     reversals: list[Declaration] = msgspec.field(default_factory=list)
-    """Changes that the run takes back, numbered after the declarations.
+    """Reversals in this run, numbered after the declarations.
 
-    No resource takes one for a declaration: whatever resources ask about the catalog is answered from ``declarations``.
+    They are not declared: requests of resources about the catalog only use ``declarations``.
     """
 
     def names_of(self, type_name: str) -> list[str]:
-        """The names of all declared resources of a type."""
+        """Return the names of all declared resources of a type."""
         return [
             d.properties.name for d in self.declarations if d.type.type_name == type_name and d.loop is None
         ]
@@ -38,43 +38,42 @@ class Catalog(msgspec.Struct):
         return self.declarations[index] if index < declared else self.reversals[index - declared]
 
     def may_declare(self, reference: str) -> bool:
-        """Whether a loop that cannot be evaluated on this machine may have made this resource."""
+        """Return whether a loop that cannot be evaluated on this machine may declare this resource."""
         return any(declaration.stands_for(reference) for declaration in self.declarations)
 
     def requirements(self, index: int) -> list[tuple[Reference, int]]:
-        """The resources that must have succeeded before this one: the references as written, and their indexes."""
+        """Return the resources that must have succeeded before this one: the written references, and their indexes."""
         return self.links.requirements.get(index, [])
 
     def subscriptions(self, index: int) -> list[int]:
-        """The resources whose changes refresh this one."""
+        """Return the resources whose changes refresh this one."""
         return self.links.subscriptions.get(index, [])
 
     def reloads(self, index: int) -> list[int]:
-        """The resources whose changes ask this one only to reload."""
+        """Return the resources whose changes only reload this one."""
         return self.links.reloads.get(index, [])
 
     def subscribers_of(self, index: int) -> list[Reference]:
-        """The resources that are refreshed when this one changes, as ``puller.values.references`` lists them."""
+        """Return the resources that a change of this one refreshes, as ``puller.values.references`` lists them."""
         return self.links.subscribers.get(index, [])
 
     def children(self, index: int) -> list[int]:
-        """The resources of an ``apply`` resource's manifest."""
+        """Return the resources in the manifest of an ``apply`` resource."""
         return self.links.children.get(index, [])
 
     def subscribers(self) -> set[Reference]:
-        """Every resource that subscribes to another, listed in the same way."""
+        """Return every resource with subscriptions, in the same notation."""
         return {reference for references in self.links.subscribers.values() for reference in references}
 
     @property
     def is_partial(self) -> bool:
-        """Whether it was limited to a part of what is declared."""
+        """Whether the order is limited to some of the resources."""
         return len(self.order) < len(self.declarations) + len(self.reversals)
 
     def limited_to(self, patterns: Iterable[str]) -> Self:
-        """The part of it that these references name, and what that requires; ``*`` stands for any text.
+        """Return the catalog limited to the named resources and their requirements. ``*`` matches any text.
 
-        Links and numbers stay as they are: it is the order that holds no others. Raises ``UsageError`` for a pattern
-        that names nothing.
+        Links and numbers are unchanged. Only the order is shorter. Raise ``UsageError`` for a pattern without matches.
         """
         waiting = [index for pattern in patterns for index in self._named(pattern)]
         found: set[int] = set()

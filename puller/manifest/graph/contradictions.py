@@ -124,7 +124,7 @@ class _Paths:
 
 
 def _is_path_known(declaration: Declaration) -> bool:
-    """Whether the properties of a resource can be evaluated on this machine."""
+    """Return whether the properties of a resource can be evaluated on this machine."""
     is_whole = isinstance(declaration.properties, declaration.type.properties_type)
     return is_whole and declaration.loop is None and "name" not in declaration.unknown
 
@@ -184,11 +184,11 @@ class Between(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The problem of the second one."""
+        """The problem of the second resource."""
         return f"{self.what}: {self.first.reference} at {self.first.origin}"
 
     def problem(self) -> Problem:
-        """The problem of the second one."""
+        """Return the problem of the second resource."""
         first, second = self.first, self.second
         return second.problems.problem(
             second.path,
@@ -216,7 +216,7 @@ def _of_paths(declarations: Sequence[Declaration], spellings: Spellings) -> Iter
 
 
 def _is_known(declaration: Declaration) -> bool:
-    """Return whether a type can compare the resource: an unknown property has its default, which says nothing.
+    """Return whether a type can compare the resource. Unknown properties have defaults, which must not be compared.
 
     A content contradicts no other resource.
     """
@@ -226,7 +226,7 @@ def _is_known(declaration: Declaration) -> bool:
 def _of_types(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
     types = {declaration.type for declaration in declarations}
     asked = sorted((one for one in types if has_own(one, "contradictions")), key=lambda one: one.type_name)
-    if not asked:  # as for most manifests
+    if not asked:  # the usual case
         return
     certain = [one for one in declarations if not has_conditions(one) and _is_known(one)]
     declared = DeclaredResources(certain, spellings)

@@ -23,24 +23,24 @@ from puller.values.references import Reference, reload_of
 
 
 class HostCatalog(Catalog, kw_only=True, dict=True):
-    """The resources of several manifests, each of which has a number: its place among them."""
+    """The resources of several manifests. The number of a manifest is its place among them."""
 
     manifests: list[Manifest]
     owners: list[int]
-    """The number of the manifest that a resource or a reversal belongs to, by its index."""
+    """The number of the manifest of each resource and reversal, by its index."""
     shared: dict[int, list[int]]
-    """The numbers of the later manifests that declare a resource as well, by its index."""
+    """The numbers of later manifests that also declare a resource, by its index."""
 
     @classmethod
     def of(cls, manifests: Iterable[Manifest] = ()) -> "HostCatalog":
-        """All of these, which fit together; raises ``ManifestError``."""
+        """Return the catalog of these manifests. Raise ``ManifestError`` if they do not fit together."""
         catalog = cls([], [], manifests=[], owners=[], shared={})
         for manifest in manifests:
             catalog = catalog.joined(manifest)
         return catalog
 
     def references(self) -> "References":
-        """The names and aliases that a later manifest may refer to, with the indexes of their resources."""
+        """Return the names and aliases that a later manifest may refer to, with the indexes of their resources."""
         return self._references
 
     @cached_property
@@ -54,15 +54,15 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
         return found
 
     def resources_of(self, number: int) -> list[int]:
-        """The indexes of the resources that belong to a manifest, in the order in which they are applied."""
+        """Return the indexes of a manifest's own resources, in the order of application."""
         if len(self.manifests) == 1:
             return self.order
         return [index for index in self.order if self.owners[index] == number]
 
     def concerns(self, number: int) -> list[int]:
-        """The indexes of all that a manifest has a part in, in the order in which it is applied.
+        """Return the indexes of all resources that concern a manifest, in the order of application.
 
-        Beside its own resources these are those that it shares, and those of others that it refreshes.
+        They are its own resources, those that it shares, and those of other manifests that it refreshes.
         """
         if len(self.manifests) == 1:
             return self.order
@@ -73,7 +73,7 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
         return [index for index in self.order if index in part]
 
     def numbers_of(self, declaration: Declaration) -> list[int]:
-        """The numbers of the manifests that declare a resource, that of the one that it belongs to first."""
+        """Return the numbers of the manifests that declare a resource. Its owner is the first."""
         return self._numbers[id(declaration)]
 
     @cached_property
@@ -85,16 +85,16 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
         }
 
     def owners_of_subscribers(self, names: Sequence[str]) -> dict[str, str]:
-        """The resources that subscribe to others, each with the name of what it belongs to; ``names`` by number."""
+        """Return the resources with subscriptions, each with the name of its manifest. ``names`` are by number."""
         found = (*self.links.subscriptions.items(), *self.links.reloads.items())
         return {str(self.declarations[index].reference): names[self.owners[index]] for index, _ in found}
 
     def joined(self, manifest: Manifest) -> "HostCatalog":
-        """A catalog with one more manifest; raises ``ManifestError`` for one that does not fit.
+        """Return a catalog with one more manifest. Raise ``ManifestError`` if it does not fit.
 
-        1. Each resource that is declared already must agree with what is there.
-        2. Links within the manifest, and to resources of those before it.
-        3. The order: that of the manifests, but for what waits for another.
+        1. Require that each shared resource agrees with its earlier declaration.
+        2. Add the links within the manifest, and to resources of earlier manifests.
+        3. Keep the order of the manifests, except for resources that wait for others.
         """
         if not self.manifests:
             owners = [0] * len(manifest.declarations)
@@ -110,13 +110,13 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
 
 
 class References(dict[Reference, int]):
-    """Names with the indexes of their resources; and all that a loop may have made that cannot be evaluated here."""
+    """Names with the indexes of their resources. Unevaluated loops may provide more names."""
 
     def __init__(self, declarations: Sequence[Declaration]) -> None:
         super().__init__()
         self._loops = [(index, found) for index, found in enumerate(declarations) if found.loop is not None]
         self.of_no_item: frozenset[Reference] = frozenset()
-        """Names of entries whose loops have no item here: there is nothing behind them."""
+        """Names of entries whose loops have no items here. They refer to no resource."""
 
     def __contains__(self, reference: object) -> bool:
         is_known = super().__contains__(reference) or reference in self.of_no_item
@@ -132,9 +132,9 @@ class References(dict[Reference, int]):
 
 
 def load_together(sources: Iterable[ManifestSource], inputs: Inputs) -> HostCatalog:
-    """The catalog of the manifests at these places, each of which may refer to those before it.
+    """Return the catalog of these manifests. Each may refer to resources of earlier manifests.
 
-    Raises ``SourceError`` and ``ManifestError``.
+    Raise ``SourceError`` and ``ManifestError``.
     """
     catalog = HostCatalog.of()
     for source in sources:
@@ -144,7 +144,7 @@ def load_together(sources: Iterable[ManifestSource], inputs: Inputs) -> HostCata
 
 
 class _Joining:
-    """One more manifest on its way into a catalog."""
+    """The addition of one manifest to a catalog."""
 
     def __init__(self, before: HostCatalog, manifest: Manifest) -> None:
         self.before = before
@@ -162,8 +162,8 @@ class _Joining:
         self.problems: list[Problem] = []
 
     def catalog(self) -> HostCatalog:
-        """The whole; raises ``ManifestError``."""
-        # 1. What is declared already, and what contradicts it
+        """Return the new catalog. Raise ``ManifestError``."""
+        # 1. Earlier declarations and contradictions
         for declaration in self.manifest.declarations:
             self._place(declaration)
         found = find_contradictions(self.declarations, self._spellings)
@@ -193,7 +193,7 @@ class _Joining:
             return
         self.places.append(index)
         self.shared.setdefault(index, []).append(self.number)
-        # Few bundles declare what another declares.
+        # Bundles rarely share a resource.
         from puller.manifest.graph.agreement import Disagreement, agreed
 
         try:
@@ -261,7 +261,7 @@ class _Joining:
 
     def _order(self, links: Links) -> list[int]:
         own = [self.places[index] for index in self.manifest.order]
-        if self.shared == self.before.shared:  # what is new comes after all that it can wait for
+        if self.shared == self.before.shared:  # a new resource follows all resources that it can wait for
             return [*self.before.order, *own]
         try:
             return _stable([*self.before.order, *own], links.first)
@@ -270,7 +270,7 @@ class _Joining:
 
 
 def _stable(wanted: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:
-    """The order that is wanted, but that each comes after what it waits for; raises ``CycleError``."""
+    """Return the given order, changed so that each resource follows its prerequisites. Raise ``CycleError``."""
     sequence = list(dict.fromkeys(wanted))
     number_of = {index: number for number, index in enumerate(sequence)}
     found = ordered(len(sequence), lambda number: [number_of[i] for i in first.get(sequence[number], ())])

@@ -38,7 +38,7 @@ def objects_of(declarations: Sequence[Declaration], spellings: Spellings) -> dic
     types = {declaration.type for declaration in declarations}
     special = {kind for kind in types if has_own(kind, "identity")}
     if not special and not spellings.moved(declaration.properties.name for declaration in declarations):
-        return {}  # as for most manifests
+        return {}  # the usual case
     known = [
         declaration
         for declaration in declarations
@@ -57,7 +57,7 @@ def objects_of(declarations: Sequence[Declaration], spellings: Spellings) -> dic
                 objects[id(declaration)] = declaration.type.type_name, spellings.of(name)
     for declaration in known if special else ():
         kind, properties = declaration.type, declaration.properties
-        # Of a resource that cannot be evaluated here only the name is known.
+        # If a resource cannot be evaluated here, only its name is known.
         if kind in special and isinstance(properties, kind.properties_type):
             identity = kind.identity(properties, spellings)
             if identity != properties.name:
@@ -66,7 +66,7 @@ def objects_of(declarations: Sequence[Declaration], spellings: Spellings) -> dic
 
 
 def identity_of(reference: str, spellings: Spellings) -> Key | None:
-    """Return the object that a reference of an earlier run means; ``None`` if its type is unknown now."""
+    """Return the object that a reference of an earlier run means, ``None`` if its type is unknown now."""
     type_name, _, name = reference.partition("#")
     try:
         kind = find_type(type_name)

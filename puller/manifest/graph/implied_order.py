@@ -17,13 +17,13 @@ from puller.resources.canonical_names import Spellings
 
 
 def ordered(count: int, prerequisites: Callable[[int], Iterable[int]]) -> list[int]:
-    """Indexes ``0 … count - 1``, each after its prerequisites; raises ``CycleError``."""
+    """Return the indexes ``0 … count - 1``, each after its prerequisites. Raise ``CycleError``."""
     result: list[int] = []
     done = [False] * count
     for start in range(count):
         if done[start]:
             continue
-        if all(done[index] for index in prerequisites(start)):  # as for most resources
+        if all(done[index] for index in prerequisites(start)):  # the usual case
             done[start] = True
             result.append(start)
         else:
@@ -32,7 +32,7 @@ def ordered(count: int, prerequisites: Callable[[int], Iterable[int]]) -> list[i
 
 
 class CycleError(Exception):
-    """Resources that wait for each other: in ``indexes`` each names the next, and the first comes again last."""
+    """Resources that wait for each other. In ``indexes`` each waits for the next, and the last is the first again."""
 
     def __init__(self, indexes: Sequence[int]) -> None:
         super().__init__(f"cycle of {indexes}")
@@ -42,7 +42,7 @@ class CycleError(Exception):
 def _visit(
     start: int, prerequisites: Callable[[int], Iterable[int]], done: list[bool], result: list[int]
 ) -> None:
-    """Depth first without recursion: a chain may be as long as the manifest."""
+    """Visit depth first. Without recursion, because a chain may be as long as the manifest."""
     path = [start]
     on_path = {start}
     pending = [iter(prerequisites(start))]
@@ -63,12 +63,12 @@ def _visit(
 
 
 Edges = dict[int, list[int]]
-"""The indexes of resources that come first, by the index of the one that waits."""
+"""The indexes of prerequisites, by the index of the waiting resource."""
 
 
 def with_implied(declarations: Sequence[Declaration], first: Edges) -> Edges:
-    """``first``, the order that is written, with all that is implied and does not contradict it."""
-    if not (implied := _implied(declarations)):  # as for most manifests
+    """Return ``first``, the written order, with the implied order that does not contradict it."""
+    if not (implied := _implied(declarations)):  # the usual case
         return first
     while True:
         merged = {index: [*first.get(index, ()), *implied.get(index, ())] for index in {*first, *implied}}
@@ -76,7 +76,7 @@ def with_implied(declarations: Sequence[Declaration], first: Edges) -> Edges:
             ordered(len(declarations), lambda index: merged.get(index, ()))  # noqa: B023  asked before the next round
         except CycleError as cycle:
             if not _drop(implied, cycle.indexes):
-                return first  # it waits for itself as it is written, which is said of what is written
+                return first  # the written order has a cycle, which is reported elsewhere
         else:
             return merged
 
@@ -133,7 +133,7 @@ def _at_and_above(path: str) -> Iterator[str]:
 
 
 def properties_by_type(declarations: Sequence[Declaration]) -> dict[str, list[Any]]:
-    """The properties of all resources of each type; of a loop that cannot be evaluated here there are none."""
+    """Return the properties of all resources of each type, without unevaluated loops."""
     found: dict[str, list[Any]] = {}
     for declaration in declarations:
         if declaration.loop is None:
@@ -154,12 +154,12 @@ class DeclaredResources:
 
 
 def has_own(resource_type: ResourceType, method: str) -> bool:
-    """Whether a type has a class method of its own, and not that of every type."""
+    """Return whether a type overrides a class method."""
     return getattr(resource_type, method).__func__ is not getattr(Resource, method).__func__
 
 
 def _drop(implied: dict[int, list[int]], cycle: Sequence[int]) -> bool:
-    """Take off what a cycle has of what is implied; false when it has nothing."""
+    """Remove the implied order of a cycle. Return whether any was removed."""
     dropped = False
     for index, other in itertools.pairwise(cycle):
         if other in implied.get(index, ()):

@@ -29,28 +29,28 @@ _APPLY = f"{APPLY}#"
 _LABEL = f"{LABEL}#"
 Found = list[tuple[Reference, int]]
 Outside = list[tuple[str, Reference]]
-"""References to resources of other manifests, each with the property that holds it."""
+"""References to resources of other manifests, each with its property."""
 T = TypeVar("T")
 
 
 class Links(msgspec.Struct):
-    """References as indexes; only resources that have any are in here."""
+    """References as indexes. Resources without references are left out."""
 
     requirements: dict[int, Found] = {}
     subscriptions: dict[int, list[int]] = {}
     reloads: dict[int, list[int]] = {}
-    """Further subscriptions, to what it only has to reload for."""
+    """Further subscriptions, which only need a reload."""
     subscribers: dict[int, list[Reference]] = {}
-    """As ``puller.values.references`` lists them."""
+    """In the notation of ``puller.values.references``."""
     first: dict[int, list[int]] = {}
-    """All that comes before a resource, whatever the reason."""
+    """All prerequisites of a resource."""
     children: dict[int, list[int]] = {}
-    """Of an ``apply`` resource: the resources of its manifest."""
+    """The resources in the manifest of an ``apply`` resource."""
     outside: dict[int, Outside] = {}
-    """What it names of other manifests."""
+    """References to resources of other manifests."""
 
     def copied(self) -> "Links":
-        """A copy to which links may be added."""
+        """Return a copy that can be extended."""
         return Links(
             *({index: list(found) for index, found in each.items()} for each in msgspec.structs.astuple(self))
         )
@@ -61,16 +61,16 @@ def link(
     known: Collection[Reference] = (),
     of_no_item: Collection[Reference] = (),
 ) -> Links:
-    """Find what every reference means; notes problems.
+    """Resolve all references. Record problems.
 
-    Those that are ``known`` are resources of other manifests, those ``of_no_item`` are of loops that have none here.
+    ``known`` are resources of other manifests, ``of_no_item`` are names of loops without items.
     """
     names = _names(declarations, known, of_no_item)
     applied_by = _applied_by(declarations)
     links = Links(children=_children(applied_by))
     for position, declaration in enumerate(declarations):
         properties = declaration.properties
-        # Most have none: of ten thousand resources only those with links cost anything here.
+        # Most resources have no links, so they cost almost nothing here.
         kind = declaration.type
         if (
             properties.require
@@ -90,7 +90,7 @@ def _link(position: int, declaration: Declaration, names: "Names", links: Links)
     subscribed: Found = []
     reloaded: Found = []
     outside: Outside = []
-    # Each place has its own relative names, and says for itself what is wrong.
+    # Each place has its own relative names and its own problems.
     for place in declaration.places():
         properties = place.properties
         required += _find_all(position, place, "require", properties.require, names, outside)
@@ -115,13 +115,13 @@ def _link(position: int, declaration: Declaration, names: "Names", links: Links)
 
 
 def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
-    """The order in which resources are applied; a cycle is noted as a problem."""
+    """Return the order of application. Record a cycle as a problem."""
     try:
         return ordered(len(declarations), lambda index: links.first.get(index, ()))
     except CycleError as cycle:
         problem = cycle_problem(declarations, cycle)
         declarations[cycle.indexes[0]].problems.note(problem)
-        return list(range(len(declarations)))  # any will do: it is never applied
+        return list(range(len(declarations)))  # never applied
 
 
 def cycle_problem(declarations: Sequence[Declaration], cycle: CycleError) -> Problem:
@@ -135,30 +135,30 @@ def cycle_problem(declarations: Sequence[Declaration], cycle: CycleError) -> Pro
 
 
 class Names(msgspec.Struct):
-    """The meaning of references."""
+    """The resources of each reference."""
 
     declared: Sequence[Declaration]
     index: dict[Reference, int] = {}
-    """The resource, by its names; of child manifests that are named alike the first."""
+    """The resource by its names. Of child manifests with one name, the first."""
     alike: dict[Reference, list[int]] = {}
     """Further child manifests of one file, applied with other data."""
     loops: list[tuple[int, Declaration]] = []
-    """The declarations that stand for loops which cannot be evaluated on this machine."""
+    """The loops that cannot be evaluated on this machine."""
     outside: Collection[Reference] = ()
     """Names of resources of other manifests."""
     of_no_item: Collection[Reference] = ()
     """Names of entries whose loops have no item on this machine."""
     labels: dict[Reference, list[int]] = {}
     by_pattern: dict[Reference, list[int]] = {}
-    """What patterns mean, each of which several resources may have."""
+    """The resources of patterns, cached because resources share patterns."""
 
     def find(self, reference: Reference) -> list[int]:
-        """All that a reference means; nothing when there is none."""
+        """Return all resources of a reference. Empty for an unknown reference."""
         first = self.index.get(reference)
         return [] if first is None else [first, *self.alike.get(reference, ())]
 
     def matching(self, reference: Reference, of: int) -> list[int]:
-        """The resources that a pattern or a label means, without the one that refers to them."""
+        """Return the resources that match a pattern or a label, without the resource that refers to them."""
         if reference.startswith(_LABEL):
             return [position for position in self.labels.get(reference, ()) if position != of]
         if not reference.is_pattern:
@@ -171,20 +171,20 @@ class Names(msgspec.Struct):
         return [position for position in self.by_pattern[reference] if position != of]
 
     def outside_matching(self, reference: Reference) -> list[Reference]:
-        """The resources of other manifests that a pattern means."""
+        """Return the resources of other manifests that match a pattern."""
         if not reference.is_pattern or reference.startswith(_LABEL):
             return []
         matches = reference.matcher()
         return [name for name in self.outside if matches(name)]
 
     def means_nothing(self, reference: Reference) -> bool:
-        """Whether a loop without items would have made what a reference means."""
+        """Return whether a loop without items would have declared a matching resource."""
         if reference in self.of_no_item:
             return True
         return reference.is_pattern and any(map(reference.matcher(), self.of_no_item))
 
     def of_loop(self, reference: Reference) -> list[int]:
-        """The loop that may have made what a reference means."""
+        """Return the loop that may declare a matching resource."""
         return [position for position, loop in self.loops if loop.stands_for(reference)][:1]
 
 
@@ -214,7 +214,7 @@ def _names(
 
 
 def _is_instance(declaration: Declaration, other: Declaration, name: Reference) -> bool:
-    """Whether a name is that of the file that both apply, with different data."""
+    """Return whether a name is the file that both apply, with different data."""
     one, two = declaration.child, other.child
     return one is not None and two is not None and one.path == two.path and name == declaration.reference
 
@@ -229,7 +229,7 @@ def _find_all(
 ) -> Found:
     found = []
     for reference in references:
-        # Relative to its own manifest first, then as the top manifest writes it, then of another manifest.
+        # Relative to its own manifest first, then to the top manifest, then in another manifest.
         own = _from_top(reference, declaration.home.files)
         meant = names.find(own) or names.find(reference)
         if not meant and (several := names.matching(own, position) or names.matching(reference, position)):
@@ -242,7 +242,7 @@ def _find_all(
         if not meant and (others := names.outside_matching(reference)):
             outside += [(name, other) for other in others]
             continue
-        if not meant:  # a loop that cannot be evaluated here may have made it
+        if not meant:  # an unevaluated loop may declare it
             meant = names.of_loop(own) or names.of_loop(reference)
         found += [(reference, other) for other in meant]
         if not (meant or names.means_nothing(own) or names.means_nothing(reference)):
@@ -266,7 +266,7 @@ def _undeclared(name: str, reference: Reference, declared: Sequence[Reference]) 
 
 
 def _from_top(reference: Reference, files: BundleFiles) -> Reference:
-    """A reference as the top manifest would write it: child manifests are named relative to their parent."""
+    """Return a reference relative to the top manifest. Names of child manifests are relative to their parent."""
     if not reference.startswith(_APPLY):
         return reference
     try:
@@ -276,7 +276,7 @@ def _from_top(reference: Reference, files: BundleFiles) -> Reference:
 
 
 def _applied_by(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
-    """The ``apply`` resources that bring each resource of a child manifest."""
+    """Return the ``apply`` resources that apply each resource of a child manifest."""
     positions = {
         id(declaration.child): position
         for position, declaration in enumerate(declarations)
@@ -304,7 +304,7 @@ def _children(applied_by: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
 
 
 def _with_children(positions: Iterable[int], children: Mapping[int, list[int]]) -> dict[int, None]:
-    """Resources and all that is below them, each once."""
+    """Return resources and all resources below them, without duplicates."""
     found: dict[int, None] = {}
     waiting = list(positions)[::-1]
     while waiting:
@@ -317,8 +317,9 @@ def _with_children(positions: Iterable[int], children: Mapping[int, list[int]]) 
 def _hand_down(
     declarations: Sequence[Declaration], applied_by: Mapping[int, Sequence[int]], links: Links
 ) -> None:
-    """Children wait for what their parents wait for, and the parents wait for their children."""
-    # A parent stands after its children, so from the back each one has all of its own before its children get it.
+    """Let children wait for the prerequisites of their parents, and parents for their children."""
+    # A parent follows its children. In reverse order, each parent has all its prerequisites before its children get
+    # them.
     each: tuple[dict[int, list[Any]], ...] = (links.requirements, links.first, links.outside)
     for position in sorted(applied_by, reverse=True):
         parents, united = applied_by[position], declarations[position].united
@@ -327,7 +328,7 @@ def _hand_down(
             handed = _handed(united, by_child, found) if united else found.get(parents[0])
             if not handed:
                 continue
-            # One list for all of ten thousand that wait for nothing else.
+            # Resources without own prerequisites share one list.
             own = found.get(position)
             found[position] = _once((*handed, *own)) if own else handed
     for position, below in links.children.items():
@@ -337,10 +338,10 @@ def _hand_down(
 def _handed(
     places: Sequence[Declaration], by_child: Mapping[int, int], found: Mapping[int, list[Any]]
 ) -> list[Any]:
-    """The resources that one of several ``places`` waits for with the manifests that it is in.
+    """Return the prerequisites that a united resource gets from the manifests of its ``places``.
 
-    It is applied in any case where a manifest that is says so, and then waits for no more than such manifests all wait
-    for. Where there is none, whichever is applied must have all that it waits for.
+    If some manifests are applied without conditions, it waits only for their common prerequisites. Otherwise it waits
+    for the prerequisites of all manifests, because any of them may be applied.
     """
     parents = [(place, by_child.get(id(place.home.child))) for place in places]
     waits = [(place, [] if parent is None else found.get(parent, [])) for place, parent in parents]

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from puller.manifest.declaration import Child, Declaration
 
 Why = Callable[[Declaration], str]
-"""Why one declaration, of a resource or of an ``apply`` resource above it, is no way; empty when it is one."""
+"""Returns why a declaration, of a resource or of an ``apply`` resource above it, is blocked. Empty if it is not."""
 
 
 def why_no_way(declaration: Declaration, why: Why) -> str:
-    """Why no way leads to a resource: what is said of the first one, or nothing when there is a way.
+    """Return why every path to a resource is blocked. Empty if one path is open, otherwise the first reason.
 
-    All of them are asked, so that it does not matter which was declared first.
+    All paths are checked, so the order of declarations does not matter.
     """
     known: dict[int, str] = {}
 
@@ -37,9 +37,9 @@ def _of_all(reasons: list[str]) -> str:
 
 
 def has_conditions(declaration: Declaration) -> bool:
-    """Whether it depends on any condition that a resource is managed."""
+    """Return whether any condition decides if it is managed."""
     if declaration.properties.control is None and declaration.home.child is None and not declaration.united:
-        return False  # as for most of ten thousand
+        return False  # the usual case
     return bool(why_no_way(declaration, _condition))
 
 
