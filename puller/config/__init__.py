@@ -1,1 +1,1 @@
-"""config.yaml, read into typed values."""
+"""The configuration ``config.yaml`` as typed values."""

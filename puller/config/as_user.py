@@ -1,7 +1,7 @@
-"""The configuration of an agent of an ordinary user: what it may name, and who may have written that.
+"""Rules for the configuration of an ordinary user's agent, and for the files that it names.
 
-The rules are those of root's configuration, with the user in root's place: what nobody but root and that user can have
-written. The difference is a group that has nobody but the user in it, which many systems make for each and let write.
+The rules are those of root's configuration, with the user in root's place: only root and this user may be able to write
+the files. A private group of the user may also have write permission, as many systems create it.
 """
 
 import os
@@ -13,7 +13,7 @@ from puller.system.trusted_files import judge
 
 
 def require_user() -> None:
-    """Raise ``UsageError`` for root, whose agent is that of the machine."""
+    """Raise ``UsageError`` for root, whose agent is the machine's."""
     if os.geteuid() == 0:
         raise UsageError(
             "--as-user is for ordinary users; root's agent is the machine's: run it without --as-user"
@@ -21,10 +21,10 @@ def require_user() -> None:
 
 
 def require_own(path: Path) -> None:
-    """Raise ``ConfigurationError`` for a file that others can have written, or can put there.
+    """Raise ``ConfigurationError`` for a file that other users can write or replace.
 
-    Judged is what the path means now. As nobody else can change anything on the way to it, it is what is read later.
-    Of one that is not there, the directory is judged that it would be in.
+    The check follows links. No other user can change the path later, so it is the file that is read. If the file does
+    not exist, check its parent directory.
     """
     try:
         judged = judge(os.fspath(path), private_group=True)

@@ -1,7 +1,7 @@
 """The configuration of a host: ``/etc/puller/config.yaml``, decoded once into typed values.
 
-``samples/config.yaml`` documents every key, and a test loads it. Anything unknown or of the wrong type is an
-error with its line: a misspelt key must not mean its default.
+``samples/config.yaml`` documents every key, and a test loads it. An unknown key or a wrong type is an error with its
+line, so that a misspelt key never falls back to its default.
 """
 
 import os
@@ -63,7 +63,7 @@ class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the site is reached; times in seconds, ``total_timeout`` for all that is fetched in one run."""
+    """Settings for the connection to the site. Times in seconds, ``total_timeout`` for all downloads of one run."""
 
     connect_timeout: Duration = Duration(10.0)
     read_timeout: Duration = Duration(30.0)
@@ -81,14 +81,14 @@ class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How many reports wait for each destination that cannot be reached, and how large they are together."""
+    """Limits for the number and total size of waiting reports of each unreachable destination."""
 
     count: int = 100
     bytes: int = 10_000_000
 
 
 class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Reports of runs: which are kept, where they are sent to, and the file for metrics. Times in seconds."""
+    """Settings for reports of runs: retention, destinations, and the file for metrics. Times in seconds."""
 
     keep: int = 20
     """The newest, whatever their age."""
@@ -116,7 +116,7 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def destinations(self) -> tuple[DestinationOptions, ...]:
-        """Where reports are sent to."""
+        """The destinations of reports."""
         return tuple(DestinationOptions.of(written) for written in self.to)
 
 
@@ -152,7 +152,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def mirrors(self) -> tuple[str, ...]:
-        """The locations of the site, in the order in which they are asked."""
+        """The locations of the site, in the order of requests."""
         return (self.site,) if isinstance(self.site, str) else self.site
 
     @property
@@ -173,10 +173,10 @@ class UserConfiguration(Configuration, frozen=True, forbid_unknown_fields=True, 
 
 
 def load_configuration(path: Path | str) -> Configuration:
-    """Read and check it; raises ``ConfigurationError`` with every problem and its line, or if others may write it.
+    """Read and check the configuration. Raise ``ConfigurationError`` with every problem, or if others may write it.
 
-    A ``UserConfigurationFile`` is read for the agent of the running user: so is what it names, and root is refused
-    (``UsageError``).
+    A ``UserConfigurationFile`` is for the agent of the running user. The files that it names are checked, and root is
+    rejected (``UsageError``).
     """
     if isinstance(path, UserConfigurationFile):
         return _load_of_user(Path(path))
@@ -195,7 +195,7 @@ def _load_of_user(path: Path) -> Configuration:
 
 
 def _files_of(configuration: Configuration) -> Iterator[str]:
-    """The files and directories that it names, and that decide what is done."""
+    """Yield the files and directories that it names and that affect the run."""
     yield from (getattr(configuration, key) for key in _PATHS)
     yield from (location for location in configuration.site_data if location.startswith("/"))
     transports: tuple[HttpOptions | DestinationOptions, ...]
@@ -208,7 +208,7 @@ def _files_of(configuration: Configuration) -> Iterator[str]:
 
 
 def _users_places() -> dict[str, str]:
-    """What takes the place of the machine's paths."""
+    """Return the user's paths in place of the machine's."""
     directory = users_configuration()
     return {
         "trust_anchor": f"{directory}/root.json",
@@ -246,7 +246,7 @@ def _decode(value: dict[str, Any], text: str, path: Path, kind: type[Configurati
     given = {**_users_places(), **value} if kind.as_user else value
     try:
         configuration = msgspec.convert(given, kind, dec_hook=parse_value)
-    except msgspec.ValidationError:  # it names the first problem only, and no line
+    except msgspec.ValidationError:  # it has only the first problem, without a line
         problems = [
             replaced(mismatch.problem(), location=_location(path, text, mismatch.path))
             for mismatch in explain(Configuration, value, "key of the configuration")
@@ -274,7 +274,7 @@ def _location(path: Path, text: str, keys: KeyPath) -> Location:
 
 
 def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """All that is wrong beyond types: the key, and how the sentence about it goes on."""
+    """Yield semantic errors as pairs of key and message."""
     yield from _problems_of_locations(configuration)
     yield from _problems_of_bundles(configuration.bundles)
     for key in _PATHS:
@@ -354,7 +354,7 @@ def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str,
 
 
 def sample(*, as_user: bool = False) -> str:
-    """The documented sample, with every key; paths of a user's agent are shown, and left to their defaults."""
+    """Return the documented sample with every key. Paths of a user's agent are comments with their defaults."""
     text = Path(__file__).with_name("samples").joinpath("config.yaml").read_text(encoding="utf-8")
     if not as_user:
         return text

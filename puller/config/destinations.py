@@ -23,11 +23,11 @@ from hiera.values.secrets import Secret
 
 HOST, RUN = "{host}", "{run}"
 NAMED = f"{HOST}/{RUN}.json.gz"
-"""What is added to a location that ends with a slash, to a directory and to a prefix."""
+"""Added to a location that ends with a slash, to a directory and to a prefix."""
 
 
 class DestinationOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A place that reports are sent to; what is not given of how it is reached is as ``http`` says for the site."""
+    """A destination of reports. Missing settings default to those in ``http`` for the site."""
 
     url: str | None = None
     directory: str | None = None
@@ -48,30 +48,30 @@ class DestinationOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     @classmethod
     def of(cls, written: "str | DestinationOptions") -> "DestinationOptions":
-        """As it is written in the list: a text alone, or a mapping."""
+        """Return the options of a list entry: a text or a mapping."""
         if isinstance(written, DestinationOptions):
             return written
         return cls(directory=written) if written.startswith("/") else cls(url=written)
 
     @property
     def location(self) -> str:
-        """The URL or the directory; it may hold credentials."""
+        """The URL or the directory, perhaps with credentials."""
         return self.url or self.directory or ""
 
     @property
     def kind(self) -> "Kind | None":
-        """The row of ``KINDS``. ``None`` for an unknown one."""
+        """The row of ``KINDS``. ``None`` for an unknown kind."""
         return next((kind for kind in KINDS if kind.is_meant(self)), None)
 
     def given(self) -> set[str]:
-        """The names of the settings of how it is reached."""
+        """Return the names of its connection settings."""
         return {name for name in _HOW_REACHED if getattr(self, name) not in (None, {})}
 
 
 def find_destination_problem(
     destinations: Sequence[str | DestinationOptions],
 ) -> tuple[int, str] | None:
-    """The first that is wrong beyond types: its index, and how the sentence goes on."""
+    """Return the first semantic error: its index, and the rest of the message."""
     seen: set[str] = set()
     for index, written in enumerate(destinations):
         options = DestinationOptions.of(written)
@@ -106,7 +106,7 @@ def _no_problems(options: DestinationOptions) -> Iterator[str]:
 
 
 def _problems_of_store(options: DestinationOptions) -> Iterator[str]:
-    from foundation.object_store import Location as StoreLocation  # few hosts send reports to an object store
+    from foundation.object_store import Location as StoreLocation  # rarely needed
 
     try:
         StoreLocation.parse(options.location)
@@ -148,7 +148,7 @@ class Kind(NamedTuple):
     starts: tuple[str, ...]
     """The beginnings of its locations."""
     settings: frozenset[str]
-    """The settings that it has."""
+    """The supported settings."""
     problems: Callable[[DestinationOptions], Iterator[str]]
     """Return the problems of a location."""
     destination: str

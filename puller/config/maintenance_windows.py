@@ -1,9 +1,9 @@
-"""Maintenance windows: when this host may apply what it has fetched.
+"""Maintenance windows: the times at which this host may apply fetched releases.
 
-* A window is wall-clock time in its zone. What the clock skips in spring is not open that day; what it shows twice in
-  autumn is open twice.
+* A window is wall-clock time in its zone. A time that the clock skips in spring does not open on that day. A time that
+  occurs twice in autumn opens twice.
 * A window over midnight belongs to the day on which it starts: ``days: [fri]``, 22:00 to 04:00 ends on Saturday.
-* No windows means always. Nothing here asks for the time; ``now`` is handed in, and knows its zone.
+* Without windows the host is always open. The module never reads the clock. Callers pass ``now`` with its zone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +18,15 @@ from foundation.timestamps import minute_text
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MIDNIGHT = 24 * 60
 _SEARCHED = 22
-"""Days within which the next opening is looked for: a zone may skip a whole day, and so a weekly window once."""
+"""Days to search for the next opening. A zone may skip a whole day, and so a weekly window once."""
 
 
 class Days(frozenset[int]):
-    """Days of the week, Monday is 0; written as a list of days and ranges: ``[mon-fri, sun]``."""
+    """Days of the week, Monday is 0. Written as a list of days and ranges: ``[mon-fri, sun]``."""
 
     @classmethod
     def parse(cls, value: object) -> "Days":
-        """Raises ``ValueError``."""
+        """Parse the list. Raise ``ValueError``."""
         if not isinstance(value, list):
             raise ValueError(f"is {value!r}, wanted a list of days such as [mon-fri, sun]")
         if not value:
@@ -35,7 +35,7 @@ class Days(frozenset[int]):
 
 
 def _range(item: object) -> Iterator[int]:
-    """The days of ``mon-fri``; also over the weekend, ``sat-mon``."""
+    """Return the days of ``mon-fri``. Ranges may cross the weekend: ``sat-mon``."""
     first, dash, last = item.lower().partition("-") if isinstance(item, str) else ("", "", "")
     if first not in _DAYS or (dash and last not in _DAYS):
         raise ValueError(f"has {item!r}, wanted days such as mon, or ranges such as mon-fri")
@@ -47,12 +47,12 @@ def _range(item: object) -> Iterator[int]:
 class ClockTime(int):
     """A time of day in minutes since midnight, 24:00 included.
 
-    YAML 1.1 reads an unquoted ``22:00`` as a number to the base of 60: 1320, which is just these minutes.
+    YAML 1.1 reads an unquoted ``22:00`` as a number to the base of 60: 1320, which is the number of minutes.
     """
 
     @classmethod
     def parse(cls, value: object) -> "ClockTime":
-        """Raises ``ValueError``."""
+        """Parse the time. Raise ``ValueError``."""
         minutes = -1
         if isinstance(value, int) and not isinstance(value, bool):
             minutes = value
@@ -80,7 +80,7 @@ class Zone(str):
 
     @classmethod
     def parse(cls, value: object) -> "Zone":
-        """Raises ``ValueError``."""
+        """Parse the name. Raise ``ValueError``."""
         if not isinstance(value, str):
             raise ValueError(f"is {value!r}, wanted the name of a time zone such as 'Europe/Berlin'")
         try:
@@ -92,8 +92,8 @@ class Zone(str):
         return cls(value)
 
     def rules(self) -> tzinfo:
-        """How its clocks run; raises ``LookupError``, ``ValueError`` or ``OSError`` when that is not known."""
-        if self == "UTC":  # on every machine, also where nothing is known of other zones
+        """Return the rules of the zone. Raise ``LookupError``, ``ValueError`` or ``OSError`` if they are unknown."""
+        if self == "UTC":  # works also on machines without a zone database
             return UTC
         from zoneinfo import ZoneInfo
 
@@ -107,7 +107,7 @@ def _meant(name: str) -> str:
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Recurs every week: from ``start`` until before ``end``, which is on the day after when it is the earlier one."""
+    """A weekly window from ``start`` until before ``end``. If ``end`` is earlier, it is on the next day."""
 
     days: Days = Days(range(7))
     start: ClockTime = msgspec.field(name="from", default=ClockTime(0))
@@ -119,7 +119,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return f"{days}, {self.start} to {self.end} {self.zone}"
 
     def is_open(self, now: datetime) -> bool:
-        """Whether ``now`` is inside."""
+        """Return whether ``now`` is inside of the window."""
         local = now.astimezone(self.zone.rules())
         minute, today = 60 * local.hour + local.minute, local.weekday()
         if self.start < self.end:
@@ -129,33 +129,33 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def next_opening(self, now: datetime) -> datetime | None:
-        """When it is open next, UTC; ``now`` itself when it is open now, ``None`` when that is not within weeks."""
+        """Return the next opening in UTC. ``now`` if it is open, ``None`` if it stays closed for weeks."""
         if self.is_open(now):
             return now.astimezone(UTC)
         moments = sorted(moment for moment in self._beginnings(now) if moment > now and self.is_open(moment))
         return moments[0] if moments else None
 
     def _beginnings(self, now: datetime) -> Iterator[datetime]:
-        """All moments at which it may begin to be open: its time comes, or the clock is changed into it."""
+        """Yield all possible openings: the start time of each day, and each change of the clock."""
         zone = self.zone.rules()
         first = now.astimezone(zone).date()
         for number in range(_SEARCHED):
             day = first + timedelta(days=number)
             begins = datetime.combine(day, time(*divmod(self.start, 60)), zone)
-            # In autumn a time of day may come twice, and the window opens at both.
+            # In autumn a time of day may occur twice, and the window opens at both.
             yield from (begins.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
             if (change := _find_change(zone, day)) is not None:
                 yield change
 
 
 def _find_change(zone: tzinfo, day: date) -> datetime | None:
-    """The moment of that day, UTC, at which the zone's clocks are changed; to the second."""
+    """Return the moment of that day, in UTC, at which the zone's clocks change. Accurate to a second."""
     before = datetime.combine(day, time(), zone).astimezone(UTC)
     after = datetime.combine(day + timedelta(days=1), time(), zone).astimezone(UTC)
     offset = before.astimezone(zone).utcoffset()
     if after.astimezone(zone).utcoffset() == offset:
         return None
-    # A zone tells its offset at a time, and not when that changes next.
+    # A zone has an offset for each time, but no list of its changes.
     while after - before > timedelta(seconds=1):
         middle = before + timedelta(seconds=(after - before) // timedelta(seconds=2))
         before, after = (middle, after) if middle.astimezone(zone).utcoffset() == offset else (before, middle)
@@ -163,12 +163,12 @@ def _find_change(zone: tzinfo, day: date) -> datetime | None:
 
 
 def is_open(windows: Sequence[Window], now: datetime) -> bool:
-    """Whether anything may be applied ``now``: in any window, or when there are none."""
+    """Return whether changes may be applied ``now``: inside of any window, or without windows."""
     return not windows or any(window.is_open(now) for window in windows)
 
 
 def next_opening(windows: Sequence[Window], now: datetime) -> datetime | None:
-    """When something may be applied next, UTC; ``now`` itself when that is now."""
+    """Return the next time in UTC at which changes may be applied. ``now`` if it is open."""
     if is_open(windows, now):
         return now.astimezone(UTC)
     openings = [opening for window in windows if (opening := window.next_opening(now)) is not None]
@@ -176,7 +176,7 @@ def next_opening(windows: Sequence[Window], now: datetime) -> datetime | None:
 
 
 def why_closed(windows: Sequence[Window], now: datetime) -> str:
-    """The sentence about windows that are closed; empty when nothing has to wait."""
+    """Return the sentence about closed windows. Empty if changes may be applied."""
     if is_open(windows, now):
         return ""
     opening = next_opening(windows, now)
@@ -186,9 +186,9 @@ def why_closed(windows: Sequence[Window], now: datetime) -> str:
 def find_problem(
     windows: Sequence[Window], raw: Sequence[Any], original: Callable[[tuple[str | int, ...]], str | None]
 ) -> tuple[tuple[str | int, ...], str] | None:
-    """The first problem beyond types of windows that were written as ``raw``: where, and a sentence.
+    """Return the first semantic error of windows that were written as ``raw``: its place, and a message.
 
-    ``original`` gives the text of a scalar as it was written: 800 is no time, though 13:20 is the same number.
+    ``original`` returns the written text of a scalar: 800 is not a time, although 13:20 is the same number.
     """
     for number, window in enumerate(windows):
         for key in ("from", "to"):

@@ -1,7 +1,7 @@
-"""How the site is reached, as the configuration says: ``http`` of config.yaml, with its secrets read from their files.
+"""Transport settings from ``http`` of config.yaml, with secrets from their files.
 
-* The site's credentials are for its own origin: others, for site data and reports, are asked without them.
-* A file with a secret that others may write is refused, as the configuration itself is.
+* The site's credentials are sent only to its own origin. Other servers, for site data and reports, never get them.
+* A file with a secret that others may write is rejected, like the configuration itself.
 """
 
 from typing import Any
@@ -19,7 +19,9 @@ from puller.version import __version__
 
 
 def transport_settings(options: HttpOptions) -> TransportSettings:
-    """How the site is reached; raises ``ConfigurationError`` for a file that cannot be read, or others may write."""
+    """Return the settings for the site. Raise ``ConfigurationError`` for a file that is unreadable or writable by
+    others.
+    """
     token = _secret(options.token_file)
     password = _secret(options.password_file) or options.password
     try:
@@ -43,7 +45,7 @@ def transport_settings(options: HttpOptions) -> TransportSettings:
 
 
 def settings_for(configuration: Configuration, url: str) -> TransportSettings:
-    """How any URL is reached; raises as ``transport_settings``."""
+    """Return the settings for any URL. Raise the errors of ``transport_settings``."""
     settings = transport_settings(configuration.http)
     return settings if _is_of_site(configuration, url) else settings.without_credentials()
 
@@ -51,9 +53,10 @@ def settings_for(configuration: Configuration, url: str) -> TransportSettings:
 def settings_for_destination(
     configuration: Configuration, destination: DestinationOptions
 ) -> TransportSettings:
-    """How a destination of reports is reached; raises as ``transport_settings``.
+    """Return the settings for a destination of reports. Raise the errors of ``transport_settings``.
 
-    What it does not say itself is as for the site; credentials only for one of the site's own origin that has none.
+    Missing settings default to those of the site. Its credentials are used only for destinations at the site's origin
+    without own credentials.
     """
     given, http = destination.given(), configuration.http
     if given & _CREDENTIALS.keys() or not _is_of_site(configuration, destination.location):

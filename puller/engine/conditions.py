@@ -33,7 +33,7 @@ def why_unmanaged(declaration: Declaration) -> str:
 
 
 def is_left_out(declaration: Declaration) -> bool:
-    """Whether a resource is certainly not managed. ``False`` if a condition cannot be evaluated."""
+    """Return whether a resource is certainly not managed. ``False`` if a condition cannot be evaluated."""
     return not _is_managed(declaration)
 
 

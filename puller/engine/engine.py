@@ -326,7 +326,7 @@ class Engine:
     def _evaluate_late(self, declaration: Declaration) -> str:
         """Evaluate expressions again that had no result when the manifest was read.
 
-        With noop, return the first missing path that an earlier resource of this run would create. Otherwise empty.
+        In a dry run, return the first missing path that an earlier resource of this run would create. Otherwise empty.
         """
         from puller.manifest.declare import (
             evaluate_again,  # rarely needed
@@ -554,7 +554,7 @@ def _differences(resource: Resource[Any, Any], actual: Any, refresh: Refresh) ->
 
 
 def _is_unchanged(resource: Resource[Any, Any], before: Sequence[Difference], refresh: Refresh) -> bool:
-    """Whether the differences are the same as before. ``False`` if they cannot be determined."""
+    """Return whether the differences are the same as before. ``False`` if they cannot be determined."""
     try:
         return list(_differences(resource, resource.look(), refresh)) == list(before)
     except (OSError, PullerError, HieraError, BundleError):

@@ -56,7 +56,7 @@ class Progress:
                 return f"{place.reference} requires {unmet[0]}"
         return ""
 
-    # What a resource requires and subscribes to
+    # Requirements and subscriptions
 
     def unmet_requirements(self, index: int, apart_from: Collection[int] = ()) -> list[str]:
         """Return the references that a resource requires or subscribes to, and that have not succeeded.
@@ -131,7 +131,7 @@ class Progress:
     # Child manifests
 
     def has_failed_children(self, index: int) -> bool:
-        """Whether any resource of a child manifest has failed so far."""
+        """Return whether any resource of a child manifest has failed so far."""
         events = (self.events[other] for other in self._catalog.children(index))
         return any(event and event.state is State.FAILED for event in events)
 
@@ -164,7 +164,7 @@ class Progress:
         self._reaches.append((f"{reach.rstrip('/')}/", type_name))
 
     def is_uncertain(self, path: str, apart_from: str = "") -> bool:
-        """Whether a path is uncertain, because an unpredictable effect may reach it or a path below it."""
+        """Return whether a path is uncertain, because an unpredictable effect may reach it or a path below it."""
         if not self._reaches:
             return False
         below = f"{path.rstrip('/')}/"

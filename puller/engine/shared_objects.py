@@ -79,7 +79,7 @@ def _part(declaration: Declaration) -> Part | None:
 
 
 def is_managed(declaration: Declaration) -> bool:
-    """Whether a resource is certainly managed in this run."""
+    """Return whether a resource is certainly managed in this run."""
     if declaration.failure or declaration.late is not None or declaration.loop is not None:
         return False
     try:

@@ -71,7 +71,7 @@ class Transactions:
         return [first] if key is None else [first, *self._followers(first, key)]
 
     def is_shown(self, index: int) -> bool:
-        """Whether the diff of an earlier resource includes the change of this resource."""
+        """Return whether the diff of an earlier resource includes the change of this resource."""
         return index in self._shown
 
     def diff(self, members: Sequence[Member]) -> str:
@@ -138,7 +138,7 @@ class Transactions:
                 yield other, member, found
 
     def _may_join(self, other: int, joined: Collection[int], first: int) -> bool:
-        """Whether a part depends only on resources that are finished or joined."""
+        """Return whether a part depends only on resources that are finished or joined."""
         declaration = self._catalog.declarations[other]
         if declaration.properties.noop or not is_managed(declaration):
             return False

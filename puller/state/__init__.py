@@ -1,1 +1,1 @@
-"""Files that Puller itself keeps below the state directory."""
+"""Files of Puller below the state directory."""

@@ -11,7 +11,7 @@ from typing import Final
 
 DEFAULT_CONFIGURATION: Final = "/etc/puller/config.yaml"
 PRIVATE_KEY: Final = "/etc/puller/keys/private_key.pkcs7.pem"
-"""Where a host's key for encrypted values is, unless something else is said."""
+"""The default path of a host's key for encrypted values."""
 
 
 class UserConfigurationFile(str):
@@ -21,43 +21,43 @@ class UserConfigurationFile(str):
 
 
 def configuration_file(path: str | None, *, as_user: bool) -> str:
-    """The configuration of a command line: what it names, else the machine's or, with ``as_user``, one's own."""
+    """Return the configuration of a command line: its argument, or the default of the machine or user."""
     if not as_user:
         return path or DEFAULT_CONFIGURATION
     return UserConfigurationFile(path or os.path.join(users_configuration(), "config.yaml"))
 
 
 def users_configuration() -> str:
-    """The directory of the running user's configuration."""
+    """Return the configuration directory of the running user."""
     return _below("XDG_CONFIG_HOME", ".config")
 
 
 def places_of_data(*, as_user: bool) -> tuple[str, str]:
-    """The file and the directory of a host's own data, unless a configuration names others."""
+    """Return the default file and directory of a host's own data."""
     directory = users_configuration() if as_user else os.path.dirname(DEFAULT_CONFIGURATION)
     return os.path.join(directory, "data.yaml"), os.path.join(directory, "data.d")
 
 
 def users_private_key() -> str:
-    """Where the running user's key for encrypted values is."""
+    """Return the path of the running user's key for encrypted values."""
     return os.path.join(users_configuration(), "keys/private_key.pkcs7.pem")
 
 
 def users_facts() -> str:
-    """The directory of the running user's custom facts."""
+    """Return the directory of the running user's custom facts."""
     return os.path.join(users_configuration(), "facts.d")
 
 
 def users_state() -> str:
-    """The directory of the running user's state."""
+    """Return the state directory of the running user."""
     return _below("XDG_STATE_HOME", ".local/state")
 
 
 def users_run() -> str:
-    """The directory of what does not survive a reboot: that of the login, or one in the state where there is none.
+    """Return the runtime directory of the login, or a directory in the state if there is none.
 
-    The system's directory of the user is taken also by those who are not told of it, as commands of cron and of
-    ``su`` are: what looks for a lock must look where it is.
+    Commands of cron and ``su`` lack the variable, so ``/run/user`` is the fallback: all processes must use the same
+    lock.
     """
     named = os.environ.get("XDG_RUNTIME_DIR", "")
     for directory in (named, f"/run/user/{os.geteuid()}"):
@@ -67,7 +67,7 @@ def users_run() -> str:
 
 
 def _below(variable: str, usual: str) -> str:
-    """A directory of ours; what is not absolute does not count, as the specification wants it."""
+    """Return a directory of Puller. The specification ignores variables with relative paths."""
     directory = os.environ.get(variable, "")
     return os.path.join(directory if os.path.isabs(directory) else os.path.join(_home(), usual), "puller")
 

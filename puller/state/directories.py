@@ -1,6 +1,6 @@
-"""Where this machine's state is kept, and the files of it that are not the bundles' own.
+"""The directories of this machine's state, and its files outside of bundles.
 
-How damage to one of them is answered is in ``puller.state.state_file``.
+``puller.state.state_file`` handles damaged files.
 """
 
 import contextlib
@@ -17,16 +17,18 @@ _ROOT_RUN = Path("/run/puller")
 
 
 class Directories(msgspec.Struct, frozen=True):
-    """The two places that Puller writes to on its own account."""
+    """The two directories that Puller writes to."""
 
     state: Path
-    """Survives a reboot."""
+    """Persistent."""
     run: Path
-    """Does not."""
+    """Removed by a reboot."""
 
     @classmethod
     def of_user(cls) -> "Directories":
-        """For commands without a configuration: the system's for root, else the user's own (XDG base directories)."""
+        """Return the directories of commands without a configuration: the system's for root, otherwise the user's
+        (XDG).
+        """
         if os.geteuid() == 0:
             return cls(_ROOT_STATE, _ROOT_RUN)
         return cls(Path(users_state()), Path(users_run()))
@@ -38,7 +40,7 @@ class Directories(msgspec.Struct, frozen=True):
 
     @property
     def downloads(self) -> Path:
-        """Archives that are on their way."""
+        """Archives during the download."""
         return self.state / "downloads"
 
     @property
@@ -68,7 +70,7 @@ class Directories(msgspec.Struct, frozen=True):
 
     @property
     def pending_refreshes(self) -> Path:
-        """Pending refreshes."""
+        """Refreshes that subscribers still need."""
         return self.state / "owed.json"
 
     @property
@@ -78,17 +80,17 @@ class Directories(msgspec.Struct, frozen=True):
 
     @property
     def managed(self) -> Path:
-        """The resources that bundles have managed here."""
+        """The resources that bundles have managed on this host."""
         return self.state / "managed.json"
 
     @property
     def makings(self) -> Path:
-        """Resources that the run at work makes, and that are not in ``managed`` yet."""
+        """Resources that the current run has created and that are not in ``managed`` yet."""
         return self.state / "managed.journal"
 
     @property
     def restless(self) -> Path:
-        """The resources that change in run after run."""
+        """The resources that change in each run."""
         return self.state / "restless.json"
 
     @property
@@ -108,27 +110,27 @@ class Directories(msgspec.Struct, frozen=True):
 
     @property
     def trials(self) -> Path:
-        """Copies of what bundles on trial have replaced."""
+        """Copies of objects that bundles on trial have replaced."""
         return self.state / "trials"
 
     @property
     def quarantine(self) -> Path:
-        """Bundles that are not to be tried again."""
+        """Bundles that are not tried again."""
         return self.state / "quarantine.json"
 
     @property
     def pins(self) -> Path:
-        """Versions that this host's operator holds bundles at."""
+        """Versions at which the operator holds bundles."""
         return self.state / "pins.json"
 
     @property
     def disabled(self) -> Path:
-        """The operator's word that nothing is applied for now, and why."""
+        """The operator's request to apply nothing, with its reason."""
         return self.state / "disabled.json"
 
     @property
     def status(self) -> Path:
-        """The state of the agent right now."""
+        """The current state of the agent."""
         return self.run / "status.json"
 
     @property
@@ -138,7 +140,7 @@ class Directories(msgspec.Struct, frozen=True):
 
     @property
     def fetching(self) -> Path:
-        """The transfer that the run at work is at."""
+        """The current transfer."""
         return self.run / "fetching.json"
 
     @property
@@ -147,9 +149,9 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "archives"
 
     def make(self) -> list[str]:
-        """Make what is missing, readable by the owner alone, and set aside what is in the place of a directory.
+        """Create missing directories, readable only by the owner. Set aside other files at their paths.
 
-        Gives a sentence about each such thing. Raises ``OSError``.
+        Return a sentence about each such file. Raise ``OSError``.
         """
         reports = (self.runs, self.in_order)
         places = (self.bundles, *reports, self.trust, self.data, self.downloads, self.archives, self.trials)
@@ -162,9 +164,9 @@ class Directories(msgspec.Struct, frozen=True):
         return notes
 
     def _forget_downloads(self) -> None:
-        """A run removes what it has unpacked, so what is there at its start is left over from one that was killed.
+        """Remove archives that a killed run has left behind. A run itself removes its unpacked archives.
 
-        What has not come in full stays: the download goes on with it.
+        Partial downloads stay, because the next download resumes them.
         """
         with contextlib.suppress(OSError):
             for name in os.listdir(self.downloads):

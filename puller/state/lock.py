@@ -1,4 +1,4 @@
-"""One run at a time: a lock that ends with its holder, whatever way that ends."""
+"""One run at a time: a lock that ends with the process of its holder."""
 
 import contextlib
 import fcntl
@@ -14,10 +14,10 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 @contextlib.contextmanager
 def only_run(directory: Path) -> Iterator[None]:
-    """Hold the lock in ``directory`` while the block runs.
+    """Hold the lock in ``directory`` during the block.
 
-    Raises ``BusyError`` at once when another process holds it, ``ConfigurationError`` when it cannot be made. The
-    descriptor is not inherited, so a child that lives on does not keep the lock.
+    Raise ``BusyError`` at once if another process holds it, ``ConfigurationError`` if it cannot be created. Child
+    processes do not inherit the descriptor, so they cannot keep the lock.
     """
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def only_run(directory: Path) -> Iterator[None]:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             by = f" (process {holder})" if (holder.isascii() and holder.isdecimal()) else ""
             raise BusyError(f"{directory}/lock: another run is at work{by}; nothing was done") from None
-        with contextlib.suppress(OSError):  # it only tells people who holds the lock
+        with contextlib.suppress(OSError):  # only informs people about the holder
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -41,7 +41,7 @@ def only_run(directory: Path) -> Iterator[None]:
 
 
 def _require_plain(descriptor: int, path: Path) -> None:
-    """What is written into a lock that has another name, too, would be written into a file of somebody else."""
+    """Raise ``ConfigurationError`` for a lock with several links: writing to it could change another user's file."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise ConfigurationError(f"{path}: is not a regular file", hint="remove it when no run is at work")

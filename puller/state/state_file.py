@@ -24,10 +24,10 @@ _Value = TypeVar("_Value")
 
 
 def decode(data: bytes, kind: type[_Value]) -> _Value:
-    """``msgspec.json.decode``, to which brackets without end are not well-formed, like any other damage.
+    """Return the decoded JSON document. Endless brackets are invalid, like any other damage.
 
-    A document of another format, as a later Puller may have written it, is refused by a sentence that says so.
-    Raises ``msgspec.DecodeError``, which is a ``ValueError``.
+    A document of another format, perhaps of a later Puller, is rejected with a message about its format. Raise
+    ``msgspec.DecodeError``, which is a ``ValueError``.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -47,26 +47,26 @@ class _Versioned(msgspec.Struct):
 
 
 LARGEST = 4 * 1024 * 1024
-"""Bytes; nothing that a run remembers comes near it, but for what it remembers of each resource."""
+"""Bytes. Only the records of all resources can come close to it."""
 _PIECE = 4 * 1024 * 1024  # bytes
 
 _Document = TypeVar("_Document")
 
 
 class StateFile(Generic[_Document]):
-    """The document of type ``kind`` at ``path``; ``loss`` ends the sentence about one that is not understood."""
+    """The document of type ``kind`` at ``path``. ``loss`` ends the warning about a damaged document."""
 
     def __init__(self, path: Path, kind: type[_Document], loss: str, *, largest: int = LARGEST) -> None:
-        """``largest`` is the most bytes that are read."""
+        """``largest`` is the maximum number of bytes to read."""
         self.path = path
         self._largest = largest
         self._kind = kind
         self._loss = loss
 
     def load(self, warn: Callable[[str], None], *, noop: bool = False) -> _Document | None:
-        """The document that was saved last; ``None`` when there is none that can be used, and ``warn`` is told why.
+        """Return the saved document. ``None`` if it is missing or damaged. ``warn`` receives the damage.
 
-        With ``noop`` nothing is changed, for a dry run. Raises ``OSError``.
+        With ``noop`` nothing is changed, for a dry run. Raise ``OSError``.
         """
         try:
             return self.read()
@@ -76,9 +76,9 @@ class StateFile(Generic[_Document]):
             return None
 
     def read(self) -> _Document | None:
-        """The document that was saved last, ``None`` when there is none; for one that must not be done without.
+        """Return the saved document, ``None`` if it is missing. For documents that a run requires.
 
-        Raises ``ValueError`` for one that cannot be used, ``OSError``.
+        Raise ``ValueError`` for a damaged document, and ``OSError``.
         """
         try:
             return decode(read_state(self.path, self._largest), self._kind)
@@ -86,13 +86,13 @@ class StateFile(Generic[_Document]):
             return None
 
     def save(self, document: _Document) -> None:
-        """Replace it, durably; raises ``OSError``.
+        """Replace the document durably. Raise ``OSError``.
 
-        1. The directory is there, for its owner alone.
-        2. The whole document, in memory: one that cannot be encoded leaves the old one as it is.
-        3. The one atomic write: temporary file in the same directory, contents, mode, fsync, rename, fsync of the
-           directory (``bundles.filesystem.atomic.replace_file``).
-        4. A directory in its place, which no rename replaces, is set aside, and step 3 is done again.
+        1. Create the directory, readable only by the owner.
+        2. Encode the whole document in memory. An encoding error leaves the old document unchanged.
+        3. Write atomically: temporary file in the same directory, contents, mode, fsync, rename, fsync of the directory
+           (``bundles.filesystem.atomic.replace_file``).
+        4. If a directory is in its place, which rename cannot replace, set it aside and repeat step 3.
         """
         # 1. Directory
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,33 +102,33 @@ class StateFile(Generic[_Document]):
         write_state(self.path, data)
 
     def remove(self) -> None:
-        """Remove it; none is no error. Raises ``OSError``."""
+        """Remove the document, if it exists. Raise ``OSError``."""
         self.path.unlink(missing_ok=True)
 
 
 def write_state(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Replace a file of ours: steps 3 and 4 of ``StateFile.save``. Raises ``OSError``."""
+    """Replace a state file: steps 3 and 4 of ``StateFile.save``. Raise ``OSError``."""
     # 3. Write
     try:
         write_file(path, data, mode=mode, durable=durable)
-    # 4. A directory is in the way
+    # 4. Directory in its place
     except IsADirectoryError:
         set_aside(path)
         write_file(path, data, mode=mode, durable=durable)
 
 
 def set_aside(path: Path) -> Path:
-    """Move a file that is not understood out of the way, under a name of its own; raises ``OSError``."""
+    """Rename a damaged file to an unused name. Raise ``OSError``."""
     aside = next(candidate for candidate in _names_aside(path) if not os.path.lexists(candidate))
     os.rename(path, aside)
-    # Otherwise whatever damages a file in every run would fill the disk.
+    # Damage in every run would otherwise fill the disk.
     forget_oldest(path.parent, f"{path.name}.unreadable")
     return aside
 
 
 def read_state(path: Path, largest: int = LARGEST) -> bytes:
-    """The bytes of a file of ours; raises ``ValueError`` for anything that is not one, and ``OSError``."""
-    # Never through a link, and never waiting: the other end of a FIFO is somebody else's.
+    """Return the content of a state file. Raise ``ValueError`` for any other kind of file, and ``OSError``."""
+    # Never follow links, and never block: another user may hold the other end of a FIFO.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -138,7 +138,7 @@ def read_state(path: Path, largest: int = LARGEST) -> bytes:
             raise ValueError("is a socket") from None
         raise
     try:
-        # What is open is judged, not its name: that may be something else by now.
+        # Check the open file, because its path may have changed.
         _check(os.fstat(descriptor))
         data = bytearray()
         while len(data) <= largest and (piece := os.read(descriptor, _PIECE)):
@@ -151,7 +151,7 @@ def read_state(path: Path, largest: int = LARGEST) -> bytes:
 
 
 def _check(found: os.stat_result) -> None:
-    """Only what nobody else can have written is believed."""
+    """Raise ``ValueError`` unless only this user or root can have written the file."""
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("is not a regular file")
     if found.st_uid not in (0, os.geteuid()):

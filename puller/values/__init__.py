@@ -1,1 +1,1 @@
-"""Small typed values: durations, modes, references, times; the sentence for a value that does not fit."""
+"""Small typed values: durations, modes, references and times, and messages for invalid values."""

@@ -1,12 +1,12 @@
-"""Whether a stream gets colour, for every command: ``--color`` decides, then the environment, then the stream.
+"""Colour of output, for every command: ``--color`` decides, then the environment, then the stream.
 
-1. ``--color always`` and ``--color never`` are obeyed.
+1. ``--color always`` and ``--color never`` have priority.
 2. ``NO_COLOR`` that is not empty: no colour (no-color.org).
 3. ``CLICOLOR_FORCE`` that is neither empty nor ``0``: colour, also in pipes.
 4. ``TERM=dumb`` and ``CLICOLOR=0``: no colour.
-5. Otherwise terminals get colour, and nothing else does.
+5. Otherwise only terminals get colour.
 
-What programs read (JSON, YAML, reports, the journal) is never made with colour, whatever was chosen.
+Output for programs (JSON, YAML, reports, the journal) never has colour.
 """
 
 import os
@@ -19,13 +19,13 @@ _choice: Choice = "auto"
 
 
 def choose(choice: Choice) -> None:
-    """From here on, for this process, what ``--color`` says."""
+    """Set the value of ``--color`` for this process."""
     global _choice
     _choice = choice
 
 
 def decided() -> bool | None:
-    """Whether every stream gets colour; ``None`` where terminals get colour and nothing else does."""
+    """Return whether every stream gets colour. ``None``: only terminals."""
     if _choice != "auto":
         return _choice == "always"
     if os.environ.get("NO_COLOR"):
@@ -36,18 +36,18 @@ def decided() -> bool | None:
 
 
 def is_wanted(stream: TextIO) -> bool:
-    """Whether this stream gets colour."""
+    """Return whether this stream gets colour."""
     found = decided()
     return stream.isatty() if found is None else found
 
 
 def coloured(text: str, colour: str) -> str:
-    """The text in a colour (``red``, ``green``, ``yellow``, ``cyan``, ``bold``, ``dim``), whatever is wanted."""
+    """Return the text in a colour (``red``, ``green``, ``yellow``, ``cyan``, ``bold``, ``dim``), without a check."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
 
 
 def coloured_diff(text: str) -> str:
-    """A text of lines, in which unified diffs are coloured, whatever is wanted."""
+    """Return a text with coloured unified diffs, without a check."""
     lines, before, inside = [], "", False
     for line in text.split("\n"):
         inside = inside or (before.startswith("--- ") and line.startswith("+++ "))
@@ -57,11 +57,11 @@ def coloured_diff(text: str) -> str:
 
 
 def coloured_diff_line(line: str) -> str:
-    """A line of a unified diff in its colour, whatever is wanted; those that name the files have none."""
+    """Return a line of a unified diff in its colour, without a check. File names stay plain."""
     colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
     return coloured(line, colour) if colour and not line.startswith(("+++ ", "--- ")) else line
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether a line of progress may be drawn over and over on this stream."""
+    """Return whether a line of progress can be redrawn on this stream."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

@@ -1,6 +1,6 @@
-"""Plain values to typed ones, with all problems of a mapping.
+"""Conversion of plain values to typed values, with all problems of a mapping.
 
-Types of ours are read by their ``parse``; msgspec asks for it through ``parse_value``.
+The types of Puller have a method ``parse``, which msgspec calls through ``parse_value``.
 """
 
 import re
@@ -14,8 +14,7 @@ from foundation.problems import KeyPath, Problem, ProblemCode
 from foundation.suggestions import Meant, meant
 from hiera.values.secrets import Secret
 
-# The sentences of msgspec, of which the types are kept and put into words of YAML.
-# Not compiled here: most of what is converted is right.
+# Messages of msgspec, whose types become words of YAML. Not compiled here, because most values are valid.
 _EXPECTED = r"Expected `([^`]*)`, got `([^`]*)`"
 _PLACE = r" - at `\$(.*)`$"
 _WORDS = {
@@ -30,7 +29,7 @@ _WORDS = {
 
 
 def parse_value(kind: Any, value: object) -> Any:
-    """Read a value of one of our types."""
+    """Return a value parsed by one of Puller's types."""
     return kind.parse(value)
 
 
@@ -38,20 +37,20 @@ class Mismatch(NamedTuple):
     """A key of a mapping whose value does not fit its type."""
 
     path: KeyPath
-    """Where the mistake is. Empty for a missing key."""
+    """The path of the mistake. Empty for a missing key."""
     key: str
     message: str
     """Continues after the key."""
     code: ProblemCode = ProblemCode.INVALID_VALUE
     names: Meant | None = None
-    """Names that may be meant."""
+    """Similar names."""
     expected: str = ""
     is_unquoted: bool = False
     """Whether the value would be valid as quoted text."""
     inner_key: str = ""
     """The key inside of the value that the message is about."""
     shows_value: bool = True
-    """Whether the text as it was written may be shown."""
+    """Whether messages may show the written text."""
 
     @property
     def hint(self) -> str:
@@ -59,7 +58,7 @@ class Mismatch(NamedTuple):
         return QUOTE if self.is_unquoted else ""
 
     def problem(self) -> Problem:
-        """The problem, without its place."""
+        """Return the problem, without its place."""
         return Problem(
             code=self.code,
             message=f"{self.inner_key or self.key} {self.message}",
@@ -74,7 +73,7 @@ QUOTE = "quote it"
 
 
 def explain(struct: type[msgspec.Struct], raw: Mapping[str, Any], what: str) -> Iterator[Mismatch]:
-    """Every key of ``raw`` that does not fit ``struct``. ``what`` names such a key: ``property of file``."""
+    """Yield every key of ``raw`` that does not fit ``struct``. ``what`` describes such a key: ``property of file``."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
     for key, value in raw.items():
         if key not in fields:
@@ -88,13 +87,13 @@ def explain(struct: type[msgspec.Struct], raw: Mapping[str, Any], what: str) -> 
 
 
 def _explain_value(kind: Any, value: object, path: KeyPath, place: str) -> Iterator[Mismatch]:
-    """What is wrong with the value of the key that ``path`` begins with, ``place`` being where in it."""
+    """Yield the mismatches of a value. ``path`` starts with its key, and ``place`` is the place inside of the value."""
     try:
         msgspec.convert(value, kind, dec_hook=parse_value)
         return
     except msgspec.ValidationError as error:
         reason = str(error)
-    # msgspec ends with the first problem; every part is tried by itself to find the others.
+    # msgspec stops at the first problem. Each part is converted alone to find the others.
     inner = list(_explain_inside(kind, value, path, place))
     yield from inner
     if not inner:
@@ -120,7 +119,7 @@ def fits(kind: Any, value: object) -> bool:
 
 
 def _explain_inside(kind: Any, value: object, path: KeyPath, place: str) -> Iterator[Mismatch]:
-    """Problems of the parts that a value is made of, where it is made of any."""
+    """Yield the mismatches of the parts of a value."""
     if isinstance(value, list):
         of = item_type(kind, list)
         for index, item in enumerate(value):
@@ -135,7 +134,7 @@ def _explain_inside(kind: Any, value: object, path: KeyPath, place: str) -> Iter
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """The types that a value may have."""
+    """Return the types that a value may have."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
@@ -145,21 +144,21 @@ def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def item_type(kind: Any, container: type) -> Any:
-    """The type of the items of a list, or of the values of a mapping."""
+    """Return the type of the items of a list, or of the values of a mapping."""
     origins = (dict,) if container is dict else (tuple, list)
     found = next((get_args(member) for member in members(kind) if get_origin(member) in origins), (Any,))
     return found[-1] if container is dict else found[0]
 
 
 def key_type(kind: Any, key: object) -> Any:
-    """The type of the value of one key of a mapping."""
+    """Return the type of the value of one key of a mapping."""
     if (struct := _struct_in(kind)) is None:
         return item_type(kind, dict)
     return next((field.type for field in msgspec.structs.fields(struct) if field.encode_name == key), Any)
 
 
 def _choices(kind: Any) -> str:
-    """What a value may be, where some of it is one of a few words."""
+    """Return the allowed words of a value, with its other types. Empty without words."""
     found = [member for member in members(kind) if member is not type(None)]
     words = [word for member in found if get_origin(member) is Literal for word in get_args(member)]
     if not words:
@@ -178,7 +177,7 @@ def _sentence(error: str, value: object, place: str) -> tuple[str, str]:
     wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
     if place:
         return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}", wanted
-    # A text in the place of a mapping may be a password, one key too high.
+    # A text in place of a mapping may be a password at the wrong level.
     shown = _WORDS.get(got, got) if kinds == ["object"] else _shown(value)
     return f"is {shown}", wanted
 

@@ -30,12 +30,12 @@ _ANY_SEARCH, _SET_ID = 0o111, 0o6000
 
 
 class ModeChanges:
-    """Changes, in their order; ``text`` is as they were written."""
+    """Symbolic changes, in their order. ``text`` is the original notation."""
 
     __slots__ = ("_changes", "text")
 
     def __init__(self, text: str) -> None:
-        """``text`` is known to be of the right form."""
+        """``text`` must be valid."""
         self.text = text
         self._changes = [
             (_mask(clause[1]), change[1], change[2])
@@ -50,12 +50,12 @@ class ModeChanges:
         return hash(self.text)
 
     def over(self, actual: int) -> int:
-        """The permission bits of what has the ``st_mode`` ``actual`` before."""
+        """Return the permission bits for a path whose ``st_mode`` is ``actual`` now."""
         is_directory, bits = stat.S_ISDIR(actual), stat.S_IMODE(actual)
-        # What is given only to somebody who has it already may spread once more for each of the three.
+        # ``X`` can cascade through user, group and other.
         for _ in range(3):
             before, bits = bits, self._once(bits, is_directory=is_directory)
-            if bits == before:  # as for nearly all that is in a tree
+            if bits == before:  # the usual case
                 break
         return bits
 
@@ -95,24 +95,24 @@ _PERMISSIONS, _SPECIAL, _EXECUTE = 0o777, 0o7000, 0o111
 
 
 class FileMode:
-    """Permission bits of which some may be left as they are.
+    """Permission bits. Some may be kept.
 
-    ``bits`` are the wanted ones, ``kept`` those that a mask leaves alone; they never overlap. Those of setuid, setgid
-    and the sticky bit are among ``bits`` when the mode ``is_exact``. In place of all these, ``changes`` are made to the
-    bits that are there.
+    ``bits`` are the expected bits, and ``kept`` those that a mask keeps. They never overlap. If the mode ``is_exact``,
+    ``bits`` include setuid, setgid and the sticky bit. If set, ``changes`` replace all these. They change the current
+    bits.
     """
 
     NEW_FILE: ClassVar[int] = stat.S_IFREG | 0o644
-    """What a mode is applied to where no file is: the bits that the umask 022 leaves."""
+    """The base mode of a new file: the bits that the umask 022 leaves."""
     NEW_DIRECTORY: ClassVar[int] = stat.S_IFDIR | 0o755
-    """The same of a directory."""
+    """The base mode of a new directory."""
     ANY: ClassVar["FileMode"]
-    """Leaves all bits as they are."""
+    """Keeps all bits."""
     WANTED: ClassVar[str] = (
         "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
     )
     PATTERN: ClassVar[str] = f"^(?:0[oO])?0*[0-7]{{1,4}}$|^[0-7x]{{3}}$|^{_CHANGES}(?:,{_CHANGES})*$"
-    """Of all texts that can be read, for a schema."""
+    """Matches all valid texts, for a schema."""
 
     # Not a dataclass: msgspec would decode one from a mapping by itself, and this is parsed from text.
     __slots__ = ("bits", "changes", "is_exact", "kept")
@@ -136,9 +136,9 @@ class FileMode:
 
     @classmethod
     def parse(cls, text: object) -> "FileMode":
-        """Read any of the forms; raises ``ValueError``."""
+        """Parse any of the forms. Raise ``ValueError``."""
         if not isinstance(text, str):
-            # Not the value: YAML has made 420 of 0644, which nobody would recognise.
+            # Without the value: YAML has converted 0644 to 420, which is hard to recognise.
             raise ValueError(f"is {described(text)}, wanted text")
         return cls._of_text(text)
 
@@ -147,7 +147,7 @@ class FileMode:
     def _of_text(cls, text: str) -> "FileMode":
         if match := re.fullmatch(_OCTAL, text):
             bits = int(match[2], 8)
-            # As for chmod(1), a fifth digit says that the special bits are meant, too, and that there are none.
+            # As in chmod(1), a fifth digit includes the special bits, so it clears them.
             return cls(bits, is_exact=bits > _PERMISSIONS or len(match[1] + match[2]) > 4)
         if re.fullmatch(_MASK, text):
             return cls(
@@ -158,7 +158,7 @@ class FileMode:
         raise ValueError(f"is {text!r}, wanted {cls.WANTED}")
 
     def over(self, actual: int) -> int:
-        """The permission bits for a path whose ``st_mode`` is ``actual`` now."""
+        """Return the permission bits for a path whose ``st_mode`` is ``actual`` now."""
         if self.changes is not None:
             return self.changes.over(actual)
         keeps_special = stat.S_ISDIR(actual) and not self.is_exact
@@ -167,8 +167,8 @@ class FileMode:
     def over_copy(self, actual: int, *, is_program: bool) -> int:
         """Return the permission bits of a copy whose ``st_mode`` is ``actual`` now.
 
-        The source decides who may execute the copy: everybody who may read a program, nobody if it is none. Changes are
-        made to these bits. They are made twice because a change such as ``g+r`` adds a reader.
+        The source decides who may execute the copy: all readers of a program, otherwise no user. Changes apply to these
+        bits. They apply twice because a change such as ``g+r`` adds a reader.
         """
         for _ in range(2):
             readers = actual & 0o444
@@ -178,29 +178,31 @@ class FileMode:
 
     @property
     def gives_set_id(self) -> bool:
-        """Whether a file runs as its owner or group by it, whoever starts it."""
+        """Whether it makes a file run as its owner or group."""
         return bool(self.over(self.NEW_FILE) & (stat.S_ISUID | stat.S_ISGID))
 
     @property
     def leaves_programs(self) -> bool:
-        """Whether a new file of the bundle that is a program stays one."""
+        """Whether a new file keeps the execute bits of a program in the bundle."""
         return self.over(self.NEW_FILE) != self.over(self.NEW_FILE | 0o111)
 
     def searchable(self) -> "FileMode":
-        """The mode for a directory: search permission wherever there is read permission.
+        """Return the mode for a directory, with search permission for all readers.
 
-        Changes stay as they are: they have ``X`` for that.
+        Symbolic changes stay as they are, because ``X`` provides this.
         """
-        # Each r becomes an x two bits below it: a directory that may be listed but not entered is of no use.
+        # Each r becomes an x two bits below it, because a listable directory without search permission is useless.
         bits = self.bits | (self.bits & 0o444) >> 2
         return FileMode(bits, self.kept, is_exact=self.is_exact, changes=self.changes)
 
     def says_all(self, *, directory: bool) -> bool:
-        """Whether nothing of what was there before is in the bits of a file, or of a directory."""
+        """Return whether the bits of a file or directory do not depend on its current bits."""
         return self.changes is None and not self.kept and (self.is_exact or not directory)
 
     def merged(self, other: "FileMode") -> "FileMode":
-        """Both at once: ``7xx`` and ``xx0`` are ``7x0`` (TinyCM). Raises ``ValueError`` for different digits."""
+        """Return the combination of both: ``7xx`` and ``xx0`` are ``7x0`` (TinyCM). Raise ``ValueError`` for different
+        digits.
+        """
         if self == other:
             return self
         both = _PERMISSIONS & ~self.kept & ~other.kept

@@ -1,7 +1,6 @@
-"""Names of hosts that may stand in paths and URLs.
+"""Host names that are valid in paths and URLs.
 
-A name may come from a resolver, a custom fact or another machine; in a path it is the name of one directory, whatever
-it is.
+A name may come from a resolver, a custom fact or another machine. In a path it must be the name of one directory.
 """
 
 LONGEST = 253
@@ -12,5 +11,5 @@ _ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 
 
 def is_host_name(text: str) -> bool:
-    """Whether a text can be the name of a host's directory."""
+    """Return whether a text can be the name of a host's directory."""
     return 0 < len(text) <= LONGEST and text[0] != "." and _ALLOWED.issuperset(text)

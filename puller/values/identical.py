@@ -1,4 +1,4 @@
-"""Whether two plain values are the same value, and not only equal: ``1``, ``1.0`` and ``true`` are three."""
+"""Identity of plain values, which is stricter than equality: ``1``, ``1.0`` and ``true`` differ."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from hiera.values.secrets import Secret
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Whether nothing that is made of one would come out otherwise with the other. Mappings have no order."""
+    """Return whether both values always have the same effect. Mappings have no order."""
     if one is other:
         return True
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -19,11 +19,11 @@ def identical(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(identical, one, other))
-    return bool(one == other) or (one != one and other != other)  # YAML has .nan, which equals nothing
+    return bool(one == other) or (one != one and other != other)  # .nan of YAML never equals itself
 
 
 def fingerprint(value: Any) -> int:
-    """A number that identical values have in common."""
+    """Return a number that is the same for identical values."""
     if isinstance(value, Mapping):
         return hash(frozenset((key, fingerprint(item)) for key, item in value.items()))
     if isinstance(value, list | tuple):

@@ -9,31 +9,31 @@ from collections.abc import Callable
 from enum import IntEnum
 
 LABEL = "label"
-"""What stands in the place of a type for all resources with a label."""
+"""Replaces the type in a reference to all resources with a label."""
 
 
 class Reference(str):
-    """One resource, by its type and its name or alias; compares and hashes as the text ``type#name``."""
+    """A reference to a resource by its type and its name or alias. Compares as the text ``type#name``."""
 
     __slots__ = ()
 
     @classmethod
     def to(cls, type_name: str, name: str) -> "Reference":
-        """The reference to a resource."""
+        """Return the reference to a resource."""
         return cls(f"{type_name}#{name}")
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it may mean several resources by a ``*``, which stands for any text."""
+        """Whether it may match several resources by a ``*``, which matches any text."""
         return "*" in self
 
     def matcher(self) -> Callable[[str], object]:
-        """Return what matches the references that a pattern means."""
+        """Return a function that matches references against the pattern."""
         return re.compile(".*".join(map(re.escape, self.split("*"))), re.DOTALL).fullmatch
 
     @classmethod
     def parse(cls, text: object) -> "Reference":
-        """Read ``type#name``; the name may hold further ``#``. Raises ``ValueError``."""
+        """Parse ``type#name``. The name may contain ``#``. Raise ``ValueError``."""
         if isinstance(text, str):
             kind, mark, name = text.partition("#")
             if mark and kind and name:
@@ -47,7 +47,7 @@ _RELOAD = "reload "
 
 
 class Refresh(IntEnum):
-    """The refresh that is due; of several the largest counts."""
+    """The due refresh. The largest of several has priority."""
 
     NONE = 0
     RELOAD = 1
@@ -55,13 +55,13 @@ class Refresh(IntEnum):
 
 
 def reload_of(reference: str) -> Reference:
-    """A subscriber that is to reload."""
+    """Return a subscriber that needs a reload."""
     return Reference(_RELOAD + reference)
 
 
 def subscriber_of(listed: str) -> tuple[Reference, Refresh]:
-    """The resource that is listed as a subscriber, and what is asked of it."""
-    # No type has a blank in its name.
+    """Return the resource of a listed subscriber, and the kind of its refresh."""
+    # Names of types never contain a space.
     if listed.startswith(_RELOAD):
         return Reference(listed.removeprefix(_RELOAD)), Refresh.RELOAD
     return Reference(listed), Refresh.WHOLE

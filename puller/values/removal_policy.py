@@ -2,19 +2,19 @@
 
 
 class Removed(str):
-    """``keep`` or ``absent``; compares as text."""
+    """``keep`` or ``absent``. Compares as text."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, value: object) -> "Removed":
-        """Read the word; raises ``ValueError``."""
+        """Parse the word. Raise ``ValueError``."""
         if value in (KEEP, ABSENT):
             return cls(value)
         raise ValueError(f"is {value!r}, wanted keep or absent")
 
 
 KEEP = Removed("keep")
-"""It stays where it is, and ``puller status`` lists it."""
+"""It stays, and ``puller status`` lists it."""
 ABSENT = Removed("absent")
-"""It is taken away, if Puller itself has made it."""
+"""It is removed if Puller has created it."""

@@ -5,32 +5,32 @@ _DECIMAL = ("Hz", "kHz", "MHz", "GHz", "THz")
 
 
 def bytes_text(size: int) -> str:
-    """``25276510208`` is ``23.54 GiB``; below one KiB the plain number: ``512 bytes``."""
+    """Return ``23.54 GiB`` for ``25276510208``. Below one KiB the plain number: ``512 bytes``."""
     if size < 1024:
         return f"{size} bytes"
     return _scaled(size, 1024, _BINARY)
 
 
 def hertz_text(speed: int) -> str:
-    """``2596000000`` is ``2.60 GHz``."""
+    """Return ``2.60 GHz`` for ``2596000000``."""
     return _scaled(speed, 1000, _DECIMAL)
 
 
 def percent_text(used: int, total: int) -> str:
-    """How full something is: ``21.46%``, and without decimals at both ends."""
+    """Return the used share: ``21.46%``. Without decimals at both ends."""
     if used == total:
         return "100%"
     return f"{used / total * 100:.2f}%" if used > 0 else "0%"
 
 
 def megabytes(size: int) -> float:
-    """Bytes in units of 1024 * 1024, for the legacy facts that end in ``_mb``."""
+    """Return the size in units of 1024 * 1024, for the legacy facts that end in ``_mb``."""
     return size / 1048576
 
 
 def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
     scaled, position = float(number), 0
-    # 1023.996 is written as 1024.00 of its unit, which is 1.00 of the next one.
+    # 1023.996 would be rounded to 1024.00, which is 1.00 of the next unit.
     while _rounded(scaled) >= base and position < len(units) - 1:
         scaled /= base
         position += 1
@@ -38,5 +38,5 @@ def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
 
 
 def _rounded(number: float) -> float:
-    """To two decimals, halves away from zero as Facter rounds; Python's own way is to the even digit."""
+    """Round to two decimals, halves away from zero like Facter. Python rounds them to the even digit."""
     return int(number * 100 + 0.5) / 100

@@ -1,7 +1,7 @@
-"""Versions of Puller that something asks for: ``>=1.2``, ``>=1.2, <2``.
+"""Required versions of Puller: ``>=1.2``, ``>=1.2, <2``.
 
-* A version is numbers with dots between them; ``1.2`` and ``1.2.0`` are the same.
-* What is written means what Python's packaging means by it (tested against it). ``~=`` and ``==1.*`` are left out.
+* A version consists of numbers with dots between them. ``1.2`` and ``1.2.0`` are the same.
+* The notation follows Python's packaging, and tests compare both. ``~=`` and ``==1.*`` are not supported.
 """
 
 import operator
@@ -24,14 +24,14 @@ _OPERATORS: dict[str, Callable[[_Numbers, _Numbers], bool]] = {
 
 
 class VersionRange(msgspec.Struct, frozen=True):
-    """Versions between limits; ``text`` is how that was written."""
+    """Versions between limits. ``text`` is the original notation."""
 
     text: str
     clauses: tuple[tuple[str, _Numbers], ...]
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Raises ``ValueError`` whose sentence goes on after the name of what is wrong."""
+        """Parse the notation. Raise ``ValueError``, whose message continues the name of the key."""
         if not isinstance(text, str):
             raise ValueError(f'is {text!r}, wanted text such as ">=1.2" or ">=1.2, <2"')
         found = [_CLAUSE.fullmatch(part) for part in text.split(",")]
@@ -46,7 +46,7 @@ class VersionRange(msgspec.Struct, frozen=True):
 
 
 def _numbers(version: str) -> _Numbers:
-    """Without zeros at the end, which say nothing."""
+    """Return the numbers without trailing zeros, which do not matter."""
     numbers = [int(part) for part in version.split(".")]
     while numbers and numbers[-1] == 0:
         numbers.pop()

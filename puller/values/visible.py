@@ -1,4 +1,4 @@
-"""Text of other people in a form that is safe to show: output of programs, names of files, facts and reports of hosts.
+"""Foreign text in a form that is safe to show: output of programs, names of files, facts and reports of hosts.
 
 * Control characters would move the cursor of root's terminal, change the text there, or type for root.
 * Format characters would reverse, hide or join text: *bidirectional* controls show another order than programs read,
@@ -21,7 +21,7 @@ _FORMAT = (
 
 def visible(text: str) -> str:
     """Return the text with invisible characters written out, except tabs and ends of lines."""
-    if text.isascii() and text.isprintable():  # as most lines are
+    if text.isascii() and text.isprintable():  # the usual case
         return text
     return _invisible().sub(_escape, text.replace("\r\n", "\n"))
 
@@ -50,7 +50,7 @@ def has_invisible(text: str) -> bool:
     return _invisible().search(text) is not None
 
 
-# Compiled when first used: both take 1 % of an idle run, which shows printable ASCII only.
+# Compiled at the first use: both take 1 % of an idle run, which shows printable ASCII only.
 @cache
 def _invisible() -> re.Pattern[str]:
     return re.compile(f"[{_CONTROL}{_FORMAT}]")
