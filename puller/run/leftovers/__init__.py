@@ -1,1 +1,1 @@
-"""Leftovers of bundles, and the changes of bundles on trial: recorded, and taken back when nobody declares them."""
+"""Leftovers of bundles and changes of trials, which are recorded, and reverted when they are not needed."""

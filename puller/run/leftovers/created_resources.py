@@ -21,12 +21,12 @@ from puller.values.removal_policy import ABSENT
 
 
 class Making(msgspec.Struct, frozen=True, array_like=True):
-    """A resource that is about to be made."""
+    """A resource that is about to be created."""
 
     bundle: str
     reference: str
     removed: bool
-    """Whether it is to be taken away when nobody declares it any more."""
+    """Whether it is removed when it is not declared any longer."""
     has_failed: bool = False
     """Whether the change has failed, so that the resource does not exist."""
 
@@ -46,7 +46,7 @@ class MakingsJournal:
         os.write(self._descriptor, msgspec.json.encode(making) + b"\n")
 
     def read(self) -> list[Making]:
-        """Return the resources that were made. A run may be killed while it writes a line."""
+        """Return the created resources. The last line may be incomplete, if a run was killed."""
         if not self._path.exists():
             return []
         makings: dict[tuple[str, str], Making] = {}
@@ -64,10 +64,10 @@ class MakingsJournal:
 
 
 class Makings:
-    """Record the changes of one run, which the engine reports; ``made`` is the result.
+    """Records the created resources of one run. ``made`` returns them.
 
-    ``is_known`` returns whether the record knows who made a resource, and ``is_made_at`` whether Puller made the file
-    at a path.
+    ``is_known`` returns whether the origin of a resource is on record, and ``is_made_at`` whether Puller has created
+    the file at a path.
     """
 
     def __init__(
@@ -84,28 +84,28 @@ class Makings:
         self._made: set[str] = set()
 
     def before_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        """Note what is about to be made."""
+        """Record a resource that is about to be created."""
         reference = declaration.reference
         if not can_be_left(declaration) or self._is_known(reference):
             return
-        # What takes the place of something that Puller has made is Puller's, too.
+        # A replacement of an object that Puller has created counts as created by Puller.
         if resource.is_there(actual) and not self._is_made_at(declaration.properties.name):
             return
         removed = declaration.properties.removed == ABSENT
         making = Making(self._bundle_of(declaration), str(reference), removed)
         self._begun[reference] = making, resource
-        with contextlib.suppress(OSError):  # then it counts as having been there, if the run is killed now
+        with contextlib.suppress(OSError):  # if the run is killed now, it counts as existing before
             self._journal.note(making)
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        """Note what was made."""
+        """Record a created resource."""
         if declaration.reference in self._begun and resource.is_there(actual):
             self._made.add(declaration.reference)
 
     def made(self) -> set[str]:
-        """Return the references of all resources that were made, and close the journal.
+        """Return the references of all created resources, and close the journal.
 
-        A resource whose change has failed is looked at once more.
+        After a failed change, the state of the resource is read once more.
         """
         for reference, (making, resource) in self._begun.items():
             if reference not in self._made:

@@ -39,11 +39,11 @@ class Before(StrEnum):
     LEAVING = "leaving"
     """Present, and removed by the trial because its bundle no longer declared it."""
     UNKNOWN = "unknown"
-    """Present, without a copy that brings it back."""
+    """Present, without a copy to restore it."""
 
 
 class Now(StrEnum):
-    """The current state beside those before the trial and after it."""
+    """The current state, compared with the states before and after the trial."""
 
     AS_BEFORE = "as before"
     AS_TRIAL = "as the trial left it"
@@ -53,17 +53,17 @@ class Now(StrEnum):
 
 
 class Declared(StrEnum):
-    """The part that declared resources have in it now."""
+    """The role of declared resources for the object."""
 
     NOTHING = "nothing"
     PART = "part"
-    """A resource is declared at the path or below it, and does not determine all of it: attributes, edits, a parent."""
+    """A resource at the path or below it determines only a part: attributes, edits, a parent."""
     WHOLE = "whole"
-    """Applying a declared resource makes it what it should be, whatever was done there."""
+    """Applying a declared resource restores it completely."""
     FILLED = "filled"
     """It is below a directory that a declared resource fills."""
     PURGED = "purged"
-    """It is below a directory from which a declared resource removes what is not declared."""
+    """It is below a directory from which a declared resource removes undeclared files."""
 
 
 class Ending(StrEnum):
@@ -87,7 +87,7 @@ class Action(StrEnum):
 
 
 class Rule(NamedTuple):
-    """One row: it holds where each given state matches; the first row that holds decides."""
+    """One row. It applies if each given state matches. The first matching row decides."""
 
     action: Action
     ending: Ending | None = None
@@ -98,25 +98,25 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(Action.FORGET, ending=Ending.PASSED),
-    # Declared resources take care of it.
+    # Declared resources determine it.
     Rule(Action.HOLD, declared=Declared.WHOLE),
     Rule(Action.HOLD, declared=Declared.PURGED),
-    # What has left its bundle stays away: the newer version does not declare it either, or makes it anew.
+    # Removed leftovers stay absent: the newer version does not declare them either, or creates them anew.
     Rule(Action.FORGET, ending=Ending.REPLACED, before=Before.LEAVING),
     Rule(Action.FORGET, now=Now.AS_BEFORE),
-    # The newer version fills the same directory: its resource knows by its receipt what it has made there.
+    # The newer version fills the same directory. Its receipt lists the files that it has created there.
     Rule(Action.RESTORE, Ending.REPLACED, Before.PRESENT, Now.GONE, Declared.FILLED),
     Rule(Action.HOLD, ending=Ending.REPLACED, declared=Declared.FILLED),
-    # A text with edits of several: only those of the trial go.
+    # Of a text with several edits, only those of the trial are removed.
     Rule(Action.MERGE, now=Now.EDITED, before=Before.ABSENT),
     Rule(Action.MERGE, now=Now.EDITED, before=Before.PRESENT),
     Rule(Action.MERGE, now=Now.EDITED, before=Before.LEAVING),
-    # It was made by the trial.
+    # Created by the trial.
     Rule(Action.HOLD, before=Before.ABSENT, declared=Declared.PART),
     Rule(Action.REPORT, before=Before.ABSENT, now=Now.FOREIGN),
     Rule(Action.REMOVE, ending=Ending.GIVEN_UP, before=Before.ABSENT),
     Rule(Action.REMOVE_AFTER, ending=Ending.REPLACED, before=Before.ABSENT),
-    # It was there before the trial.
+    # Existed before the trial.
     Rule(Action.FORGET, now=Now.FOREIGN, declared=Declared.PART),
     Rule(Action.REPORT, now=Now.FOREIGN),
     Rule(Action.REPORT, ending=Ending.GIVEN_UP, before=Before.UNKNOWN),

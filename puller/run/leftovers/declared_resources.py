@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class Declared(msgspec.Struct, frozen=True, dict=True):
-    """The declarations of all bundles that are understood in this run."""
+    """The declarations of all valid bundles in this run."""
 
     declarations: Mapping[str, list[Declaration]]
     """By bundle."""
     subscribers: Mapping[str, list[str]] = {}
-    """By reference, the resources that are refreshed when it changes."""
+    """By reference, the resources that its changes refresh."""
     incomplete: frozenset[str] = frozenset()
-    """Bundles that may declare more than is known, as something in them cannot be expanded on this host."""
+    """Bundles with unknown declarations, because a part of them cannot be expanded on this host."""
 
     @classmethod
     def by(cls, catalog: HostCatalog, bundles: Sequence[str]) -> "Declared":
-        """The declarations of a catalog, each by the bundle that brought it; ``bundles`` are those of its manifests."""
+        """Return the declarations of a catalog by their owners. ``bundles`` are the names of its manifests."""
         declarations: dict[str, list[Declaration]] = {name: [] for name in bundles}
         incomplete = set()
         for declaration, owner in zip(catalog.declarations, catalog.owners, strict=True):
@@ -44,7 +44,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         return cls(declarations, subscribers, frozenset(incomplete))
 
     def kept(self, bundle: str) -> list[Declaration]:
-        """The resources of a bundle that can be left behind, in order."""
+        """Return the resources of a bundle that can become leftovers, in order."""
         if bundle not in self._kept:
             self._kept[bundle] = [one for one in self.declarations[bundle] if can_be_left(one)]
         return self._kept[bundle]
@@ -54,9 +54,9 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     def kept_names(self, bundle: str) -> Sequence[str]:
-        """The references of those."""
+        """Return the references of these resources."""
         if bundle not in self._kept_names:
-            # Not by ``reference``: this is done for ten thousand of them in each run.
+            # Without ``reference``, because each run does this for ten thousand resources.
             kept = self.kept(bundle)
             self._kept_names[bundle] = [f"{one.type.type_name}#{one.properties.name}" for one in kept]
         return self._kept_names[bundle]
@@ -66,14 +66,14 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     def kept_paths(self, bundle: str) -> Sequence[str]:
-        """Where those have something, beside at the paths that they are named by."""
+        """Return the further paths of these resources, besides the paths in their names."""
         kept = self.kept(bundle)
         paths = (path for one in kept for path in _paths(one) if path != one.properties.name)
         return sorted({*paths})
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """All references that mean a resource, aliases too."""
+        """All references to declared resources, including aliases."""
         return frozenset(name for one in self._all() for name in one.names())
 
     def names_without(self, bundles: Collection[str]) -> frozenset[str]:
@@ -97,7 +97,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         return frozenset(self._real.of(place) for one in purging for place in one.type.places(one.properties))
 
     def part_in(self, path: str) -> "Part":
-        """The part that declared resources have in a path."""
+        """Return the role of declared resources at a path."""
         from puller.run.leftovers.decisions import Declared as Part
 
         path = self._real.of(path)
@@ -110,7 +110,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         return Part.PURGED if _is_below(path, self._purged) else Part.NOTHING
 
     def has_replaced(self, reference: str, failed: Collection[str] = ()) -> bool:
-        """Return whether a declared resource that has not failed is at the path that a leftover is named by."""
+        """Return whether a declared resource that has not failed is at the path in the name of a leftover."""
         path = reference.partition("#")[2]
         if not path.startswith("/") or reference in self.names or not self.has_place(path):
             return False
@@ -122,7 +122,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         )
 
     def has_place(self, path: str) -> bool:
-        """Whether a resource is declared at a path."""
+        """Return whether a resource is declared at a path."""
         path = self._real.of(path)
         return any(place == path for place in self._places_from(path))
 
@@ -132,22 +132,22 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _closed(self) -> frozenset[str]:
-        """The paths below which nothing can be: of files, of links, and of what is absent."""
+        """The paths that cannot have contents: of files, of links, and of absent resources."""
         plain = (one for one in self._all() if one.type.type_name in ("file", "link"))
         closed = (one for one in plain if one.properties.ensure != "directory")
         return frozenset(map(self._real.of, whole_paths(closed)))
 
     def has_below(self, path: str) -> bool:
-        """Whether a resource is declared below a directory."""
+        """Return whether a resource is declared below a directory."""
         path = self._real.of(path)
         return any(place.startswith(f"{path}/") for place in self._places_from(f"{path}/"))
 
     def fills(self, path: str) -> bool:
-        """Whether a path is below a directory that a resource fills with its own files."""
+        """Return whether a path is below a directory that a resource fills with its own files."""
         return _is_below(self._real.of(path), self._filled)
 
     def fills_at(self, path: str) -> bool:
-        """Whether a resource fills a path, a directory above it, or one below it."""
+        """Return whether a resource fills a path, or a directory above or below it."""
         path = self._real.of(path)
         below = f"{path}/"
         return (
@@ -155,7 +155,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         )
 
     def edits_of(self, path: str) -> list[tuple[str, Declaration]]:
-        """The edits that are declared for a file and managed here, in order, each with its bundle."""
+        """Return the managed edits of a file in order, each with its bundle."""
         from puller.engine.shared_objects import is_managed
 
         file = self.canonical(path)
@@ -167,15 +167,15 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         ]
 
     def real(self, path: str) -> str:
-        """Return a path with the links above it resolved, the declared ones included."""
+        """Return a path with resolved parent directories. Declared links count."""
         return self._real.of(path)
 
     def canonical(self, path: str) -> str:
-        """Return a path with all links resolved, the declared ones and the last one included."""
+        """Return a path with all links resolved, including the last component. Declared links count."""
         return self._real.directory(path)
 
     def replaces_parent(self, path: str) -> bool:
-        """Whether a file or link is declared where a path has a parent directory."""
+        """Return whether a declared file or link replaces a parent directory of a path."""
         return _is_below(self._real.of(path), self._plain)
 
     @cached_property
@@ -186,7 +186,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _real(self) -> Spellings:
-        """Canonical paths: a leftover may be declared now with another spelling of its path."""
+        """Canonical paths, because the path of a leftover may now be declared with another spelling."""
         return self._spellings
 
     @cached_property
@@ -214,11 +214,11 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         return {objects.get(id(one), key_of(one)): str(one.reference) for one in declarations}
 
     def of_type(self, type_name: str) -> Sequence[Any]:
-        """The properties of all resources of a type."""
+        """Return the properties of all resources of a type."""
         return [one.properties for one in self._all() if one.type.type_name == type_name]
 
     def _places_from(self, path: str) -> Iterator[str]:
-        """The first place that is not before a path, if there is one."""
+        """Yield the first place at or after a path, if it exists."""
         index = bisect_left(self._places, path)
         yield from self._places[index : index + 1]
 
@@ -232,7 +232,7 @@ def _is_below(path: str, directories: Collection[str]) -> bool:
 
 
 def whole_paths(declarations: Iterable[Declaration]) -> frozenset[str]:
-    """The paths of which declarations say all: applying them brings back what was changed there."""
+    """Return the paths that declarations determine completely: applying them reverts all changes there."""
     whole = (one for one in declarations if one.type.is_whole(one.properties) and not one.failure)
     return frozenset(
         path
@@ -243,7 +243,7 @@ def whole_paths(declarations: Iterable[Declaration]) -> frozenset[str]:
 
 
 def can_be_left(declaration: Declaration) -> bool:
-    """Whether there is something on the machine that stays when the resource is no longer declared."""
+    """Return whether an object stays on the machine when the resource is no longer declared."""
     return declaration.type.has_state and declaration.properties.ensure != ABSENT
 
 

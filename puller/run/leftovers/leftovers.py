@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 
 class InForce(msgspec.Struct, frozen=True):
-    """The bundle of one name that is applied now."""
+    """The version of a bundle that is applied now."""
 
     version: str
     sha256: str
     has_passed: bool = True
     whole: Collection[str] = ()
-    """For a bundle on trial: the paths that the last good bundle makes whole by itself."""
+    """For a bundle on trial: the paths that the last good version restores completely."""
     back: str = ""
-    """For a bundle on trial: the SHA-256 of the bundle to roll back to; empty without one."""
+    """For a bundle on trial: the SHA-256 of its fallback. Empty without a fallback."""
     is_back: bool = False
-    """This run has rolled back to it."""
+    """Whether this run has rolled back to it."""
 
 
 class _Applied(msgspec.Struct, frozen=True):
-    """A catalog that was applied; ``names`` are those of its bundles, and ``events`` are set afterwards."""
+    """An applied catalog. ``names`` are those of its bundles, and ``events`` are set after the run."""
 
     catalog: HostCatalog | None = None
     names: Sequence[str] = ()
     events: Sequence[Event] = ()
 
     def achieved(self, bundles: Collection[str]) -> list[Declaration]:
-        """Return the resources that are as declared, with what these bundles themselves declare of them."""
+        """Return the resources that are in sync, as these bundles themselves declare them."""
         if self.catalog is None:
             return []
         seen = {event.reference for event in self.events if event.state in SEEN}
@@ -65,7 +65,7 @@ class _Applied(msgspec.Struct, frozen=True):
 
 
 class Leftovers:
-    """The reversals on one host, in one run. Methods raise ``OSError``; with ``noop`` nothing is written."""
+    """The reversals on one host, in one run. Methods raise ``OSError``. With ``noop`` nothing is written."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Leftovers:
         noop: bool = False,
         packages: bool = False,
     ) -> None:
-        """``packages``: packages that a bundle on trial has installed are removed when it is given up."""
+        """``packages``: remove the packages that a bundle on trial has installed if it is given up."""
         self._directories, self._warn, self._noop, self._packages = directories, warn, noop, packages
         self.managed = Managed(directories, warn, noop=noop)
         self._declared = Declared({})
@@ -88,28 +88,28 @@ class Leftovers:
         self._journals: dict[str, TrialCopies] = {}
         """By bundle."""
         self._owed: dict[str, set[str]] = {}
-        """The objects of a trial before that are to be undone by a later run, by bundle."""
+        """The objects of an ended trial that a later run has to revert, by bundle."""
         self._in_force: Mapping[str, InForce] = {}
         self._trials: dict[str, TrialObserver] = {}
         self._restored: set[str] = set()
         self._applied = _Applied()
         self._is_partial = False
         self.staying: list[tuple[str, str, str]] = []
-        """Bundle, reference and reason of each object that stays although it was to go, if the reason is a new one."""
+        """Bundle, reference and reason of each object that stays although it should be removed. Only new reasons."""
         self.observer: Changes | None = None
         """For the engine that applies the catalog that ``before`` has returned."""
 
     def before(
         self, catalog: HostCatalog, names: Sequence[str], in_force: Mapping[str, InForce]
     ) -> HostCatalog:
-        """The catalog with the plan beside it; ``names`` are those of its bundles, in their order.
+        """Return the catalog with the plan beside it. ``names`` are those of its bundles, in their order.
 
-        Of a part of a catalog nothing is taken back, and only what it makes is remembered.
+        A partial run reverts nothing. It records only created resources.
         """
         numbers_of = catalog.numbers_of
 
         def bundles_of(declaration: Declaration) -> Iterator[str]:
-            """The bundle that a resource belongs to, and then those that share it."""
+            """Return the owner of a resource, followed by the bundles that share it."""
             return (names[number] for number in numbers_of(declaration))
 
         self._in_force, self._steps, self._is_partial = in_force, [], catalog.is_partial
@@ -163,7 +163,7 @@ class Leftovers:
         removed = [
             step for step in removals(self._leaving, self._declared) if str(step.reference) not in returned
         ]
-        # What another bundle had left before a trial goes, instead of what the trial has made of it.
+        # A leftover that another bundle had before a trial is removed by its own step, not by the step of the trial.
         others = {step.reference: step.bundle for step in removed}
         steps = [step for step in steps if others.get(step.reference, step.bundle) == step.bundle]
         known = {step.reference for step in steps}
@@ -182,7 +182,7 @@ class Leftovers:
         return self._journals[name]
 
     def _find_trials(self) -> "dict[str, TrialObserver]":
-        """By bundle, for those on trial."""
+        """Return the observers of bundles on trial, by bundle."""
         found = {}
         for name, bundle in self._in_force.items():
             if not bundle.has_passed:
@@ -192,37 +192,37 @@ class Leftovers:
                 copies = self._copies(name)
                 began = Began(bundle.version, bundle.sha256, bundle.back)
                 if self._is_partial and copies.began is not None:
-                    began = copies.began  # a partial run undoes nothing: the trial before is not at its end
+                    began = copies.began  # a partial run reverts nothing, so the earlier trial continues
                 found[name] = TrialObserver(
                     copies, began, self._subscribers, bundle.whole, self._is_made, self._warn
                 )
         return found
 
     def _is_made(self, path: str, reference: str) -> bool:
-        """Return whether Puller has made the object at a path, or that of a reference."""
+        """Return whether Puller has created the object of a path or a reference."""
         return self.managed.is_made(reference) or (path != "" and self.managed.is_made_at(path))
 
     def _subscribers(self, reference: str) -> Sequence[str]:
         return self._declared.subscribers.get(reference, ())
 
     def elsewhere(self) -> Sequence[str]:
-        """The paths at and below which is what bundles have that have no part in this run, as far as it is known."""
+        """Return the paths of bundles that this run does not apply, as far as they are known."""
         return self.managed.paths_elsewhere(self._declared)
 
     def references(self) -> Sequence[str]:
-        """Return the references of all leftovers, of bundles without a part in this run as well."""
+        """Return the references of all leftovers, including those of bundles that this run does not apply."""
         if self._references is None:
             self._references = self.managed.left_of_all(self._declared)
         return self._references
 
     def remaining(self, name: str) -> tuple[str, list[str]]:
-        """The bundle whose trial is undone, by its SHA-256, and sentences about what cannot be undone."""
+        """Return the SHA-256 of the bundle whose trial is reverted, and sentences about irreversible changes."""
         if (undo := self._undos.get(name)) is None:
             return "", []
         return undo.copies.bundle, undo.not_undone()
 
     def after(self, events: Sequence[Event]) -> None:
-        """Remember the outcome of the run."""
+        """Record the outcome of the run."""
         made = self.observer.finish() if self.observer is not None else ()
         if self._is_partial:
             return
@@ -232,7 +232,7 @@ class Leftovers:
         done = self._done(events)
         on_trial = self._on_trial
         for name, undo in self._undos.items():
-            # What another bundle declares that is on trial itself is nobody's when that is given up.
+            # Objects that another bundle on trial declares are unmanaged if that bundle is given up.
             touched = self._trials[name].touched if name in self._trials else ()
             self._owed[name] = undo.conclude(
                 events, touched, passed=name not in on_trial, is_last={name}.issuperset(on_trial)
@@ -244,7 +244,7 @@ class Leftovers:
         self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial, returned)
         self._forget_what_others_decide(self._in_force.keys() - {*on_trial})
         for name, bundle in self._in_force.items():
-            if bundle.has_passed and name not in self._undos:  # a run was killed before it could say so
+            if bundle.has_passed and name not in self._undos:  # a run was killed before this call
                 self.passed(name)
 
     @property
@@ -268,7 +268,7 @@ class Leftovers:
                 copies.keep(copies.objects.keys() - decided)
 
     def _remove_from_others(self, events: Sequence[Event]) -> None:
-        """Take the edits that are no longer in their files out of the records of all other edits."""
+        """Remove reverted edits from the records of all other edits."""
         if self._planner is None or self._noop or not (taken_out := self._planner.taken_out(events)):
             return
         from puller.run.leftovers.trial_edits import remove_from_others
@@ -279,7 +279,7 @@ class Leftovers:
             journal.close()
 
     def _done(self, events: Sequence[Event]) -> set[str]:
-        """The references of leftovers that are gone, or as they were."""
+        """Return the references of leftovers that are removed or restored."""
         if not self._steps:
             return set()
         from puller.run.leftovers.removals import gone
@@ -288,7 +288,9 @@ class Leftovers:
         return gone(self._steps, events) | (undone - self._restored)
 
     def _keep_restored(self) -> None:
-        """What Puller made before a trial that is undone stays: that it should go was said by what was given up."""
+        """Keep the objects that Puller created before a reverted trial. The version that was given up requested their
+        removal.
+        """
         made = {one.reference for left in self._leaving.values() for one in left if one.made}
         self._restored = set()
         for name, undo in self._undos.items():
@@ -315,7 +317,7 @@ class Leftovers:
         return {reference for reference in self.managed.made() if not keys.isdisjoint(objects_of(reference))}
 
     def _explain(self, events: Sequence[Event]) -> None:
-        """Remember why objects stay that were to go. Note each reason that the last run did not have."""
+        """Record why objects stay that should be removed. Report each new reason."""
         is_to_go = any(left.is_to_go for each in self._leaving.values() for left in each)
         if not is_to_go and not self._steps:
             return
@@ -342,8 +344,8 @@ class Leftovers:
         }
 
     def passed(self, name: str) -> None:
-        """A bundle has passed: there is nothing to go back to."""
-        if self._is_partial:  # which has undone nothing
+        """Record that a bundle has passed. Its trial cannot be reverted any longer."""
+        if self._is_partial:  # nothing was reverted
             return
         if self._has_copies(name):
             self._copies(name).keep(self._owed.get(name, set()))

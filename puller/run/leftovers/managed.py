@@ -30,42 +30,42 @@ if TYPE_CHECKING:
 _LOSS = "what was made before counts as having been there, and is never taken away"
 _LARGEST = 128 * 1024 * 1024  # bytes: a million resources
 _MADE, _FOUND, _UNKNOWN = "m", "f", "-"
-"""Puller has made it; it was there before; it was not attended to yet."""
+"""Created by Puller, existed before, not applied yet."""
 _TAKEN, _KEPT = "x", "-"
-"""What becomes of it when nobody declares it any more, if Puller has made it."""
+"""The removal policy of a created resource that is not declared any longer."""
 SEEN = (State.STABLE, State.CHANGED, State.REFRESHED)
 
 
 class Left(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A resource that a bundle has managed and nobody declares any more; ``since`` is UTC in ISO 8601."""
+    """A leftover of a bundle. ``since`` is UTC in ISO 8601."""
 
     reference: str
     made: bool
     since: str
     removed: bool = False
-    """Whether the version that declared it last wants it taken away."""
+    """Whether the last version that declared it requests its removal."""
     subscribers: tuple[str, ...] = ()
-    """The resources that were refreshed when it changed."""
+    """The resources that its changes refreshed."""
     stays: str = ""
-    """Why the last run has not removed it, although it is to go. Empty if it was removed, or is not to go."""
+    """Why the last run has not removed it, although it should be removed. Otherwise empty."""
     gone: bool = False
-    """It was taken away by a bundle on trial: if that is given up, it comes back, and is as made as it was."""
+    """A bundle on trial has removed it. If that bundle is given up, it returns with its origin."""
     taken: bool = False
-    """Only bundles on trial declare it: it is a leftover again if they are given up."""
+    """Only bundles on trial declare it. If they are given up, it is a leftover again."""
 
     @property
     def is_to_go(self) -> bool:
-        """Whether it is taken away as soon as that can be."""
+        """Whether it is removed as soon as possible."""
         return self.made and self.removed and not self.gone
 
     @property
     def is_listed(self) -> bool:
-        """Whether it is a leftover now."""
+        """Whether it is currently a leftover."""
         return not self.gone and not self.taken
 
 
 class Resources(msgspec.Struct, omit_defaults=True):
-    """The resources of one bundle: declared ones in order, each with a letter in either text; and those it has left."""
+    """The resources of one bundle: declared ones in order, with a letter each in both texts, and leftovers."""
 
     declared: list[str] = []
     removed: str = ""
@@ -73,10 +73,10 @@ class Resources(msgspec.Struct, omit_defaults=True):
     subscribers: dict[str, list[str]] = {}
     left: list[Left] = []
     paths: list[str] = []
-    """Where those that are declared have something, beside at the paths that they are named by."""
+    """Further paths of declared resources, besides the paths in their names."""
 
     def leave(self, index: int, since: str) -> Left:
-        """The resource with this index, as it is left."""
+        """Return the resource with this index as a leftover."""
         reference, made = self.declared[index], self.origins[index] == _MADE
         subscribers = tuple(self.subscribers.get(reference, ()))
         return Left(reference, made, since, self.removed[index] == _TAKEN, subscribers)
@@ -96,7 +96,7 @@ def _removed(bundle: str, declared: Declared) -> str:
 
 
 def _with_made(resources: Resources, made: Collection[str], owners: Collection[str]) -> Resources:
-    """Let Puller have made some declared resources, which own what others have left."""
+    """Mark declared resources as created by Puller, and remove their former owners from the leftovers."""
     pairs = zip(resources.declared, resources.origins, strict=True)
     origins = "".join(_MADE if reference in made else origin for reference, origin in pairs)
     left = [one for one in resources.left if one.reference not in owners]
@@ -104,7 +104,7 @@ def _with_made(resources: Resources, made: Collection[str], owners: Collection[s
 
 
 def _without(left: Sequence[Left], returned: Collection[str]) -> list[Left]:
-    """Return leftovers without those that Puller has not made after all."""
+    """Return the leftovers without objects that Puller has not created after all."""
     return [each for each in left if not (each.made and each.reference in returned)]
 
 
@@ -113,7 +113,7 @@ def _mark(left: Left, gone: Collection[str]) -> Left:
 
 
 class Managed:
-    """The record. Methods raise ``OSError``; with ``noop`` nothing is written."""
+    """The record. Methods raise ``OSError``. With ``noop`` nothing is written."""
 
     def __init__(self, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> None:
         self._file = StateFile(directories.managed, _Document, _LOSS, largest=_LARGEST)
@@ -122,17 +122,17 @@ class Managed:
         self._makings = directories.makings
         self._state = directories.state
         self._renamed: dict[str, str] = {}
-        """The earlier references of objects that are declared with another name now."""
+        """The earlier references of objects that are now declared with another name."""
         self._is_changed = self._makings.exists() and self._take_over()
 
     def journal(self) -> "MakingsJournal":
-        """The journal of what is made, for as long as the record does not have it."""
+        """Return the journal of created resources that the record does not contain yet."""
         from puller.run.leftovers.created_resources import MakingsJournal
 
         return MakingsJournal(self._makings)
 
     def _take_over(self) -> bool:
-        """Take over what a run that was killed was about to make; whether there was anything."""
+        """Add the journal of a killed run to the record. Return whether it had entries."""
         makings = self.journal().read()
         for making in makings:
             before = self._bundles.get(making.bundle, Resources())
@@ -149,19 +149,19 @@ class Managed:
             )
         return bool(makings)
 
-    # What is known
+    # Queries
 
     def left(self, bundle: str) -> list[Left]:
-        """Resources that a bundle has left behind."""
+        """Return the leftovers of a bundle."""
         return [one for one in self._bundles.get(bundle, Resources()).left if one.is_listed]
 
     def remains(self, bundle: str) -> list[Left]:
-        """Resources that nobody would manage without this bundle, and those that it has left behind already."""
+        """Return the resources that would be unmanaged without this bundle, with its leftovers."""
         resources = self._bundles.get(bundle, Resources())
         return [*self._leave(resources, ()), *self.left(bundle)]
 
     def is_made_at(self, path: str) -> bool:
-        """Whether Puller has made the file, link or directory at a path, by whatever type."""
+        """Return whether Puller has created the file, link or directory at a path, by any type."""
         return any(self._origins.get(f"{each}#{path}") == _MADE for each in ("file", "link", "scaffold"))
 
     def made(self) -> set[str]:
@@ -173,12 +173,12 @@ class Managed:
         return self._origins.get(reference) == _MADE
 
     def is_known(self, reference: str) -> bool:
-        """Whether it is known how a resource came to be here."""
+        """Return whether the origin of a resource is known."""
         return reference in self._origins
 
     @cached_property
     def _origins(self) -> dict[str, str]:
-        """How resources came to be here, whichever bundle knows."""
+        """The origins of resources, from the records of all bundles."""
         found: dict[str, str] = {}
         for resources in self._bundles.values():
             pairs = zip(resources.declared, resources.origins, strict=True)
@@ -189,9 +189,9 @@ class Managed:
         return found
 
     def leaving(self, declared: Declared) -> dict[str, list[Left]]:
-        """Resources that bundles have managed and nobody declares any more, by bundle, the last declared first.
+        """Return the leftovers by bundle, the last declared first.
 
-        A resource that a given up trial has taken from another bundle is a leftover of that bundle alone.
+        If a given up trial has taken a resource from another bundle, it is a leftover only of that other bundle.
         """
         found = {}
         taken = {
@@ -225,7 +225,7 @@ class Managed:
         return [one.reference for one in (*here, *elsewhere) if not one.gone]
 
     def _is_renamed(self, reference: str, declared: Declared) -> bool:
-        """Whether a declared resource manages the object under another name. Note where the object came from."""
+        """Return whether a declared resource manages the object under another name. Record its earlier reference."""
         successor = declared.find_successor(reference)
         if successor is not None:
             self._renamed[successor] = reference
@@ -238,11 +238,11 @@ class Managed:
                 yield resources.leave(index, since)
 
     def _declared_elsewhere(self, declared: Declared) -> frozenset[str]:
-        """What bundles declare of which it is not known what they declare now."""
+        """Return the resources of bundles whose current declarations are unknown."""
         return frozenset(reference for each in self._elsewhere(declared) for reference in each.declared)
 
     def paths_elsewhere(self, declared: Declared) -> Sequence[str]:
-        """The paths at which those have something, or below them."""
+        """Return the paths of those resources. Everything below them is included."""
         others = self._elsewhere(declared)
         names = (reference.partition("#")[2] for each in others for reference in each.declared)
         return [
@@ -252,12 +252,12 @@ class Managed:
     def _elsewhere(self, declared: Declared) -> Sequence[Resources]:
         return [each for name, each in self._bundles.items() if name not in declared.declarations]
 
-    # Edits that several declare
+    # Edits with several declarations
 
     def heirs(self, declared: Declared, made: Collection[str] = ()) -> "dict[str, list[Heir]]":
         """Return the declared edits of objects that another resource owns, by the owner.
 
-        Only of these it is not known how they came to be here. ``made`` is what this run has made.
+        Only edits with an unknown origin are included. ``made`` are the resources that this run has created.
         """
         return self._find_heirs(self._inheritance(), declared, made) if self._open(declared) else {}
 
@@ -282,7 +282,7 @@ class Managed:
         return Inheritance(self._state, noop=self._noop)
 
     def _open(self, declared: Declared) -> list[str]:
-        """The bundles with resources of which it is not known how they came to be here."""
+        """Return the bundles with resources of unknown origin."""
         return [
             bundle
             for bundle in declared.declarations
@@ -291,7 +291,7 @@ class Managed:
         ]
 
     def pass_on(self, declared: Declared, on_trial: Collection[str]) -> None:
-        """Give edits that their bundles have left to the resources that declare them, unless these are on trial."""
+        """Pass leftover edits on to the resources that declare them, unless these are on trial."""
         left = {one.reference for each in self._bundles.values() for one in each.left if not one.taken}
         if not left or not self._open(declared):
             return
@@ -303,7 +303,7 @@ class Managed:
         }
         if not heirs or self._noop:
             return
-        # A run that is cut short finds the owner, and does the same once more.
+        # After an interruption, the next run finds the owner and repeats this.
         for owner, heir in heirs.items():
             inheritance.copy(owner, heir)
         made = {heir.reference for heir in heirs.values()}
@@ -311,7 +311,7 @@ class Managed:
         for owner, heir in heirs.items():
             inheritance.forget(owner, heir)
 
-    # What a run has come to
+    # Outcome of a run
 
     def conclude(
         self,
@@ -323,35 +323,35 @@ class Managed:
         on_trial: Collection[str] = (),
         returned: Collection[str] = (),
     ) -> None:
-        """Remember what a run has come to.
+        """Record the outcome of a run.
 
-        ``leaving`` is what was left behind before it, of which ``gone`` is away now; ``made`` is what it has made. What
-        is taken away by bundles ``on_trial`` may come back. ``returned`` are the references of objects that are again
-        as they were before Puller: Puller has not made them.
+        ``leaving`` are the leftovers before the run, of which ``gone`` are removed. ``made`` are the created resources.
+        Objects that bundles ``on_trial`` have removed may return. ``returned`` are the references of objects that have
+        their state before Puller again, so Puller has not created them.
         """
         new = {}
         if returned:
             self._disown(returned)
             leaving = {bundle: _without(left, returned) for bundle, left in leaving.items()}
         heirs = self.heirs(declared, made)
-        gone = {*gone} - heirs.keys()  # they stay because of their heirs
+        gone = {*gone} - heirs.keys()  # their heirs keep them
         failed = {event.reference for event in events if event.state not in SEEN}
         shared = {heir.reference for each in heirs.values() for heir in each}
         for bundle in declared.declarations:
             left = [_mark(one, gone) for one in leaving.get(bundle, ())]
-            if not on_trial:  # else what has its place now may be given up
+            if not on_trial:  # otherwise the replacement may be given up
                 left = [one for one in left if not declared.has_replaced(one.reference, failed)]
             left = left if bundle in on_trial else [one for one in left if not one.gone]
             left += self._taken(bundle, declared, on_trial)
             new[bundle] = self._resources(bundle, declared, events, made, left, shared)
         for bundle, resources in self._bundles.items():
-            if resources.left and bundle not in new:  # what another bundle declares now is not left any more
+            if resources.left and bundle not in new:  # it may be declared by another bundle
                 left = [one for one in resources.left if one.reference not in declared.names]
                 left += self._taken(bundle, declared, on_trial)
                 new[bundle] = msgspec.structs.replace(resources, left=left)
         if self._is_changed or any(self._bundles.get(bundle) != each for bundle, each in new.items()):
             self._save({**self._bundles, **new})
-        elif not self._noop:  # of changes that have failed
+        elif not self._noop:  # of failed changes
             self._makings.unlink(missing_ok=True)
         self.pass_on(declared, on_trial)
 
@@ -372,7 +372,7 @@ class Managed:
         self._is_changed = True
 
     def _taken(self, bundle: str, declared: Declared, on_trial: Collection[str]) -> list[Left]:
-        """Return what a bundle has left, and only other bundles on trial declare."""
+        """Return the leftovers of a bundle that only other bundles on trial declare."""
         others = {*on_trial} - {bundle}
         resources = self._bundles.get(bundle)
         if not others or resources is None or bundle in declared.incomplete:
@@ -397,7 +397,7 @@ class Managed:
         subscribers = {}
         if declared.subscribers:
             subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
-        if bundle in declared.incomplete:  # and what it may declare, too
+        if bundle in declared.incomplete:  # its earlier resources may still be declared
             here = {*names}
             rest = [index for index, name in enumerate(before.declared) if name not in here]
             names += [before.declared[index] for index in rest]
@@ -419,7 +419,7 @@ class Managed:
         return _FOUND if reference in seen else _UNKNOWN
 
     def passed(self, bundle: str) -> None:
-        """A bundle has passed its trial: what it has taken away, or from another bundle, does not come back."""
+        """Discard removed and taken resources of a bundle that has passed its trial. They can no longer return."""
         declared = {*self._bundles.get(bundle, Resources()).declared}
         bundles = dict(self._bundles)
         for name, resources in self._bundles.items():
@@ -433,15 +433,15 @@ class Managed:
         if bundles != self._bundles:
             self._save(bundles)
 
-    # What the operator says
+    # Requests of the operator
 
     def forget(self, bundle: str) -> None:
-        """Forget all that a bundle has managed: what is there of it is nobody's business any more."""
+        """Remove the record of a bundle. Its resources are unmanaged from now on."""
         if bundle in self._bundles:
             self._save({name: each for name, each in self._bundles.items() if name != bundle})
 
     def forget_left(self, bundle: str, references: Collection[str] = ()) -> list[Left]:
-        """Forget what a bundle has left behind, or these of it; gives what was forgotten."""
+        """Remove leftovers of a bundle from the record, or only ``references``. Return the removed leftovers."""
         resources = self._bundles.get(bundle, Resources())
         forgotten = [one for one in self.left(bundle) if not references or one.reference in references]
         if forgotten:

@@ -23,7 +23,7 @@ class Hunk(NamedTuple):
 
 
 def merged_text(before: bytes, changed: bytes, now: bytes) -> bytes | None:
-    """Return the text ``now`` without the change from ``before`` to ``changed``; ``None`` for a conflict."""
+    """Return the text ``now`` without the change from ``before`` to ``changed``. ``None`` for a conflict."""
     if now == changed:
         return before
     if before in (changed, now):
@@ -37,7 +37,7 @@ def merged_text(before: bytes, changed: bytes, now: bytes) -> bytes | None:
 
 
 def without_change(before: bytes, changed: bytes, now: bytes) -> tuple[bytes, bool]:
-    """Return the text ``now`` without the change, and whether conflicts keep a part of the change."""
+    """Return the text ``now`` without the change, and whether conflicts preserve a part of the change."""
     if now == changed:
         return before, False
     if before in (changed, now):
@@ -58,7 +58,7 @@ def with_hunks(before: bytes, hunks: Iterable[Hunk]) -> bytes:
 
 
 def _back_and_others(before: bytes, changed: bytes, now: bytes) -> tuple[list[bytes], list[Hunk], list[Hunk]]:
-    """Return the lines after the change, the hunks that take the change back, and those of other changes."""
+    """Return the lines after the change, the hunks that revert it, and the hunks of other changes."""
     base = changed.splitlines(keepends=True)
     return base, hunks_between(changed, before), hunks_between(changed, now)
 
@@ -79,13 +79,13 @@ def _hunks(base: list[bytes], other: list[bytes]) -> Iterator[Hunk]:
 
 
 def _is_conflict(edit: Hunk, other: Hunk) -> bool:
-    """Whether two hunks replace one line differently."""
+    """Return whether two hunks replace one line differently."""
     is_apart = edit.first >= other.last or other.first >= edit.last
     return not is_apart and edit != other and bool(edit.lines or other.lines)
 
 
 def _in_order(back: list[Hunk], others: list[Hunk]) -> list[Hunk]:
-    """Return the hunks of both lists, which have no conflict, in order."""
+    """Return the hunks of both lists in order. They must not conflict."""
     result: list[Hunk] = []
     for hunk in sorted({*back, *others}):
         if result and hunk.first < result[-1].last:  # both remove lines
@@ -112,9 +112,9 @@ _MISSING: Any = object()
 
 
 def merged_record(before: Any, changed: Any, now: Any) -> Any:
-    """Return the record ``now`` without the change; where both have changed one value, that of ``now`` stays.
+    """Return the record ``now`` without the change. If both have changed one value, the value of ``now`` stays.
 
-    Records are mappings, lists whose order has no meaning, and plain values.
+    Records are mappings, lists without a meaningful order, and plain values.
     """
     if now == changed:
         return before

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """The changes of one run, as the engine tells of them; handed on to whom they concern."""
+    """Passes the changes of one run from the engine to the trials and the record of created resources."""
 
     def __init__(
         self,
@@ -24,9 +24,9 @@ class Changes:
         bundles_of: Callable[[Declaration], Iterable[str]],
         steps: "Mapping[int, Step]",
     ) -> None:
-        """``bundles_of`` gives all bundles that declare a resource, the one that it belongs to first.
+        """``bundles_of`` returns all bundles that declare a resource, its owner first.
 
-        ``steps``: the reversals of the run, by the identity of their declarations.
+        ``steps`` are the reversals of the run, by the identity of their declarations.
         """
         self._managed, self._trials = managed, trials
         self._bundles_of, self._steps = bundles_of, steps
@@ -44,16 +44,16 @@ class Changes:
         if step is None:
             self._note_making(declaration, resource, actual)
             bundles = self._bundles_of(declaration)
-        else:  # what undoes a trial leads to a state that is on record
+        else:  # reverting a trial leads to a recorded state
             bundles = (step.bundle,) if step.is_leftover else ()
-        # What several declare may be changed because of any of them.
+        # Any bundle that declares a shared resource may be the reason for its change.
         for bundle in bundles:
             if (trial := self._trials.get(bundle)) is not None:
                 trial.before_change(declaration, resource, actual, differences, left=step is not None)
 
     def _note_making(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         if self._makings is None:
-            from puller.run.leftovers.created_resources import Makings  # when the first resource is changed
+            from puller.run.leftovers.created_resources import Makings  # for the first changed resource
 
             managed = self._managed
             self._makings = Makings(managed.journal(), self._bundle_of, managed.is_known, managed.is_made_at)
@@ -75,7 +75,7 @@ class Changes:
             trial.after_change(declaration, resource, actual)
 
     def finish(self) -> Collection[str]:
-        """Close all journals; gives the references of what was made."""
+        """Close all journals. Return the references of created resources."""
         for trial in self._trials.values():
             trial.close()
         return self._makings.made() if self._makings is not None else ()

@@ -19,7 +19,7 @@ from puller.run.leftovers.undo import Undo
 from puller.state.state_file import write_state
 
 _CONTENTS = ("files", "directories")
-"""The members of receipts that say what was made; a receipt without any is removed."""
+"""The members of receipts with created objects. A receipt without them is removed."""
 
 
 def restore_edit_receipts(
@@ -28,7 +28,7 @@ def restore_edit_receipts(
     state: Path,
     warn: Callable[[str], None],
 ) -> None:
-    """Make the receipts of edits what they were before a trial, except for those of ``declared`` resources."""
+    """Restore the receipts of edits from before a trial, except for ``declared`` resources."""
     try:
         for file, reference, made in receipts:
             if reference not in declared:
@@ -40,9 +40,10 @@ def restore_edit_receipts(
 def restore_records(
     undos: Iterable[Undo], declared: Collection[str], owned_below: str, warn: Callable[[str], None]
 ) -> None:
-    """Take back the changes of trials in all records below a directory; the next run retries what fails.
+    """Revert the changes of trials in all records below a directory. The next run retries failures.
 
-    ``declared`` are the references of declared resources. Their trees and scaffolds stay on record for a newer version.
+    ``declared`` are the references of declared resources. A newer version needs the receipts of their trees and
+    scaffolds.
     """
     for undo in undos:
         for line in undo.objects.values():
@@ -75,7 +76,7 @@ def _restore(copies: TrialCopies, line: Changed, kept: Collection[str], *, is_re
             write_state(path, json.dumps(record, separators=(",", ":")).encode())
     elif path.is_file():
         path.unlink()
-        with suppress(OSError):  # it holds other records
+        with suppress(OSError):  # the directory has other records
             path.parent.rmdir()
 
 

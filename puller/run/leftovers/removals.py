@@ -32,22 +32,22 @@ from puller.values.removal_policy import ABSENT
 
 
 class Phase(StrEnum):
-    """The time of a step, see ``with_reversals``."""
+    """The time of a step. See ``with_reversals``."""
 
     EARLY = "before the declared resources"
     LATE = "after the resources that may replace it"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A resource that no bundle declares, which takes something back."""
+    """An undeclared resource that reverts a change."""
 
     type: ResourceType
     properties: Properties
     subscribers: Sequence[str] = ()
-    """The resources that are refreshed when it changes."""
+    """The resources that its change refreshes."""
     phase: Phase = Phase.LATE
     bundle: str = ""
-    """The bundle that has left it, or whose trial is undone."""
+    """The bundle of the leftover or of the reverted trial."""
     is_leftover: bool = False
 
     @property
@@ -56,14 +56,14 @@ class Step(msgspec.Struct, frozen=True):
         return Reference.to(self.type.type_name, self.properties.name)
 
     def declaration(self, manifest: Manifest) -> Declaration:
-        """The form in which the engine applies it, as a resource of ``manifest``."""
+        """Return the declaration for the engine, as a resource of ``manifest``."""
         home = Home(manifest.files, manifest.scope, manifest.data)
         problems = Problems(manifest.name, lambda path: (0, 0), lambda path: None)
         return Declaration(self.type, self.properties, problems, (), home)
 
 
 def removals(leaving: Mapping[str, Iterable[Left]], declared: Declared) -> Iterator[Step]:
-    """All leftovers that are removed, of each bundle."""
+    """Yield the steps for all leftovers that are removed, of each bundle."""
     for bundle, leftovers in leaving.items():
         for left in leftovers:
             step = removal(left.reference, left.subscribers) if left.is_to_go else None
@@ -73,10 +73,10 @@ def removals(leaving: Mapping[str, Iterable[Left]], declared: Declared) -> Itera
 
 
 def removal(reference: str, subscribers: Sequence[str] = (), phase: Phase = Phase.LATE) -> Step | None:
-    """The step that removes what a resource has made; ``None`` when no type can."""
+    """Return the step that removes the object of a resource. ``None`` if no type supports this."""
     type_name, _, name = reference.partition("#")
     remover = None
-    with contextlib.suppress(ConfigurationError):  # a type of another distribution that cannot be used now
+    with contextlib.suppress(ConfigurationError):  # a type of another distribution that is unusable now
         remover = find_remover(type_name)
     if remover is None:
         return None
@@ -84,7 +84,7 @@ def removal(reference: str, subscribers: Sequence[str] = (), phase: Phase = Phas
 
 
 def reasons(steps: Iterable[Step], events: Iterable[Event]) -> dict[str, str]:
-    """Return why the objects of steps stay, by reference. Empty for those that are gone or as they were."""
+    """Return why the objects of steps stay, by reference. The reason is empty for removed and restored objects."""
     planned = {str(step.reference) for step in steps}
     return {
         event.reference: _why_not_removed(event)
@@ -94,13 +94,13 @@ def reasons(steps: Iterable[Step], events: Iterable[Event]) -> dict[str, str]:
 
 
 def why_unplanned(left: Left, declared: Declared) -> str:
-    """Return why a leftover that is to go has no step."""
+    """Return why a leftover that should be removed has no step."""
     step = removal(left.reference)
     if step is None:
         return f"the type {left.reference.partition('#')[0]} cannot be used, so it stays"
     if _is_in_use(step, declared):
         return "a declared resource is at its path, above it or below it, so it stays"
-    return ""  # another step takes it back
+    return ""  # another step reverts it
 
 
 def _why_not_removed(event: Event) -> str:
@@ -114,8 +114,8 @@ def _why_not_removed(event: Event) -> str:
 
 
 def _is_in_use(step: Step, declared: Declared) -> bool:
-    """Whether it is at, above or below what is declared."""
-    alone = step.type.fills(step.properties)  # what it removes there is what it has put there
+    """Return whether it is at, above or below a declared path."""
+    alone = step.type.fills(step.properties)  # it removes only its own files there
     return any(
         declared.has_place(path) or declared.fills(path) or (path not in alone and declared.has_below(path))
         for path in step.type.places(step.properties)
@@ -123,14 +123,14 @@ def _is_in_use(step: Step, declared: Declared) -> bool:
 
 
 def _is_in_the_way(step: Step, declared: Declared) -> bool:
-    """Whether a declared resource cannot be made before it is gone."""
+    """Return whether it prevents the creation of a declared resource."""
     if step.type.hinders(step.properties, declared.of_type(step.type.type_name)):
         return True
     return any(map(declared.replaces_parent, step.type.places(step.properties)))
 
 
 def gone(steps: Iterable[Step], events: Iterable[Event]) -> set[str]:
-    """The references of the steps whose objects are gone, by their events."""
+    """Return the references of the steps whose objects are removed, by their events."""
     asked = {step.reference for step in steps}
     return {
         event.reference
@@ -142,7 +142,7 @@ def gone(steps: Iterable[Step], events: Iterable[Event]) -> set[str]:
 
 
 def in_order(steps: list[Step]) -> list[Step]:
-    """The order of removals: those of one bundle as they are; of several, a directory after what is in it."""
+    """Return the removals in order: unchanged for one bundle, otherwise a directory after its contents."""
     if len({step.bundle for step in steps}) < 2:
         return steps
     return sorted(
@@ -165,7 +165,7 @@ def in_order(steps: list[Step]) -> list[Step]:
 def with_reversals(
     catalog: HostCatalog, steps: Sequence[Step], numbers: Mapping[str, int], state: Path
 ) -> HostCatalog:
-    """The catalog with a plan beside it; ``numbers`` are those of the bundles' manifests, by name.
+    """Return the catalog with a plan beside it. ``numbers`` are those of the bundles' manifests, by name.
 
     ``state`` is the state directory, with the receipts of resources.
     """
@@ -185,13 +185,13 @@ def with_reversals(
         step = steps[position]
         name = str(step.properties.name)
         waits_for = [found[other] for other in first.get(position, ()) if other in found]
-        waits_for.append(below.get(name, 0))  # a directory goes after what is in it
+        waits_for.append(below.get(name, 0))  # a directory is removed after its contents
         found[position] = max(slots.of(step, owners[position], subscribers[position]), *waits_for)
         below |= {above: max(found[position], below.get(above, 0)) for above in parents(name)}
     found |= dict.fromkeys(groups[2], len(catalog.order))
     for position, slot in found.items():
         links.requirements[begin + position] = slots.replacements(owners[position], slot)
-    # Made anew: ``replace`` would take along what the catalog has found out about its own resources.
+    # Created anew, because ``replace`` would copy cached values of the catalog.
     return HostCatalog(
         catalog.declarations,
         _merged(catalog.order, [begin + position for position in groups[0]], found, begin),
@@ -221,9 +221,10 @@ def _groups(
     first: Mapping[int, Sequence[int]],
     subscribers: Sequence[Sequence[Reference]],
 ) -> tuple[list[int], list[int], list[int]]:
-    """The positions of the early, late and last steps, each in order: a group goes after its users.
+    """Return the positions of the early, late and last steps, each in order: a group goes after its users.
 
-    Last come the steps for things in use, and those that wait for them; not those that refresh a declared resource.
+    The last steps are for objects in use, and steps that wait for them. Steps that refresh a declared resource are
+    never among them.
     """
     early: list[int] = []
     late: list[int] = []
@@ -245,7 +246,7 @@ def _is_held(declaration: Declaration) -> bool:
 
 
 def _merged(declared: Sequence[int], early: list[int], slots: Mapping[int, int], begin: int) -> list[int]:
-    """The order of the run; ``slots`` gives for each later step the number of declared resources before it."""
+    """Return the order of the run. ``slots`` has the number of declared resources before each later step."""
     at: dict[int, list[int]] = {}
     for position, slot in slots.items():
         at.setdefault(slot, []).append(begin + position)
@@ -256,7 +257,7 @@ def _merged(declared: Sequence[int], early: list[int], slots: Mapping[int, int],
 
 
 class _Slots:
-    """The places in the order of the declared resources: a slot is the number of resources before it."""
+    """Places in the order of the declared resources. A slot is the number of resources before it."""
 
     def __init__(self, catalog: HostCatalog, state: Path) -> None:
         self._catalog, self._state = catalog, state
@@ -272,7 +273,7 @@ class _Slots:
         ]
 
     def of(self, step: Step, owner: int, subscribers: Sequence[Reference]) -> int:
-        """The slot of a step: before its first subscriber, and after the resources that take its place."""
+        """Return the slot of a step: before its first subscriber, and after the resources that may replace it."""
         positions = self._positions(owner)
         slot = positions[-1] + 1 if positions else 0
         heard = [self._position[self._index[subscriber_of(str(each))[0]]] for each in subscribers]
@@ -281,12 +282,12 @@ class _Slots:
         return max([min([slot, *heard]), *after])
 
     def replacements(self, owner: int, slot: int) -> list[tuple[Reference, int]]:
-        """The resources before a slot that must not have failed."""
+        """Return the resources before a slot that must not have failed."""
         indexes = (self._catalog.order[number] for number in self._positions(owner) if number < slot)
         return [(self._catalog.declarations[index].reference, index) for index in indexes]
 
     def _positions(self, owner: int) -> list[int]:
-        """The positions of all resources of a bundle that may take the place of something, in order."""
+        """Return the positions of all resources of a bundle that may replace another object, in order."""
         if owner not in self._replacing:
             self._replacing[owner] = [
                 number
@@ -300,7 +301,7 @@ class _Slots:
 
 
 def _meets(directory: str) -> Callable[[str], bool]:
-    """Whether a path is the directory, below it, or above it."""
+    """Return a function that matches the directory and all paths below and above it."""
 
     def meets(path: str) -> bool:
         return path == directory or path.startswith(f"{directory}/") or directory.startswith(f"{path}/")

@@ -22,17 +22,17 @@ _TREES = ("yaml", "toml", "json")
 
 
 class Heir(NamedTuple):
-    """A declared edit of an object that another resource has made."""
+    """A declared edit of an object that another resource has created."""
 
     bundle: str
     reference: str
     file: str
     owner_file: str
-    """The file as the owner has spelled it."""
+    """The file in the spelling of the owner."""
 
 
 class Inheritance:
-    """The owners and heirs of one run; ``state`` is the state directory. Methods raise ``OSError``."""
+    """The owners and heirs of one run. ``state`` is the state directory. Methods raise ``OSError``."""
 
     def __init__(self, state: Path, *, noop: bool = False) -> None:
         self._receipts = Receipts(state, noop=noop)
@@ -43,7 +43,7 @@ class Inheritance:
         is_owner: Callable[[str], bool],
         canonical: Callable[[str], str],
     ) -> dict[str, list[Heir]]:
-        """Return the heirs by owner; ``edits`` are those of which it is not known how they came to be here.
+        """Return the heirs by owner. ``edits`` have an unknown origin.
 
         Files are compared in their ``canonical`` form, because two bundles may spell one path differently.
         """
@@ -61,26 +61,26 @@ class Inheritance:
         return found
 
     def copy(self, owner: str, heir: Heir) -> None:
-        """Give an heir a receipt."""
+        """Copy the receipt of the owner to an heir."""
         made = self._receipts.edits_of(heir.owner_file).get(owner)
         if made is not None:
             made = msgspec.structs.replace(made, path=heir.file)
             self._receipts.note(heir.file, {heir.reference: made}, {})
 
     def forget(self, owner: str, heir: Heir) -> None:
-        """Remove the receipt of the owner before."""
+        """Remove the receipt of the former owner."""
         self._receipts.forget(heir.owner_file, owner)
 
 
 def edits_in(bundle: str, declarations: Iterable[Declaration]) -> Iterator[tuple[str, Part]]:
-    """Yield the edits of files among the declarations of a bundle that are managed here, each with the bundle."""
+    """Yield the managed edits of files among the declarations of a bundle, each with the bundle."""
     for one in declarations:
         if isinstance(one.properties, EditProperties) and is_managed(one):
             yield bundle, Part(one.reference, one.type, one.properties)
 
 
 def _object_of(made: Made) -> Hashable:
-    """Return the object of a receipt, whatever value it has."""
+    """Return the object of a receipt, without its value."""
     is_tree = made.format in _TREES
     way = tuple(made.key.split(".")) if is_tree and isinstance(made.key, str) else made.key
     return made.lines[-1:], made.marker, is_tree, made.section, way

@@ -30,17 +30,17 @@ _LOSS = "what the bundle on trial has changed before cannot be undone"
 
 
 class Began(msgspec.Struct, frozen=True, tag="began"):
-    """A bundle on trial changes things from here on."""
+    """The start of the changes of a bundle on trial."""
 
     version: str
     sha256: str
     back: str = ""
-    """The SHA-256 of the bundle to roll back to; empty for the first bundle on a host."""
+    """The SHA-256 of its fallback. Empty for the first bundle on a host."""
     format: int = 2
 
 
 class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):
-    """A path before the trial changed it; ``copy`` is the number of the copy of its content, 0 without one.
+    """A path before the trial changed it. ``copy`` is the number of the copy of its content, 0 without a copy.
 
     The last line of a path counts.
     """
@@ -64,23 +64,23 @@ class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):
 
 
 class Became(msgspec.Struct, frozen=True, tag="became", omit_defaults=True):
-    """A path after the trial has changed it; without a ``state`` while a change is being made."""
+    """A path after a change by the trial. Without a ``state`` during the change."""
 
     path: str
     state: Original | None = None
     sha256: str = ""
-    """Of its content; empty where the trial does not determine the content."""
+    """The digest of its content. Empty if the trial does not determine the content."""
     copy: int = 0
     """The number of a copy of the text, for merging."""
     size: int = 0
     same_content: bool = False
-    """The trial has changed attributes alone."""
+    """Whether the trial has changed only attributes."""
     is_shared: bool = False
-    """The trial has edited the file, which may have edits of others."""
+    """Whether the trial has edited the file, which may have other edits."""
 
 
 class Made(msgspec.Struct, frozen=True, tag="made", omit_defaults=True):
-    """A resource that was about to be brought into being, and that its type can take away."""
+    """A resource that the trial was about to create, and that its type can remove."""
 
     reference: str
     subscribers: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Was(msgspec.Struct, frozen=True, tag="was", omit_defaults=True):
-    """A resource that existed before it was changed; ``properties`` make of it what it was."""
+    """A resource that existed before it was changed. ``properties`` restore it."""
 
     reference: str
     properties: dict[str, Any]
@@ -121,18 +121,18 @@ class Edited(msgspec.Struct, frozen=True, tag="edit", omit_defaults=True):
     """The SHA-256 of the bundle."""
     hunks: tuple[Hunk, ...] = ()
     copy: int = 0
-    """The number of the copy of the file without the edit; 0 if the file did not exist."""
+    """The number of the copy of the file without the edit. 0 if the file did not exist."""
     size: int = 0
     """Bytes of the copy."""
     made: Receipt | None = None
-    """How the part is taken out again; ``None`` if the file had such a part before."""
+    """Removes the part again. ``None`` if the file had such a part before."""
     file: str = ""
-    """The path as it is declared, by which receipts are found."""
+    """The declared path, under which receipts are stored."""
     receipt: Receipt | None = None
     """The receipt of the resource before the trial."""
     subscribers: tuple[str, ...] = ()
     lost: str = ""
-    """Why it cannot be taken back."""
+    """Why it cannot be reverted."""
     noted: int = 0
     """See ``Changed.noted``."""
     left: bool = False
@@ -141,11 +141,11 @@ class Edited(msgspec.Struct, frozen=True, tag="edit", omit_defaults=True):
 
 Line = Began | Changed | Became | Made | NotMade | Was | Done | Edited
 Object = Changed | Made | Was | Done | Edited
-"""The lines about what a trial has changed: one for each object."""
+"""The lines about changes of a trial: one for each object."""
 
 
 def key_of(line: Line) -> str:
-    """Return the path or the reference that a line is about; empty for the beginning of a trial."""
+    """Return the path or the reference of a line. Empty for the start of a trial."""
     match line:
         case Began():
             return ""
@@ -167,11 +167,11 @@ class TrialCopies:
         self._descriptor = -1
         self._is_synced = True
         self.began: Began | None = None
-        """The trial that made the last changes; ``None`` when nothing is on record."""
+        """The trial with the last changes. ``None`` without changes."""
         self.objects: dict[str, Object] = {}
-        """The objects that trials have changed, by path or reference, in the order of the first change."""
+        """The objects that trials have changed, by path or reference, in the order of their first change."""
         self.trials: dict[str, Began] = {}
-        """The trials that have changed objects last, by path or reference."""
+        """The trials that have changed objects most recently, by path or reference."""
         self.became: dict[str, Became] = {}
         """The paths after their change."""
         self.size = 0
@@ -183,7 +183,7 @@ class TrialCopies:
 
     @property
     def bundle(self) -> str:
-        """The SHA-256 of the bundle that made the last changes; empty when nothing is on record."""
+        """The SHA-256 of the bundle with the last changes. Empty without changes."""
         return self.began.sha256 if self.began is not None else ""
 
     def _note(self, line: Line) -> None:
@@ -203,17 +203,17 @@ class TrialCopies:
             self._last = max(self._last, line.copy)
 
     def take_over(self, key: str) -> None:
-        """Make an object one of the trial at work, which has changed it again."""
+        """Assign an object to the current trial, which has changed it again."""
         if self.began is not None:
             self.trials[key] = self.began
 
     def of_others(self, sha256: str) -> dict[str, Object]:
-        """Return the objects that bundles other than this one have changed last."""
+        """Return the objects whose last change is by other bundles."""
         pairs = ((key, self.trial_of(key), line) for key, line in self.objects.items())
         return {key: line for key, trial, line in pairs if trial != sha256}
 
     def trial_of(self, key: str) -> str:
-        """Return the SHA-256 of the bundle that has changed an object last."""
+        """Return the SHA-256 of the bundle with the last change of an object."""
         line = self.objects[key]
         return line.trial if isinstance(line, Edited) else self.trials[key].sha256
 
@@ -236,7 +236,7 @@ class TrialCopies:
                 break
             whole += len(text)
             yield line
-        if whole < len(data):  # a run was killed while it wrote the last one, before the change
+        if whole < len(data):  # a run was killed during its last write, before the change
             if b"\n" in data[whole:-1]:
                 warn(f"{self._journal}: is damaged, and {_LOSS} from there on")
             if not self._noop:
@@ -258,13 +258,13 @@ class TrialCopies:
         self._note(line)
 
     def sync(self) -> None:
-        """Write all lines to the disk that are needed there."""
+        """Write all unsynced lines to the disk."""
         if not self._is_synced:
             os.fsync(self._descriptor)
             self._is_synced = True
 
     def copy(self, chunks: Iterable[bytes], *, sync: bool = True) -> int:
-        """Keep a content; return the number of the copy."""
+        """Copy a content. Return the number of the copy."""
         number = self._last + 1
         if sync:
             with open_directory(self.directory) as descriptor:
@@ -276,17 +276,17 @@ class TrialCopies:
         return number
 
     def path_of(self, line: Changed | Became | Edited) -> str:
-        """Return the path of the copy; empty without one."""
+        """Return the path of the copy. Empty without a copy."""
         return str(self.directory / str(line.copy)) if line.copy else ""
 
     def text_of(self, line: Changed | Became | Edited) -> bytes | None:
-        """Return the copied content; ``None`` without a copy."""
+        """Return the copied content. ``None`` without a copy."""
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / str(line.copy)).read_bytes() if line.copy else None
         return None
 
     def keep(self, keys: Collection[str]) -> None:
-        """Keep only the lines about these paths and references; without any, remove the journal, then the copies."""
+        """Keep only the lines about these paths and references. Without keys, remove the journal, then the copies."""
         self.close()
         if self._noop or (keys and not self.objects.keys() - {*keys}):
             return

@@ -43,9 +43,9 @@ class EditRecorder:
     ) -> None:
         self._copies, self._trial, self._begin, self._lost = copies, trial, begin, lost
         self._planned: dict[str, tuple[bytes | None, bytes | None]] = {}
-        """By path, a text, and the same text with all edits of this trial so far: they may be one write."""
+        """By path, a text, and the same text with all edits of this trial so far. They may be one write."""
         self._kept: dict[str, tuple[bytes, int]] = {}
-        """By path, the text that was copied last, with the number of the copy."""
+        """By path, the last copied text, with the number of the copy."""
 
     def record(
         self, resource: Resource[Any, Any], place: EditedPlace, subscribers: tuple[str, ...], *, left: bool
@@ -107,7 +107,7 @@ def _edited(resource: Resource[Any, Any], text: bytes | None) -> bytes | None:
 
 
 def _has_part(resource: Resource[Any, Any], before: bytes | None) -> bool:
-    """Return whether a text has such a part, in any shape. If the text cannot be read, return true."""
+    """Return whether a text has such a part, in any form. ``True`` if the text cannot be read."""
     try:
         return before is not None and resource.finds_part(resource.properties, before)
     except ResourceError:
@@ -133,7 +133,7 @@ class Texts(NamedTuple):
 
 
 def texts_of(line: Edited, copies: TrialCopies) -> Texts:
-    """Return the file before an edit and after it. Raises ``ResourceError`` for a missing copy."""
+    """Return the file before an edit and after it. Raise ``ResourceError`` for a missing copy."""
     before = copies.text_of(line)
     if before is None and line.copy:
         raise ResourceError(f"{copies.path_of(line)}: the copy is missing")
@@ -141,7 +141,7 @@ def texts_of(line: Edited, copies: TrialCopies) -> Texts:
 
 
 class TakenOut(NamedTuple):
-    """The outcome of taking an edit out of a text."""
+    """The result of removing an edit from a text."""
 
     now: Now
     text: bytes | None = None
@@ -153,9 +153,9 @@ class TakenOut(NamedTuple):
 def take_out(
     line: Edited, copies: TrialCopies, text: bytes, declared: Iterable[tuple[str, Part]]
 ) -> TakenOut:
-    """Take an edit out of a text. ``declared`` are the declared edits of the file, each with its bundle.
+    """Remove an edit from a text. ``declared`` are the declared edits of the file, each with its bundle.
 
-    Raises ``ResourceError`` for a text that cannot be edited, and for a missing copy.
+    Raise ``ResourceError`` for a text that cannot be edited, and for a missing copy.
     """
     texts = texts_of(line, copies)
     Text.of(text)  # raises
@@ -164,7 +164,7 @@ def take_out(
     result = _without_part(line, result)
     needed_by = _needing(satisfied, result)
     if needed_by and (result := _without_part(line, text)) != text:
-        # Another edit may use the lines around the part by now, such as the header of a section.
+        # Another edit may need the lines around the part, such as the header of a section.
         needed_by = _needing(satisfied, result)
     if needed_by:
         return TakenOut(Now.AS_TRIAL, text, needed_by)
@@ -198,7 +198,7 @@ def _needing(satisfied: Iterable[tuple[str, Part]], result: bytes) -> frozenset[
 
 
 def remove_from_others(taken_out: Mapping[str, Sequence[Texts]], journals: Iterable[TrialCopies]) -> None:
-    """Take edits, which are no longer in their files, out of the records of all other edits. Raises ``OSError``."""
+    """Remove reverted edits from the records of all other edits. Raise ``OSError``."""
     for copies in journals:
         for line in [*copies.objects.values()]:
             if isinstance(line, Edited) and line.path in taken_out and not line.lost:
@@ -208,7 +208,7 @@ def remove_from_others(taken_out: Mapping[str, Sequence[Texts]], journals: Itera
 def _remove_from(line: Edited, copies: TrialCopies, taken_out: Sequence[Texts]) -> None:
     try:
         texts = texts_of(line, copies)
-    except ResourceError:  # reported when this edit is taken out
+    except ResourceError:  # reported when this edit is removed
         return
     before, after = texts
     for other in taken_out:
@@ -216,7 +216,7 @@ def _remove_from(line: Edited, copies: TrialCopies, taken_out: Sequence[Texts]) 
     hunks = tuple(hunks_between(before or b"", after))
     is_same = _replaced(before, hunks) == _replaced(texts.before, line.hunks)
     if is_same and (before is None) == (texts.before is None):
-        return  # the lines around an edit need not be up to date
+        return  # the lines around an edit may be outdated
     copy = 0 if before is None else copies.copy([before])
     copies.append(msgspec.structs.replace(line, hunks=hunks, copy=copy, size=len(before or b"")))
 

@@ -39,20 +39,20 @@ from puller.system.protocol import System
 LARGEST = 256 * 1024 * 1024
 """Bytes of all copies of a bundle's trial together."""
 LARGEST_TEXT = 1024 * 1024
-"""Bytes of a text that is kept as the trial left it, so that later edits by others can be merged."""
+"""Bytes of a text that is copied after a change, so that later edits by others can be merged."""
 
 
 class _Owner(NamedTuple):
-    """The resource that changes something, and those that are refreshed then."""
+    """The resource that makes a change, and the resources that this refreshes."""
 
     reference: str
     subscribers: tuple[str, ...]
     left: bool
-    """Whether it is removed because no bundle declares it any more."""
+    """Whether it is removed because it is not declared any longer."""
 
 
 class _Change(NamedTuple):
-    """A change that is being made."""
+    """A current change."""
 
     declaration: Declaration
     resource: Resource[Any, Any]
@@ -62,9 +62,9 @@ class _Change(NamedTuple):
 class TrialObserver:
     """Receives each change of a bundle on trial from the engine.
 
-    ``subscribers`` returns the resources that are refreshed when one changes, ``whole`` are the paths that the last
-    good bundle makes whole by itself, ``is_made`` returns whether Puller has made a path or a resource, ``warn``
-    reports what cannot be kept.
+    ``subscribers`` returns the resources that a change refreshes. ``whole`` are the paths that the last good version
+    restores completely. ``is_made`` returns whether Puller has created a path or a resource. ``warn`` reports missing
+    copies.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class TrialObserver:
         self.touched: set[str] = set()
         """The paths and references that this run has changed."""
         self._kept: list[str] = []
-        """The paths that the change at work has kept."""
+        """The paths that the current change has recorded."""
         self._replaced: list[str] = []
-        """Of those, files and links: nothing is below them yet."""
+        """Files and links among them, which have no contents yet."""
 
     def before_change(
         self,
@@ -96,7 +96,7 @@ class TrialObserver:
         *,
         left: bool = False,
     ) -> None:
-        """Keep the state before a change; ``left``: it takes back a leftover. Raises ``OSError``."""
+        """Record the state before a change. ``left``: it removes a leftover. Raise ``OSError``."""
         reference = str(declaration.reference)
         owner = _Owner(reference, tuple(self._subscribers(reference)), left)
         paths, system = resource.changed_paths(actual), resource.context.system
@@ -110,7 +110,7 @@ class TrialObserver:
                 return
         if paths is None:
             self._keep_resource(declaration, owner, resource, actual)
-        # A directory of which only attributes change keeps its contents.
+        # If only attributes of a directory change, its contents are not recorded.
         below = any(difference.property == "ensure" for difference in differences)
         for path in paths or ():
             self._keep(path, system, owner, below=below)
@@ -121,25 +121,25 @@ class TrialObserver:
         self._copies.sync()
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        """Note the state after a change."""
+        """Record the state after a change."""
         del actual
         change = self._changes.pop(str(declaration.reference), None)
         if change is not None:
             self._note_paths(change._replace(resource=resource))
 
     def close(self) -> None:
-        """Note how failed changes have left their objects, and close the journal."""
+        """Record the states of objects after failed changes, and close the journal."""
         for reference, change in self._changes.items():
             with contextlib.suppress(
                 Exception
-            ):  # whatever it is, the current state counts as that of the trial
+            ):  # after any error, the current state counts as that of the trial
                 self._note_paths(change)
                 if isinstance(self._copies.objects.get(reference), Made) and not _exists(change.resource):
                     self._copies.append(NotMade(reference), sync=False)
         self._changes.clear()
         self._copies.close()
 
-    # Resources that paths do not describe
+    # Resources without paths
 
     def _keep_resource(
         self, declaration: Declaration, owner: _Owner, resource: Resource[Any, Any], actual: Any
@@ -165,17 +165,17 @@ class TrialObserver:
             self._replaced.append(path)
         line = self._copies.objects.get(path)
         if not isinstance(line, Changed):
-            if found is None:  # and perhaps the directories above are made with it
+            if found is None:  # its parent directories may be created too
                 self._keep_missing(os.path.dirname(path), system, owner)
             line = self._line(path, found, system, owner)
-            # The first bundle of a host has nothing to go back to: losing such a line leaves a file too much.
+            # The first bundle of a host has no fallback. If its line is lost, a file may remain.
             self._append(line, sync=bool(self._began.back) or found is not None)
         elif path in self._copies.became and path not in self._kept:
             self._keep_edits_of_others(line, self._copies.became[path], found, system)
             self._append(Became(path))
         self._kept.append(path)
         self._touch(path)
-        # A run may have been killed when it had kept the directory, and not all that is in it.
+        # A run may have been killed after it recorded the directory, and before all its contents.
         if found is not None and below and stat.S_ISDIR(found.st_mode) and line.original.kind == "directory":
             self._keep_below(path, found.st_dev, system, owner)
 
@@ -208,13 +208,13 @@ class TrialObserver:
         if lost := self._why_lost(path, found.st_size, original.kind):
             return msgspec.structs.replace(line, lost=lost)
         self._begin()
-        # A parameter of the kernel has no size, and nobody can replace it.
+        # A parameter of the kernel has no size, and its file cannot be replaced.
         looked_at = None if is_parameter(path) else found
         copy = self._copies.copy(system.read_chunks(path, looked_at))
         return msgspec.structs.replace(line, copy=copy, size=found.st_size)
 
     def _why_lost(self, path: str, size: int, kind: str = "present") -> str:
-        """Return why no copy of a file is kept, and warn about it; empty if there is one."""
+        """Return why a file cannot be copied, and warn about it. Empty if it can."""
         lost = f"is a {kind}" if kind != "present" else ""
         if not lost and self._copies.size + size > LARGEST:
             lost = f"has {size} bytes, and copies of more than {LARGEST} are not kept"
@@ -225,7 +225,7 @@ class TrialObserver:
     def _keep_edits_of_others(
         self, line: Changed, became: Became, found: os.stat_result | None, system: System
     ) -> None:
-        """Give the copy the edits that another hand has made since the last change of the trial."""
+        """Apply the edits to the copy that another program has made since the last change of the trial."""
         if found is None or not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_TEXT:
             return
         before = b"" if line.original.kind == "absent" else self._copies.text_of(line)
@@ -276,7 +276,7 @@ class TrialObserver:
     def _touch(self, key: str) -> None:
         self.touched.add(key)
         if key in self._copies.objects and self._copies.trial_of(key) != self._began.sha256:
-            self._append(self._copies.objects[key])  # once more: it is an object of this trial now
+            self._append(self._copies.objects[key])  # once more, because it now belongs to this trial
 
     def _begin(self) -> None:
         if self._copies.bundle != self._began.sha256:

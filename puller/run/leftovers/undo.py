@@ -3,8 +3,8 @@
 * ``decisions`` decides about each object of the journals. The steps are resources of a plan beside the catalog, and
   declared resources do not see them.
 * If several trials have changed one path, they are reverted from the newest to the oldest.
-* A journal entry is removed after its step. If a run is interrupted before that, the next run finds the same journal
-  and has nothing to do for completed steps.
+* A journal entry is removed after its step. If a run is interrupted before that, the next run reads the same journal
+  and skips completed steps.
 """
 
 import contextlib
@@ -57,11 +57,11 @@ class Undo(msgspec.Struct):
     steps: list[tuple[str, Object]] = []
     """The references of steps, each with an object that the step is for."""
     held: set[str] = set()
-    """Keys of objects that declared resources take care of."""
+    """Keys of objects that declared resources handle."""
     forgotten: set[str] = set()
-    """Keys of objects for which nothing has to be done."""
+    """Keys of objects that need no action."""
     waiting: set[str] = set()
-    """Keys of objects that the next run takes back."""
+    """Keys of objects that the next run reverts."""
     reported: list[Object] = []
     """Objects that cannot be undone."""
     returned: dict[str, str] = {}
@@ -73,24 +73,24 @@ class Undo(msgspec.Struct):
         return {key for key, step in self.returned.items() if step not in failed}
 
     def restored(self) -> set[str]:
-        """Return the files that existed before the trial, whoever made them."""
+        """Return the files that existed before the trial, with any origin."""
         return {line.reference for _, line in self.steps if _was_there(line)}
 
     def done(self, events: Iterable[Event]) -> set[str]:
-        """Return the references of the resources of which everything is undone."""
+        """Return the references of completely reverted resources."""
         unfinished = self._unfinished(events)
         pairs = [(step in unfinished, line.reference) for step, line in self.steps]
         open_ = {reference for is_failed, reference in pairs if is_failed}
-        # An edit that another reversal has taken out already.
+        # An edit that another reversal has already removed.
         forgotten = (self.objects[key] for key in self.forgotten)
         edits = (line for line in forgotten if isinstance(line, Edited) and not line.left)
         pairs += [(False, line.reference) for line in edits]
         return {reference for _, reference in pairs} - open_ - {line.reference for line in self.reported}
 
     def _unfinished(self, events: Iterable[Event]) -> set[str]:
-        """Return the steps that the next run does again.
+        """Return the steps that the next run repeats.
 
-        These are failed steps, and removals of directories in which the removal of something else has failed.
+        These are failed steps, and removals of directories in which another removal has failed.
         """
         events = [*events]
         failed = _failed(events)
@@ -112,10 +112,10 @@ class Undo(msgspec.Struct):
     def conclude(
         self, events: Iterable[Event], touched: Iterable[str], *, passed: bool, is_last: bool
     ) -> set[str]:
-        """Remove from the journal what is undone; return the keys that are needed also if the bundle passes.
+        """Remove reverted objects from the journal. Return the keys that are needed also if the bundle passes.
 
-        ``touched`` are the objects that the run has changed again. Without ``passed`` the bundle that is applied now is
-        on trial; it ``is_last`` when no other bundle of the host is. Raises ``OSError``.
+        ``touched`` are the objects that the run has changed again. Without ``passed`` the current version is on trial.
+        It ``is_last`` if no other bundle of the host is on trial. Raise ``OSError``.
         """
         unfinished = self._unfinished(events)
         waiting = self.waiting | {key_of(line) for step, line in self.steps if step in unfinished}
@@ -130,7 +130,7 @@ class Undo(msgspec.Struct):
 
 
 def is_decided(line: Object, copies: TrialCopies, declared: Declared) -> bool:
-    """Return whether declared resources decide alone about an object, whatever a trial has made of it."""
+    """Return whether declared resources alone determine an object, independent of the trial."""
     if isinstance(line, Changed | Edited):
         if declared.part_in(line.path) in (decisions.Declared.WHOLE, decisions.Declared.PURGED):
             return True
@@ -156,7 +156,7 @@ def _failed(events: Iterable[Event]) -> set[str]:
 
 
 class _Current(NamedTuple):
-    """The state of a path as far as the plan has come; ``content`` is set where an earlier step decides it."""
+    """The planned state of a path. ``content`` is set if an earlier step determines it."""
 
     state: Original
     content: bytes | None = None
@@ -167,14 +167,14 @@ class Planner:
     """Plans the steps for several journals at once."""
 
     def __init__(self, declared: Declared, state: Path, *, packages: bool) -> None:
-        """``state`` is the state directory; ``packages``: packages that a trial has installed are removed."""
+        """``state`` is the state directory. ``packages``: remove packages that a trial has installed."""
         self._declared, self._state = declared, state
         self._packages = packages
         self._system = LocalSystem()
         self._planned: dict[str, _Current] = {}
-        """The states that the steps lead to, by path."""
+        """The planned states, by path."""
         self._held: set[str] = set()
-        """The paths with an object of a trial that declared resources take care of."""
+        """The paths of trial objects that declared resources handle."""
         self.steps: dict[str, Step] = {}
         """By reference."""
         self.receipts: list[tuple[str, str, Receipt | None]] = []
@@ -194,13 +194,13 @@ class Planner:
         self._clear_the_way()
 
     def _in_order(self, lines: list[tuple[Undo, Object]]) -> Iterator[tuple[Undo, Object]]:
-        """The newest change first, so that a step for an older one replaces that for a newer one."""
+        """Return the newest change first, so that the step for the oldest change has priority."""
         noted = {id(line): line.noted for _, line in lines if not isinstance(line, Done)}
         latest = 0
         ages = []
         for number, (_, line) in enumerate(
             lines
-        ):  # what has no time of its own was noted after the line before it
+        ):  # lines without a time have the time of the line before them
             latest = noted.get(id(line), latest)
             ages.append((latest, number))
         order = sorted(range(len(lines)), key=ages.__getitem__, reverse=True)
@@ -233,7 +233,7 @@ class Planner:
             self._note_returned(undo, line, action, step)
 
     def _note_returned(self, undo: Undo, line: Changed | Was, action: Action, step: Step | None) -> None:
-        """Note an object that is as it was before Puller, or as another hand has made it since."""
+        """Record an object that has its state before Puller again, or a later change by another program."""
         key = line.path if isinstance(line, Changed) else line.reference
         for other in self._undos:  # the oldest change of an object counts
             other.returned.pop(key, None)
@@ -258,8 +258,8 @@ class Planner:
         return action, msgspec.structs.replace(step, phase=Phase.EARLY)
 
     def _is_replaced(self, step: Step) -> bool:
-        """Whether a declared resource may take the place of what a trial has made: it is applied first."""
-        if step.type.type_name == "package":  # whose removal could remove what the installation needs
+        """Return whether a declared resource may replace an object of the trial, so it is applied first."""
+        if step.type.type_name == "package":  # removing it could remove dependencies of the new package
             return True
         return any(map(self._declared.fills_at, step.type.occupies(step.properties, self._state)))
 
@@ -270,7 +270,7 @@ class Planner:
         try:
             current = self._planned.get(line.path) or self._look(line.path)
             now, content = self._compare(undo.copies, line, became, current)
-        except (OSError, PullerError):  # the step says why
+        except (OSError, PullerError):  # the step reports the error
             current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
         part = self._declared.part_in(line.path)
         action = decisions.decide(undo.ending, _before(line), now, part)
@@ -296,9 +296,9 @@ class Planner:
     # Edits
 
     def _edit(self, undo: Undo, line: Edited) -> tuple[Action, Step | None]:
-        """Return the action for an edit, and the step that writes the file without the edits that are planned."""
+        """Return the action for an edit, and the step that writes the file without all planned edits."""
         current, taken, is_copied = _Current(Original("unknown")), TakenOut(Now.FOREIGN), not line.lost
-        with contextlib.suppress(OSError, ResourceError):  # then the edit stays, and is reported
+        with contextlib.suppress(OSError, ResourceError):  # the edit then stays and is reported
             current = self._planned.get(line.path) or self._look(line.path)
             if current.state.kind == ABSENT:
                 taken = TakenOut(Now.AS_BEFORE)
@@ -322,7 +322,7 @@ class Planner:
         return self._edits[path]
 
     def _part_of(self, line: Edited, taken: TakenOut) -> decisions.Declared:
-        """Return the part that declared resources have in the lines of an edit."""
+        """Return the role of declared resources in the lines of an edit."""
         part = self._declared.part_in(line.path)
         if taken.needed_by or part is decisions.Declared.WHOLE:
             return decisions.Declared.WHOLE
@@ -347,7 +347,7 @@ class Planner:
         return Step(Restored, original, subscribers, Phase.EARLY)
 
     def taken_out(self, events: Iterable[Event]) -> dict[str, list[Texts]]:
-        """Return the edits that are no longer in their files after a run, by path, the newest first."""
+        """Return the edits that a run has removed from their files, by path, the newest first."""
         failed, result = _failed(events), dict[str, list[Texts]]()
         for undo, line in self._taken_out:
             if f"file#{line.path}" not in failed:
@@ -364,7 +364,9 @@ class Planner:
     def _compare(
         self, copies: TrialCopies, line: Changed, became: Became | None, current: _Current
     ) -> tuple[Now, bytes | None]:
-        """Compare the current state with those before the trial and after it; with the merged text of an edited one."""
+        """Compare the current state with those before and after the trial. Return also the merged text of an edited
+        file.
+        """
         before, now = line.original, current.state
         trial = became.state if became is not None else None
         if now.kind == ABSENT:
@@ -418,7 +420,7 @@ class Planner:
         current: _Current,
         content: bytes | None,
     ) -> Step:
-        """The step that brings back a path; attributes that another hand has changed stay."""
+        """Return the step that restores a path. Attributes that another program has changed stay."""
         before, now = line.original, current.state
         trial = became.state if became is not None else None
         target = before if before.kind != ABSENT else now
@@ -439,7 +441,7 @@ class Planner:
         return Step(Restored, properties, line.subscribers, Phase.EARLY)
 
     def _clear_the_way(self) -> None:
-        """Let removals go first where they are at or below a path that is restored as something else."""
+        """Move removals first if they are at or below a path that is restored as another kind of file."""
         restored = {
             str(step.properties.name)
             for step in self.steps.values()
@@ -452,7 +454,7 @@ class Planner:
 
 
 def _was_there(line: Object) -> bool:
-    """Whether the object of a resource existed before the trial, as a file or a part of a file."""
+    """Return whether the object of a resource existed before the trial, as a file or a part of a file."""
     if isinstance(line, Changed):
         return line.original.kind != ABSENT and line.reference == f"file#{line.path}"
     return isinstance(line, Edited) and line.made is None
@@ -467,7 +469,7 @@ def _before(line: Changed) -> Before:
 
 
 def _as_it_was(line: Was) -> Step | None:
-    """The step that makes of a resource what it was; ``None`` when its type is missing, or is another one."""
+    """Return the step that restores a resource. ``None`` if its type is missing or incompatible."""
     try:
         resource_type = find_type(line.reference.partition("#")[0])
         if resource_type is not None:
@@ -492,7 +494,7 @@ def _sentence(line: Object) -> str:
 
 
 def ordered_steps(steps: Mapping[str, Step]) -> list[Step]:
-    """Return the steps in order: removals in the order of the plan, then a directory before what is in it."""
+    """Return the steps in order: removals in the order of the plan, then directories before their contents."""
     removals = [step for step in steps.values() if step.type is not Restored]
     restored = [step for step in steps.values() if step.type is Restored]
     return [*removals, *sorted(restored, key=lambda step: str(step.properties.name))]

@@ -41,9 +41,9 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
 def forget_left(
     directories: Directories, name: str, references: Collection[str], warn: Callable[[str], None]
 ) -> list[Left]:
-    """Remove leftovers of a bundle, or only ``references`` of them, from the list. Return those that were removed.
+    """Remove leftovers of a bundle, or only ``references``, from the list. Return the removed leftovers.
 
-    Raise ``UsageError`` for a reference that is no leftover, ``OSError``.
+    Raise ``UsageError`` for a reference that is not a leftover, and ``OSError``.
     """
     managed = Managed(directories, warn)
     known = {left.reference for left in managed.left(name)}

@@ -27,13 +27,13 @@ from puller.state.state_file import StateFile, set_aside
 
 
 class Disabled(msgspec.Struct, frozen=True):
-    """Why nothing is applied; ``since`` and ``until`` are UTC in ISO 8601, or empty: not known, no end."""
+    """A hold of all changes. ``since`` and ``until`` are UTC in ISO 8601, or empty: unknown, without an end."""
 
     reason: str
     since: str = ""
     until: str = ""
     by: str = ""
-    """The user who said so."""
+    """The user who set the hold."""
 
     def __str__(self) -> str:
         by = f" by {self.by}" if self.by else ""
@@ -56,9 +56,9 @@ class _DisableDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def find_disabled(directories: Directories, now: datetime) -> Disabled | None:
-    """The hold that is in force; ``None`` when there is none, or its end has come.
+    """Return the hold in force. ``None`` if it does not exist, or has expired.
 
-    One that cannot be read is in force without an end, and its reason is what is wrong with it.
+    An unreadable hold is in force without an end. Its reason is the error.
     """
     try:
         document = _file(directories).read()
@@ -75,9 +75,9 @@ def find_disabled(directories: Directories, now: datetime) -> Disabled | None:
 def disable(
     directories: Directories, reason: str, by: str, now: datetime, until: datetime | None = None
 ) -> Disabled:
-    """Apply nothing from the next run on; takes the place of an earlier hold, whatever it looks like.
+    """Apply nothing from the next run on. Replace an earlier hold, also a damaged one.
 
-    Raises ``OSError``.
+    Raise ``OSError``.
     """
     _clear_place(directories)
     hold = _DisableDocument(1, " ".join(reason.split()), iso_text(now), iso_text(until) if until else "", by)
@@ -86,7 +86,7 @@ def disable(
 
 
 def enable(directories: Directories, now: datetime) -> Disabled | None:
-    """Apply again from the next run on; gives the hold that was in force. Raises ``OSError``."""
+    """Apply again from the next run on. Return the hold that was in force. Raise ``OSError``."""
     hold = find_disabled(directories, now)
     _clear_place(directories)
     _file(directories).remove()
@@ -98,7 +98,7 @@ def _file(directories: Directories) -> StateFile[_DisableDocument]:
 
 
 def _clear_place(directories: Directories) -> None:
-    """A directory in the place of the file is neither replaced by a rename nor removed by ``unlink``."""
+    """Set aside a directory in place of the file, because neither rename nor ``unlink`` replaces it."""
     if directories.disabled.is_dir() and not directories.disabled.is_symlink():
         set_aside(directories.disabled)
 
@@ -114,7 +114,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Pins:
-    """All of them, by the name of the bundle."""
+    """All pins, by the name of the bundle."""
 
     def __init__(self, file: StateFile[_Document], entries: Mapping[str, str], *, noop: bool) -> None:
         self.entries = dict(entries)
@@ -123,19 +123,19 @@ class Pins:
 
     @classmethod
     def load(cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> "Pins":
-        """Read the file; ``warn`` is told when it cannot be used, and there are none then. Raises ``OSError``."""
+        """Read the file. A damaged file has no pins, and ``warn`` receives the damage. Raise ``OSError``."""
         file = StateFile(directories.pins, _Document, _LOSS)
         document = file.load(warn, noop=noop)
         return cls(file, document.bundles if document else {}, noop=noop)
 
     def find(self, bundle: str) -> str | None:
-        """The version that a bundle is held at."""
+        """Return the pinned version of a bundle."""
         return self.entries.get(bundle)
 
     def version_for(self, bundle: str, configured: str | None) -> str | None:
-        """The version that a bundle is held at by a pin or by the configuration; ``None`` follows the channel.
+        """Return the version of a bundle in its pin or in the configuration. ``None`` follows the channel.
 
-        Raises ``ConfigurationError`` when these two differ.
+        Raise ``ConfigurationError`` if these two differ.
         """
         pinned = self.find(bundle)
         if pinned and configured and pinned != configured:
@@ -146,11 +146,11 @@ class Pins:
         return pinned or configured
 
     def set(self, bundle: str, version: str) -> None:
-        """Hold a bundle at a version; raises ``OSError``."""
+        """Pin a bundle to a version. Raise ``OSError``."""
         self._save({**self.entries, bundle: version})
 
     def remove(self, bundle: str) -> str | None:
-        """Let a bundle follow its channel again; gives the version that it was held at. Raises ``OSError``."""
+        """Let a bundle follow its channel again. Return its pinned version. Raise ``OSError``."""
         if (version := self.find(bundle)) is not None:
             self._save({name: pin for name, pin in self.entries.items() if name != bundle})
         return version
@@ -162,7 +162,7 @@ class Pins:
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """All that is in force."""
+    """All holds of a host."""
 
     disabled: Disabled | None
     windows: tuple[Window, ...]
@@ -179,7 +179,7 @@ class Holds(msgspec.Struct, frozen=True):
         *,
         noop: bool = False,
     ) -> "Holds":
-        """Read them; ``warn`` is told what is damaged. With ``noop`` nothing is written. Raises ``OSError``."""
+        """Read the holds. ``warn`` receives damage. With ``noop`` nothing is written. Raise ``OSError``."""
         return cls(
             find_disabled(directories, now),
             configuration.windows,
@@ -188,11 +188,11 @@ class Holds(msgspec.Struct, frozen=True):
         )
 
     def why_not_applying(self, now: datetime) -> str:
-        """Why this host may not be changed ``now``; empty when it may."""
+        """Return why this host must not be changed ``now``. Empty if it may."""
         return str(self.disabled) if self.disabled else why_closed(self.windows, now)
 
     def lines(self, now: datetime, published: Mapping[str, str]) -> list[str]:
-        """Sentences for people, one for each thing in force; ``published`` is as for ``Quarantine.in_force``."""
+        """Return a sentence for each hold in force. See ``Quarantine.in_force`` for ``published``."""
         return [
             *([why] if (why := self.why_not_applying(now)) else []),
             *(f"{bundle} is pinned to {version}" for bundle, version in sorted(self.pins.entries.items())),
@@ -200,7 +200,7 @@ class Holds(msgspec.Struct, frozen=True):
         ]
 
     def data(self, now: datetime) -> dict[str, object]:
-        """All of it for programs, as plain values."""
+        """Return all holds for programs, as plain values."""
         opening = next_opening(self.windows, now) if self.windows else None
         return {
             "disabled": msgspec.to_builtins(self.disabled),

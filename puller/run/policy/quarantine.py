@@ -1,8 +1,8 @@
-"""Bundles that this host does not try again: what failed here, or was rolled back, by the SHA-256 of its archive.
+"""Quarantine: versions that this host does not try again, because they failed here or were rolled back.
 
-* The digest decides, and not the version: what is published again under another version is another bundle.
-* Only an operator takes a bundle out (``puller quarantine clear``); no run does.
-* In noop everything is remembered for this run, and nothing is written.
+* Entries are identified by the SHA-256 of the archive. A fixed release has another digest and is not affected.
+* Only an operator removes an entry (``puller quarantine clear``). Runs never do.
+* With ``noop`` new entries exist only in this run.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ _LOSS = "bundles that were quarantined may be tried again"
 
 
 class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A bundle that is not to be tried again; ``since`` is UTC in ISO 8601."""
+    """A quarantined version. ``since`` is UTC in ISO 8601."""
 
     bundle: str
     version: str
@@ -28,9 +28,9 @@ class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
     since: str
     failed: tuple[str, ...] = ()
-    """Resources that failed in the run that gave it up, a sentence each; the first of them."""
+    """The first resources that failed in the run that gave it up, as sentences."""
     not_undone: tuple[str, ...] = ()
-    """Changes that it has made here and that could not be undone, a sentence each."""
+    """Its changes that could not be undone, as sentences."""
 
     def __post_init__(self) -> None:
         parse_moment(self.since)
@@ -46,7 +46,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Quarantine:
-    """All of them, oldest first."""
+    """All entries, oldest first."""
 
     def __init__(self, file: StateFile[_Document], entries: tuple[Quarantined, ...], *, noop: bool) -> None:
         self.entries = entries
@@ -57,20 +57,20 @@ class Quarantine:
     def load(
         cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False
     ) -> "Quarantine":
-        """Read the file; ``warn`` is told when it cannot be used, and there are none then. Raises ``OSError``."""
+        """Read the file. A damaged file has no entries, and ``warn`` receives the damage. Raise ``OSError``."""
         file = StateFile(directories.quarantine, _Document, _LOSS)
         document = file.load(warn, noop=noop)
         return cls(file, document.bundles if document else (), noop=noop)
 
     def find(self, sha256: str) -> Quarantined | None:
-        """The entry of the archive with this SHA-256."""
+        """Return the entry of the archive with this SHA-256."""
         return next((entry for entry in self.entries if entry.sha256 == sha256), None)
 
     def in_force(self, published: Mapping[str, str]) -> list[Quarantined]:
-        """Return the entries that keep this host from a release; other entries are about releases of the past.
+        """Return the entries that keep this host from a release. Other entries are about old releases.
 
         ``published`` has the version that is published for this host, by configured bundle. If it is empty, because
-        nothing was fetched yet, the newest entry of the bundle counts.
+        metadata were not fetched yet, the newest entry of the bundle counts.
         """
         newest = {entry.bundle: entry for entry in self.entries}
         return [
@@ -86,7 +86,7 @@ class Quarantine:
     def add(
         self, bundle: str, version: str, sha256: str, reason: str, failed: Iterable[str] = ()
     ) -> Quarantined:
-        """Never try this one again; one that is in already keeps its reason. Raises ``OSError``."""
+        """Quarantine a version. An existing entry keeps its reason. Raise ``OSError``."""
         if (known := self.find(sha256)) is not None:
             return known
         since, why = iso_text(datetime.now(UTC)), " ".join(reason.split())
@@ -95,7 +95,7 @@ class Quarantine:
         return entry
 
     def add_remaining(self, sha256: str, sentences: Iterable[str]) -> None:
-        """Note beside an entry what could not be undone. Raises ``OSError``."""
+        """Add irreversible changes to an entry. Raise ``OSError``."""
         if (entry := self.find(sha256)) is None:
             return
         not_undone = tuple(dict.fromkeys((*entry.not_undone, *sentences)))
@@ -104,7 +104,7 @@ class Quarantine:
             self._save(tuple(new if one is entry else one for one in self.entries))
 
     def clear(self, bundle: str | None = None, version: str | None = None) -> list[Quarantined]:
-        """Let all be tried again, or those of one bundle, or of one of its versions. Raises ``OSError``."""
+        """Remove all entries, those of one bundle, or those of one of its versions. Raise ``OSError``."""
         cleared = [
             entry
             for entry in self.entries

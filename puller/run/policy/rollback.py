@@ -21,10 +21,10 @@ from puller.run.trials import Trials
 def find_fallback_bundle(
     store: Store, quarantine: Quarantine, name: str, *, except_for: str = ""
 ) -> Installed | None:
-    """Return the version to return to from the one with the SHA-256 ``except_for``."""
+    """Return the fallback of the version with the SHA-256 ``except_for``."""
 
     def load(find: Callable[[str], Installed | None]) -> Installed | None:
-        with suppress(StoreError):  # a damaged version cannot be returned to
+        with suppress(StoreError):  # a damaged version cannot be a fallback
             return find(name)
         return None
 

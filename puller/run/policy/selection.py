@@ -1,7 +1,7 @@
-"""Which release of a bundle the site offers to this host: that of a pin, else that of the channel and its rollout.
+"""Selection of the release that the site offers to this host: by its pin, otherwise by the channel and its rollout.
 
-* The answer depends on signed statements and on records of this host. No function here uses the network.
-* An offer that has to wait names the reason. A rollout offers the release before it to hosts that it has not reached.
+* The selection uses signed statements and records of this host. No function here uses the network.
+* A delayed offer has a reason. A rollout offers the previous release to hosts that it has not reached.
 * Whether the offer is fetched and applied is decided later (``puller.run.decision``).
 """
 
@@ -26,16 +26,16 @@ class Offer(msgspec.Struct, frozen=True):
     """The release that a host should run."""
 
     release: Release | None = None
-    """``None``: the version that the host has."""
+    """``None``: the current version of the host."""
     sha256: str = ""
-    """Of its archive, as signed."""
+    """The signed digest of its archive."""
     is_pinned: bool = False
     is_quarantined: bool = False
     held: str = ""
     """Why the host does not run the published release. Usually empty."""
     held_because: HeldBecause | None = None
     waits_until: datetime | None = None
-    """When the rollout reaches this host, if that is known."""
+    """The time at which the rollout reaches this host, if it is known."""
 
 
 class ReleaseSelector(msgspec.Struct, frozen=True):
@@ -54,9 +54,9 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
         digest: Callable[[Release], str],
         current: Installed | None,
     ) -> Offer:
-        """Return the offer for the bundle ``choice``. ``digest`` returns the SHA-256 of a release, as signed.
+        """Return the offer for the bundle ``choice``. ``digest`` returns the signed SHA-256 of a release.
 
-        Raise ``ConfigurationError`` if the site does not publish what this host requires, and what ``digest`` raises.
+        Raise ``ConfigurationError`` if the site does not publish the required release, and the errors of ``digest``.
         """
         version = self.pins.version_for(choice.name, choice.version)
         if version is not None:
@@ -87,7 +87,7 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
         digest: Callable[[Release], str],
         current: Installed | None,
     ) -> Selection:
-        """Return the release of the channel, or the one that its rollout has for this host (docs/rollouts.md)."""
+        """Return the release of the channel, or the release of its rollout for this host (docs/rollouts.md)."""
         release = indexes.find(choice.name, choice.channel)
         if release is None:
             raise ConfigurationError(
@@ -103,7 +103,7 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
 def _pinned(
     bundle: str, version: str, digest: Callable[[Release], str], current: Installed | None
 ) -> Release | None:
-    """Return the release of a pin. ``None`` if the host runs that version and the site does not publish it any more.
+    """Return the release of a pin. ``None`` if the host runs that version and the site has stopped publishing it.
 
     Raise ``ConfigurationError`` if the version is neither published nor on this host.
     """
