@@ -19,9 +19,9 @@ class Applied(msgspec.Struct, frozen=True):
 
     events: list[Event]
     notes: list[str]
-    """What people should know beside the events."""
+    """Notes for people besides the events."""
     undone: Mapping[int, int] = {}
-    """Resources that another one of the same run has undone, by index, each with the other one."""
+    """Resources that a later change of the run has undone, by index, with the index of the later resource."""
 
 
 def apply_catalog(
@@ -33,9 +33,9 @@ def apply_catalog(
     state_directory: Path,
     fetch: Callable[[str], bytes],
 ) -> Applied:
-    """Apply every resource of a catalog, or in noop say what would be done.
+    """Apply every resource of a catalog. With noop, predict the changes.
 
-    ``state_directory`` is where resources keep what they must remember. A signal stops it between two resources.
+    ``state_directory`` has the records of resources. A signal stops the run between two resources.
     """
     system: System = LocalSystem()
     if settings.noop:

@@ -43,15 +43,15 @@ class Wanted(msgspec.Struct, frozen=True):
 def ensure(
     wanted: Wanted, inputs: Inputs, settings: Settings, stops: StopRequests, session: Session | None
 ) -> list[Event]:
-    """Apply a resource; its event is the last, after those of the resources below it, and all are in the session.
+    """Apply a resource. Return its event after those of the resources below it. The session records all of them.
 
-    1. Its references are taken out: they are to events, and no manifest has them.
-    2. It is loaded as a manifest of one resource, in the current directory.
-    3. Its references become events of the session: of each the latest (``docs/shell.md``).
-    4. It is applied, as a resource of a manifest is.
-    5. Its events are recorded in the session.
+    1. Remove its references: they refer to events, which a manifest does not have.
+    2. Load it as a manifest with one resource, in the current directory.
+    3. Link its references with events of the session, the latest of each resource (``docs/shell.md``).
+    4. Apply it like a resource of a manifest.
+    5. Record its events in the session.
 
-    Raises ``UsageError`` when what is asked for is not valid.
+    Raise ``UsageError`` if the resource is invalid.
     """
     # 1. References.
     properties, resource_type = dict(wanted.properties), find_type(wanted.type)
@@ -62,7 +62,7 @@ def ensure(
     manifest = _load({"resources": [{wanted.type: properties}]}, inputs)
     # 3. Events of the session.
     before = _link(manifest, references, session)
-    # 4. Apply it. A session has the events of all that went before, so no refreshes need to be remembered.
+    # 4. Application. A session has all earlier events, so pending refreshes need no record.
     pending = PendingRefreshes(None, "ensure")
     settings = msgspec.structs.replace(settings, state_directory=Directories.of_user().state)
     system = NoopSystem() if settings.noop else LocalSystem()
@@ -70,7 +70,7 @@ def ensure(
     stops.check()
     with stops.deferred():
         events = engine.apply()
-    # 5. Record.
+    # 5. Record
     if session is not None:
         for event in events:
             session.record(event)
@@ -98,7 +98,7 @@ def _references(name: str, value: object) -> list[Reference]:
 def _link(
     manifest: Manifest, references: Mapping[str, Sequence[Reference]], session: Session | None
 ) -> list[Event]:
-    """Let references mean events of the session; gives these, as the engine takes them."""
+    """Link references with events of the session. Return these events in the order of their numbers."""
     required = references.get("require", ())
     subscribed = [(name, one) for name in ("subscribe", "reload") for one in references.get(name, ())]
     if not required and not subscribed:
@@ -109,7 +109,7 @@ def _link(
     recorded, links, first = session.events(), manifest.links, len(manifest.declarations)
     own = first - 1
     since = _last_success(recorded, manifest.declarations[own].reference)
-    # The numbers after those of the manifest's own resources are the events of the session.
+    # The events of the session have the numbers after the manifest's own resources.
     found = [_find(recorded, reference, session) for reference in required]
     news = [
         (name, event)
@@ -117,7 +117,7 @@ def _link(
         for event in _news(recorded, reference, since, session)
     ]
     for index in range(first):
-        # All of them, for an ``apply`` resource brings those of its child manifest.
+        # For all resources, because an ``apply`` resource has those of its child manifest.
         met = [(reference, first + number) for number, reference in enumerate(required)]
         links.requirements[index] = [*met, *links.requirements.get(index, [])]
     for number, (name, _) in enumerate(news, start=first + len(found)):
@@ -129,7 +129,7 @@ def _link(
 def _news(
     events: Sequence[Recorded], reference: Reference, since: int, session: Session
 ) -> Iterator[Recorded]:
-    """The change of a resource after ``since``, and its last event unless that is a change before."""
+    """Yield the change of a resource after ``since``, and its last event unless that is an earlier change."""
     last = _find(events, reference, session)
     change = change_since(events, reference, since)
     if change is not None:
@@ -145,7 +145,9 @@ def _find(events: Sequence[Recorded], reference: Reference, session: Session) ->
 
 
 def _last_success(events: Sequence[Recorded], reference: Reference) -> int:
-    """The number of the last event in which this resource did its work; earlier changes were attended to by that."""
+    """Return the number of the last changing event of this resource, which has processed earlier changes. 0 without
+    one.
+    """
     return next(
         (e.sequence for e in reversed(events) if e.event.changed and e.event.reference == reference), 0
     )
@@ -162,7 +164,7 @@ _HEALTH = {Health.OK: 0, Health.WARNING: 1, Health.CRITICAL: 2, Health.UNKNOWN: 
 
 
 def parse_request(text: bytes) -> Wanted:
-    """The resource that a request asks for; JSON is YAML, too. Raises ``UsageError``."""
+    """Return the resource of a request in YAML or JSON. Raise ``UsageError``."""
     try:
         request = yaml_text.load(text, "request")
     except HieraError as error:
@@ -180,7 +182,7 @@ def parse_request(text: bytes) -> Wanted:
 
 
 def response(event: Event | None, problems: Sequence[Problem]) -> dict[str, Any]:
-    """Return the answer. ``problems`` are those of the request, or the failure of the resource."""
+    """Return the response. ``problems`` are those of the request, or the failure of the resource."""
     answer: dict[str, Any] = {"protocol": RESPONSE}
     if problems:
         answer["error"] = ", ".join(map(str, problems))
@@ -191,7 +193,7 @@ def response(event: Event | None, problems: Sequence[Problem]) -> dict[str, Any]
 
 
 def _only_resource(type_name: str, properties: Any) -> Wanted:
-    """Both shapes of a manifest's entry are understood, for one resource."""
+    """Return the one resource of an entry. Both forms of entries in a manifest are valid."""
     if isinstance(properties, dict) and "name" not in properties and len(properties) == 1:
         properties = [properties]
     problems = UnplacedProblems.of("request")
@@ -206,7 +208,7 @@ def _only_resource(type_name: str, properties: Any) -> Wanted:
 
 
 def _state(event: Event) -> dict[str, Any]:
-    """An event under the reference's names. No properties, which may be secret, and whoever asks knows them."""
+    """Return an event under the names of CCM. Properties are left out, because they may be secret."""
     state = {
         "protocol": EVENT,
         "type": event.type,

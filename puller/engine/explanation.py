@@ -4,8 +4,8 @@
   resource, are rendered once to record the values that they use.
 * A derived value is shown with its expression and the inputs of the expression.
 * All results are plain values. Secrets are masked, wherever their annotation is.
-* ``why`` prints what the last report has. ``puller.engine.engine`` decides what is skipped, and ``differences`` of the
-  resource (``puller/resources/files/one_file.py`` for a file) what is changed.
+* ``why`` prints the reasons of the last report. ``puller.engine.engine`` decides about skipped resources, and
+  ``differences`` of the resource (``puller/resources/files/one_file.py`` for a file) about changes.
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -1,10 +1,10 @@
-"""Find the resources to look at again after the last change of a run.
+"""The resources to read again after the last change of a run.
 
-* A resource is looked at again if a later resource was changed and it was changed itself, or if a later change has
-  touched one of its subjects. Each type names its subjects (``Resource.subjects``).
+* A resource is read again if it was changed before another change, or if a later change has touched one of its
+  subjects. Each type names its subjects (``Resource.subjects``).
 * A subject is a path, a path with a slash at its end for everything at and below it, or a word such as ``packages``.
-* Paths are compared with the links on the way to them resolved.
-* A run without changes does nothing here.
+* Paths are compared with resolved parent directories.
+* A run without changes skips this.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,12 +22,12 @@ class Cause(NamedTuple):
     """The change that may have undone a resource."""
 
     place: int
-    """The place of the other resource in the order; -1 if unknown."""
+    """The place of the other resource in the order. -1 if it is unknown."""
     is_named: bool
-    """Whether it has touched a subject of the undone resource, and not only anything."""
+    """Whether it has touched a subject of the undone resource. Otherwise its subjects are unknown."""
 
     def sentence(self, events: Sequence[Event]) -> str:
-        """Return the end of a sentence that names the other resource."""
+        """Return the end of a sentence about the other resource."""
         if self.place < 0:
             return ""
         verb = "changed" if self.is_named else "may have changed"
@@ -35,7 +35,7 @@ class Cause(NamedTuple):
 
 
 class Touches:
-    """The subjects that a run has touched so far, each with the place in the order of the resource that did so last."""
+    """The subjects that a run has touched so far, each with the place of the last resource that touched it."""
 
     def __init__(self) -> None:
         self.newest = -1
@@ -44,12 +44,12 @@ class Touches:
         self._trees: dict[str, int] = {}
         """Directories touched with everything below them."""
         self._around: dict[str, int] = {}
-        """All directories on the way to a touched path, and the path."""
+        """All touched paths and their parent directories."""
         self._anything = -1
         self._paths = RealPaths()
 
     def add(self, place: int, subjects: Iterable[str]) -> None:
-        """Note the subjects of a change."""
+        """Record the subjects of a change."""
         self.newest = max(self.newest, place)
         for subject in subjects:
             if subject == ANYTHING:
@@ -60,7 +60,7 @@ class Touches:
                 path = self._paths.of(subject)
                 (self._trees if subject.endswith("/") else self._exact)[path] = place
                 for ancestor in _ancestors(path):
-                    if self._around.get(ancestor) == place:  # and so are all directories above it
+                    if self._around.get(ancestor) == place:  # all directories above it are up to date too
                         break
                     self._around[ancestor] = place
 
@@ -94,11 +94,11 @@ class FinalLook:
         self._place = place
 
     def note_change(self, resource: Resource[Any, Any], actual: Any) -> None:
-        """Note that a resource is about to be changed from ``actual`` in the current turn."""
+        """Record that a resource is about to be changed from ``actual`` in the current turn."""
         self._changed.add(self._place, resource.touched(actual))
 
     def to_look_at(self, events: Sequence[Event]) -> Iterator[tuple[int, Cause]]:
-        """Yield the places of the resources to look at again, each with the change that is the reason."""
+        """Yield the places of the resources to read again, each with the change that is the reason."""
         for place, event in enumerate(events[: max(self._changed.newest, 0)]):
             if event.state not in _LOOKED_AT or event.noop:
                 continue

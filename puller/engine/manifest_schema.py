@@ -33,7 +33,7 @@ from puller.values.removal_policy import Removed
 
 @cache
 def describe_properties(properties: type[Properties]) -> dict[str, str]:
-    """The docstring below each property, by name, those of all types first; nothing where there is no source."""
+    """Return the docstring below each property, by name, common properties first. Empty without source code."""
     found: dict[str, str] = {}
     for base in reversed(properties.__mro__):
         if issubclass(base, Properties):
@@ -43,7 +43,7 @@ def describe_properties(properties: type[Properties]) -> dict[str, str]:
 
 @cache
 def describe_fields(struct: type) -> dict[str, str]:
-    """The docstring below each field of a struct, by name; nothing where there is no source."""
+    """Return the docstring below each field of a struct, by name. Empty without source code."""
     return _described(struct)
 
 
@@ -52,7 +52,7 @@ def _described(properties: type) -> dict[str, str]:
         tree = ast.parse(inspect.getsource(sys.modules[properties.__module__]))
     except (OSError, TypeError):  # a module without source
         return {}
-    # Python keeps the docstrings of modules, classes and functions only; those of properties are in the source alone.
+    # Python stores no docstrings of properties, so they are read from the source code.
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == properties.__name__:
             return dict(_pairs(node))
@@ -83,7 +83,7 @@ _OF_OUR_TYPES: Final[dict[type, Schema]] = {
 _CHECKS: Final = {
     struct.__name__: struct for struct in (kinds.HealthCheck, kinds.JsonValue, *get_args(kinds.Kind))
 }
-"""The structs that a health check is made of, which have a description for each key."""
+"""The structs of a health check, which have a description for each key."""
 _EXPRESSION: Final[Schema] = {"type": "string", "pattern": "[{][{]"}
 _TEXT: Final[Schema] = {"type": "string"}
 
@@ -110,7 +110,7 @@ def _exports() -> Schema:
 
 
 def manifest_schema() -> Schema:
-    """The JSON Schema of ``manifest.yaml``."""
+    """Return the JSON Schema of ``manifest.yaml``."""
     kinds = _types()
     run = {
         "resources": {"type": "array", "items": {"$ref": "#/$defs/resource"}},
@@ -154,7 +154,7 @@ def manifest_schema() -> Schema:
 
 
 def request_schema() -> Schema:
-    """The JSON Schema of the requests that ``puller ensure api pipe`` reads."""
+    """Return the JSON Schema of the requests that ``puller ensure api pipe`` reads."""
     kinds = _types()
     return {
         "$schema": _DIALECT,
@@ -218,13 +218,13 @@ def _types() -> dict[str, ResourceType]:
 def _definitions(kinds: dict[str, ResourceType], body: Callable[[str, Schema], Schema]) -> Schema:
     structs = [_with_plain_defaults(found.properties_type) for found in kinds.values()]
     _, components = msgspec.json.schema_components(
-        # Whatever is parsed from text is text.
+        # Types with a parser are text.
         structs,
         schema_hook=lambda kind: dict(_OF_OUR_TYPES.get(kind, _TEXT)),
         ref_template=_REFERENCES,
     )
     definitions: Schema = {}
-    for name, schema in components.items():  # expressions may give any value
+    for name, schema in components.items():  # expressions may have any value
         properties = schema.get("properties", {})
         said = describe_fields(_CHECKS[name]) if name in _CHECKS else {}
         flexible = {
@@ -241,7 +241,7 @@ def _definitions(kinds: dict[str, ResourceType], body: Callable[[str, Schema], S
 
 @cache
 def _with_plain_defaults(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same struct for msgspec's generator, which shows defaults but does not know those of our own types."""
+    """Return a copy of a struct for msgspec's generator, which cannot show defaults of Puller's own types."""
     fields: list[tuple[str, Any, Any]] = []
     for field in msgspec.structs.fields(struct):
         settings: dict[str, Any] = {"name": field.encode_name}
@@ -253,7 +253,7 @@ def _with_plain_defaults(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 def _plain(kind: Any) -> Any:
-    """A type with the structs in it replaced."""
+    """Return a type with its structs replaced."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _with_plain_defaults(kind)
     if typing.get_origin(kind) is tuple:
@@ -264,7 +264,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _properties(resource_type: ResourceType, schema: Schema) -> Schema:
-    """The schema of a type's properties: nothing is required, because defaults may give it."""
+    """Return the schema of a type's properties. All are optional, because defaults may provide them."""
     own = describe_properties(resource_type.properties_type)
     fields = msgspec.structs.fields(resource_type.properties_type)
     descriptions = {field.encode_name: own.get(field.name, "") for field in fields}
@@ -281,23 +281,23 @@ def _properties(resource_type: ResourceType, schema: Schema) -> Schema:
 
 
 def _or_expression(schema: Schema) -> Schema:
-    """A value, an expression that gives it or a part of it, or ``null`` for that of the defaults."""
+    """Return a schema for a value, for expressions in it, and for ``null``, which selects the default."""
     default = {"default": schema["default"]} if "default" in schema else {}
     value = {key: item for key, item in schema.items() if key != "default"}
-    if not value:  # anything is allowed already
+    if not value:  # any value is allowed already
         return schema
     if isinstance(value.get("items"), dict):
         value["items"] = _or_expression(value["items"])
     choices = [*value.pop("anyOf", []), *([value] if value else [])]
     others = [choice for choice in (_EXPRESSION, {"type": "null"}) if choice not in choices]
-    # Any text is allowed already, and an expression is text.
+    # Expressions are text, so a schema for any text includes them.
     if _TEXT in choices:
         others.remove(_EXPRESSION)
     return {"anyOf": [*choices, *others], **default}
 
 
 def _looped_body(own: str, schema: Schema) -> Schema:
-    """Both shapes as manifests have them, where each resource may be a loop."""
+    """Return a schema for both forms of a body in manifests, where each resource may be a loop."""
     schema["properties"] = {**schema["properties"], LABEL: _LABEL}
     loop = {FOR: {"$ref": f"#/$defs/{FOR}"}}
     item = {
@@ -306,7 +306,7 @@ def _looped_body(own: str, schema: Schema) -> Schema:
         "additionalProperties": {"anyOf": [{"$ref": f"#/$defs/{own}"}, {"type": "null"}]},
         "minProperties": 1,
         "maxProperties": 3,
-        # Two names are none; a loop has one beside it, and a label may stand beside both.
+        # Two names are invalid. A loop stands beside one name, and a label may stand beside both.
         "if": {"required": [FOR]},
         "then": {
             "minProperties": 2,
@@ -327,7 +327,7 @@ def _looped_body(own: str, schema: Schema) -> Schema:
 
 
 def _body(own: str, schema: Schema) -> Schema:
-    """Both shapes: a list of names with properties, or one mapping with its name."""
+    """Return a schema for both forms of a body: a list of names with properties, or one mapping with its name."""
     del schema
     properties = {"$ref": f"#/$defs/{own}"}
     named = {"type": "object", "minProperties": 1, "maxProperties": 1}

@@ -68,7 +68,7 @@ class RunContext(msgspec.Struct, frozen=True):
         return _find_intact(self.store.previous, name)
 
     def is_quarantined(self, bundle: Installed) -> bool:
-        """Whether this host does not try a version again."""
+        """Return whether this host does not try a version again."""
         return self.quarantine.find(bundle.sha256) is not None
 
 
@@ -236,7 +236,7 @@ class BundleRun(msgspec.Struct):
         )
 
     def _needs_previous(self) -> bool:
-        """Whether the previous version can matter. Reading it costs a walk through its files."""
+        """Return whether the previous version can matter. Reading it costs a walk through its files."""
         if self.current is not None and self.context.is_quarantined(self.current):
             return True
         return any(
@@ -392,7 +392,7 @@ class BundleRun(msgspec.Struct):
         return InForce(bundle.version, bundle.sha256, False, paths, fallback.sha256 if fallback else "")
 
     def _is_unproven(self, bundle: Installed) -> bool:
-        """Whether a version has not passed, also if its trial could not be recorded."""
+        """Return whether a version has not passed, also if its trial could not be recorded."""
         if self.trial is not None:
             return True
         return not self.context.settings.noop and self.returned_to is None and self.good != bundle

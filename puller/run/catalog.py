@@ -27,7 +27,7 @@ Bundles = Sequence[BundleRun]
 
 
 def chosen_bundles(bundles: Bundles) -> list[tuple[BundleRun, Chosen]]:
-    """Return the bundles of which a version is applied, in the order of their manifests in the catalog."""
+    """Return the bundles with an applied version, in the order of their manifests in the catalog."""
     return [(bundle, bundle.chosen) for bundle in bundles if bundle.chosen is not None]
 
 
@@ -51,9 +51,9 @@ def _join(bundles: Bundles) -> HostCatalog:
 
 
 def _without_conflict(context: RunContext, bundles: Bundles, number: int) -> HostCatalog | None:
-    """Return the catalog without the one new release of an earlier bundle that keeps this bundle out.
+    """Return the catalog without the one new release of an earlier bundle that excludes this bundle.
 
-    ``None`` if this bundle conflicts with all of them.
+    ``None`` if this bundle conflicts with all earlier releases.
     """
     left_out = bundles[number]
     reason = problems_of(left_out.rejected[-1][1])[0]
@@ -110,7 +110,7 @@ def _limit(catalog: HostCatalog, only: Sequence[str]) -> HostCatalog:
 
 
 def _is_left_out(catalog: HostCatalog, chosen: Chosen) -> bool:
-    """Whether a partial run leaves a bundle out. Its version does not become current then."""
+    """Return whether a partial run leaves a bundle out. Its version does not become current then."""
     return catalog.is_partial and not catalog.concerns(chosen.number)
 
 

@@ -78,7 +78,7 @@ def check_enforced(
     inputs: Callable[[], Inputs],
     system: System,
 ) -> HostHealth:
-    """Run the checks of the bundles with these ``names``. Without names, run those of all ``choices``."""
+    """Run the checks of the bundles with these ``names``. Without names, run the checks of all ``choices``."""
     health = HostHealth()
     masks, number = Masks(), 0
     catalog = HostCatalog.of()
@@ -144,7 +144,7 @@ def _check(bundle: str, declaration: Declaration, health: HostHealth, masks: Mas
 
 
 def _may_have_checks(declaration: Declaration) -> bool:
-    """Whether a resource has checks, also if their expressions cannot be evaluated on this host."""
+    """Return whether a resource has checks, also if their expressions cannot be evaluated on this host."""
     if declaration.type.type_name == APPLY and (declaration.failure or _child_failure(declaration)):
         return True  # the checks of its children are unknown
     return any(
@@ -180,7 +180,7 @@ def _in_order(good: int, total: int) -> str:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a process holds the lock, by the list of the kernel. The lock is not touched."""
+    """Return whether a process holds the lock, by the list of the kernel. The lock is not touched."""
     try:
         lock = os.stat(path)
     except FileNotFoundError:

@@ -166,7 +166,7 @@ def decide(situation: Situation) -> Decision:
 
 
 def _judge(situation: Situation) -> Decision:
-    """Return what becomes of the applied version."""
+    """Return the decision about the applied version."""
     applied = situation.applied
     if situation.result is Result.SUCCEEDED:
         return Decision(Step.KEEP, applied)
@@ -192,7 +192,7 @@ def _candidates(situation: Situation) -> Iterator[Version | None]:
 
 
 def _is_given_up(version: Version, situation: Situation) -> bool:
-    """Whether interrupted attempts are a reason to give up a version."""
+    """Return whether interrupted attempts are a reason to give up a version."""
     if version.interruptions < MAX_INTERRUPTIONS:
         return False
     return find_fallback(situation.good, situation.previous, version.sha256) is not None

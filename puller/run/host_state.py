@@ -147,7 +147,7 @@ class Unconfigured(msgspec.Struct, frozen=True):
 
 
 def is_bundle_name(text: str) -> bool:
-    """Whether a text is a valid name of a bundle."""
+    """Return whether a text is a valid name of a bundle."""
     with contextlib.suppress(FormatError):
         return bool(parse_name(text))
     return False
@@ -220,7 +220,7 @@ class ExportedValues:
         return document.bundles if document else {}
 
     def update(self, applied: Mapping[str, Mapping[str, Any]], configured: Collection[str]) -> None:
-        """Keep the exports of the bundles that were applied. Remove those of bundles that are not ``configured``."""
+        """Keep the exports of the bundles that were applied. Remove the exports of bundles that are not ``configured``."""
         if not self._file.path.exists() and not any(applied.values()):
             return
         before = self.load()

@@ -84,12 +84,12 @@ def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], syst
 
 
 def has_failed(outcomes: Sequence[Outcome]) -> bool:
-    """Whether a resource failed, or its requirements were not met."""
+    """Return whether a resource failed, or its requirements were not met."""
     return any(event.state is State.FAILED or event.unmet_requirements for _, event in outcomes)
 
 
 def is_broken(outcomes: Sequence[Outcome]) -> bool:
-    """Whether the version that was returned to has failures."""
+    """Return whether the fallback has failures."""
     return any(
         (event.state is State.FAILED and not event.health_checks)
         or any(not result.status.in_order for result in event.health_checks)
@@ -98,7 +98,7 @@ def is_broken(outcomes: Sequence[Outcome]) -> bool:
 
 
 def have_health_checks(declarations: Iterable[Declaration]) -> bool:
-    """Whether any of the resources has health checks."""
+    """Return whether any of the resources has health checks."""
     return any(declaration.properties.health_checks for declaration in declarations)
 
 

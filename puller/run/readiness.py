@@ -1,7 +1,7 @@
-"""Whether a run can work with a configuration on this machine: the files, directories, keys and users that it names.
+"""Checks that a run can work with a configuration on this machine: its files, directories, keys and users.
 
 * Each problem is found by the function that the run itself uses, so ``config check`` and ``run`` agree.
-* The machine is only looked at, and nothing is fetched. Whether a server answers is not checked.
+* The checks only read the machine. They fetch nothing, and do not contact servers.
 * A file whose absence a run accepts (data, facts, a key in its default place) may be missing.
 """
 
@@ -78,7 +78,7 @@ def _check_anchor(configuration: Configuration) -> None:
 
 
 def _site(configuration: Configuration) -> Iterator[Unready]:
-    """A missing mirror is no problem while there is another one."""
+    """Yield the problems of mirrors. A missing mirror is not a problem if another mirror is usable."""
     if any(not mirror.startswith("/") or os.path.isdir(mirror) for mirror in configuration.mirrors):
         return
     for mirror in configuration.mirrors:
@@ -88,7 +88,7 @@ def _site(configuration: Configuration) -> Iterator[Unready]:
 def _check_host_data(configuration: Configuration) -> None:
     """Raise for data of this host, or site data in files, that a run could not read."""
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
-    # Site data that was never fetched is no problem before the first run.
+    # Site data that was never fetched is not a problem before the first run.
     Host.of(configuration).inputs_of_last_run(directories.data, lambda *_: None)
     for location in configuration.site_data:
         if location.startswith("/"):

@@ -72,7 +72,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
                 keep_end(report, self.directories)
 
     def _find_restless(self, report: Report) -> list[RestlessResource]:
-        """Return the resources that change in run after run. Log those that did not before."""
+        """Return the resources that change in each run. Log new ones."""
         changes = any(bundle.summary.changes for bundle in report.bundles)
         if not changes and not self.directories.restless.exists():
             return []

@@ -202,12 +202,12 @@ def refresh(
 ) -> SiteView:
     """Return the current metadata of the site. ``downloads`` receives metadata and bundles.
 
-    1. Revalidate: compare the stored metadata with those of the site (``bundles.client.revalidation``).
-    2. If they are unchanged and the store has every version that this host should run, nothing is fetched.
+    1. Revalidate: compare the stored metadata with the site (``bundles.client.revalidation``).
+    2. Stop if they are unchanged and the store has every version that this host should run.
     3. Otherwise, run the client workflow of the TUF specification, section 5 (``bundles.client.client``).
     4. Remove partial downloads of other releases.
 
-    Raise ``BundleError``, ``ConfigurationError`` for the settings of this host, and what the deadline raises.
+    Raise ``BundleError``, ``ConfigurationError`` for the settings of this host, and the errors of the deadline.
     """
     # 1. In a dry run with the metadata of this host, not with the copy
     known = _revalidated(configuration, directories, selector, deadline)

@@ -1,7 +1,7 @@
 """Byte order marks, and text in encodings that Puller does not read.
 
-* A UTF-8 byte order mark is no part of a text. Text that is edited or rendered keeps it at the start.
-* Text in UTF-16 or UTF-32 is never edited or rendered: what Puller adds would be in another encoding.
+* A UTF-8 byte order mark is not part of a text. Text that is edited or rendered keeps it at the start.
+* Text in UTF-16 or UTF-32 is never edited or rendered: additions by Puller would be in another encoding.
 """
 
 import codecs

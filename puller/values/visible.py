@@ -41,7 +41,7 @@ def visible_json(document: str) -> str:
 
 
 def visible_json_bytes(document: bytes) -> bytes:
-    """Return an equal JSON document in UTF-8; see ``visible_json``."""
+    """Return an equal JSON document in UTF-8. See ``visible_json``."""
     return document if document.isascii() else visible_json(document.decode("utf-8")).encode("utf-8")
 
 

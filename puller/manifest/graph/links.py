@@ -3,11 +3,10 @@
 * Unknown names, ambiguous names and cycles are problems of the manifest.
 * A pattern (``file#/etc/nginx/*``) and a label (``label#maps``) refer to all matching resources except the resource
   with the reference. A pattern without matches is a problem, unless a loop without items could produce matches.
-* A child manifest that is applied with several data sets has one name. A reference to it refers to all of them.
-* Each resource of a child manifest requires what its ``apply`` resource requires. Subscribing to an ``apply``
-  resource subscribes to every resource below it. A resource that is in several manifests waits for the requirements
-  of all of them. If some of these manifests are applied unconditionally, it waits only for the requirements that
-  those share.
+* A child manifest that is applied with several data sets has one name. A reference to it refers to each application.
+* Each resource of a child manifest requires the prerequisites of its ``apply`` resource. Subscribing to an ``apply``
+  resource subscribes to every resource below it. A resource in several manifests waits for the requirements of all
+  these manifests. If some of them are applied unconditionally, it waits only for their common requirements.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
