@@ -17,7 +17,7 @@ from puller.system.protocol import System
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
-_ROOM = 60.0  # seconds; a pause is over by itself before its deadline is
+_ROOM = 60.0  # seconds: a pause ends before its deadline
 _STARTS_PROGRAMS = frozenset({"goss", "service"})
 """Kinds that start programs. They run in the main thread and have their own time limits."""
 

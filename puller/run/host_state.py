@@ -220,7 +220,7 @@ class ExportedValues:
         return document.bundles if document else {}
 
     def update(self, applied: Mapping[str, Mapping[str, Any]], configured: Collection[str]) -> None:
-        """Keep the exports of the bundles that were applied. Remove the exports of bundles that are not ``configured``."""
+        """Keep the exports of applied bundles. Remove the exports of bundles that are not ``configured``."""
         if not self._file.path.exists() and not any(applied.values()):
             return
         before = self.load()

@@ -1,27 +1,27 @@
 """The decision about each object that a version on trial has changed: one table for all resource types.
 
 An object is a path, or a resource that paths do not describe (a package, a user, a mount, a command that was run). The
-table compares three states of it: before the trial, made by the trial, and declared now by all bundles of the host.
-``Now`` compares the current state with the first two, so that changes by another hand are seen.
+table compares three of its states: before the trial, made by the trial, and declared now by all bundles of the host.
+``Now`` compares the current state with the first two, to detect changes by other programs and people.
 
 ================  ==========================================================================================
 ending            meaning
 ================  ==========================================================================================
-passed            the version has passed its trial: nothing is taken back
+passed            the version has passed its trial: nothing is reverted
 given up          the version before it is applied again, after a failed trial or a rollback by hand
-replaced          a newer version is applied, which undoes what it does not declare itself
+replaced          a newer version is applied: changes that it does not declare are reverted
 ================  ==========================================================================================
 
 ================  ==========================================================================================
 action            meaning
 ================  ==========================================================================================
-forget            nothing has to be done, now or later
-hold              a declared resource takes care of it; the record stays while another bundle is on trial
-restore           bring back the state before the trial, before the declared resources are applied
-merge             edit the file: take out what the trial has put in, and keep what others have changed since
+forget            no action now or later
+hold              a declared resource determines it: keep the record while another bundle is on trial
+restore           restore the state before the trial, before the declared resources are applied
+merge             edit the file: remove the changes of the trial, and keep later changes by others
 remove            remove it before the declared resources are applied
-remove after      remove it after the resources that may replace it were applied without a failure
-report            it cannot be undone, or somebody else has changed it since: it stays, and is listed once
+remove after      remove it after the resources that may replace it have succeeded
+report            it cannot be undone, or was changed by others since: it stays, and is listed once
 ================  ==========================================================================================
 """
 
