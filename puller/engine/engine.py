@@ -142,7 +142,7 @@ class Engine:
     def apply(self) -> list[Event]:
         """Apply every resource in order. Return the events in that order.
 
-        Other errors of a resource become its event. Raise ``MutationInNoop``, and a ``PullerError`` that ends the run.
+        Errors of a resource become its event. Raise only ``MutationInNoop``, and a ``PullerError`` that ends the run.
 
         1. Discard the pending refreshes of resources that do not subscribe any longer.
         2. Apply each resource, unless the run or one of its manifests has been stopped.

@@ -72,7 +72,7 @@ class Progress:
             if other not in apart_from and self._is_unmet(other)
         ]
         for other in (*self._catalog.subscriptions(index), *self._catalog.reloads(index)):
-            # A partial run without the subject refreshes a resource when it is due for another reason.
+            # A partial run may lack the subject. The operator has named the resource, so it is applied all the same.
             is_absent = self.events[other] is None and other not in self._planned
             if other not in apart_from and not is_absent and self._is_unmet(other):
                 unmet.append(self._name_of(other))

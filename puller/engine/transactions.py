@@ -1,8 +1,8 @@
 """Changes that several resources make together: packages in one transaction, edits of one file in one write.
 
 * All parts of a *whole*, such as a file, change at the place of the first part that is out of sync. The resources
-  between them do not matter. Parts that wait for a later resource are left out. The parts fail together, unless their
-  type reports the parts that failed.
+  between them do not matter. Parts that wait for an unfinished resource are left out. The parts fail together, unless
+  their type reports the parts that failed.
 * Other resources join a transaction if they directly follow, are out of sync now, and need the same action of the same
   manager. The search ends at the first resource that may depend on an earlier one, so the order is kept. A failure
   affects no other resource: each member that the transaction has not changed is tried alone.

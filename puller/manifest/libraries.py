@@ -2,8 +2,9 @@
 
 * In the author's tree a library is at its path in ``libraries:``. A packed bundle contains it as ``libraries/NAME``,
   and paths outside of the bundle are ignored.
-* A ``library.yaml`` makes a directory a library. The module reads no other file of it.
-* Within one bundle a name always refers to the same library. Libraries and the bundle must not overlap.
+* A ``library.yaml`` makes a directory a library. The module reads no other file of the library.
+* Within one bundle a name always refers to the same library. Libraries must not overlap each other or the bundle,
+  except as ``libraries/NAME``.
 """
 
 import os

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class RunRecord(msgspec.Struct):
-    """The record of one run, from which the report is made."""
+    """The record of one run, the source of the report."""
 
     started: datetime
     paused: str = ""

@@ -106,7 +106,7 @@ class CommandInputs(msgspec.Struct, frozen=True):
     facts: Any
     options: Mapping[str, Any]
     host: Inputs | None = None
-    """The facts and data of this host, over which the command line wins. ``None``: the command line alone counts."""
+    """The facts and data of this host, which the command line overrides. ``None``: only those of the command line."""
     host_problems: Sequence[str] = ()
     """Problems with the data of this host that do not stop a run."""
 

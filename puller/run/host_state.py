@@ -1,6 +1,6 @@
 """The state of this host, read from its records: the one description for ``status``, metrics, reports and the fleet.
 
-* It holds whatever the last run came to. A run that fails early reports nothing about the bundles.
+* The state does not depend on the outcome of the last run. A run that fails early reports nothing about the bundles.
 * Only the state directory is read, and nothing is changed. Damaged records are passed to ``warn``.
 """
 

@@ -1,7 +1,7 @@
 """Keep the report of a run: on disk, as metrics, and in the spools of the destinations.
 
 * Every run has an end on record, also if its report cannot be written.
-* A problem while the report is kept becomes part of the report, which is then written again.
+* A problem during this work becomes part of the report, which is then written again.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
         self._write_metrics(report, restless)
         if len(report.problems) > reported:
             self._save(report)
-        if delivery:  # last, because the document contains the report that is kept
+        if delivery:  # last, because the document contains the final report
             self._prepare(delivery, report, restless)
 
     def keep_end(self, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""The site in one run: its metadata, the releases that it offers, and their way into the store.
+"""The site in one run: its metadata, the releases that it offers, and their transfer into the store.
 
 * Most runs find nothing new. For them a revalidation is enough (``bundles.client.revalidation``).
 * A release arrives by the files that this host lacks, or by its archive. Both lead to the same tree and the same trust:

@@ -34,7 +34,7 @@ _LONGEST_NAME = 253
 _LARGEST_NUMBER = 2**53 - 1
 """What every reader of JSON has exactly."""
 _OF_EXPRESSIONS = ("{{", "{%", "{#", "${", "%{")
-"""Begin what is replaced somewhere: in expressions, templates, and Hiera's interpolation."""
+"""Starts of text that is replaced in expressions, templates, or Hiera's interpolation."""
 
 
 class ExportType(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class ExportType(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, written: object) -> Self:
-        """From a manifest: ``port`` or ``[port]``; raises ``ValueError`` with a sentence that goes on after *type*."""
+        """Parse ``port`` or ``[port]`` of a manifest. Raise ``ValueError``, whose message continues *type*."""
         is_list = isinstance(written, list) and len(written) == 1
         word = written[0] if is_list and isinstance(written, list) else written
         if not isinstance(word, str) or word not in _PROBLEMS:
@@ -56,7 +56,7 @@ class ExportType(msgspec.Struct, frozen=True):
         return cls(word, is_list)
 
     def problem(self, value: object) -> str:
-        """Why a value is not of this type, as it goes on after the name of the export; empty where it is."""
+        """Return why a value is not of this type, to continue the name of the export. Empty for a valid value."""
         if not self.is_list:
             return _PROBLEMS[self.word](value)
         if not isinstance(value, list):
@@ -78,7 +78,7 @@ class Export(msgspec.Struct, frozen=True):
 
 
 def parse_exports(written: object) -> tuple[dict[str, Export], dict[tuple[str | int, ...], str]]:
-    """The ``exports`` of a manifest, and what is wrong with them: sentences by their places below it."""
+    """Return the ``exports`` of a manifest, and their problems: sentences by path below ``exports``."""
     if not isinstance(written, Mapping):
         return {}, {(): f"exports is {_shown(written)}, wanted a mapping of names"}
     found: dict[str, Export] = {}
@@ -104,7 +104,7 @@ def parse_exports(written: object) -> tuple[dict[str, Export], dict[tuple[str | 
 
 
 def find_problem(values: Mapping[str, object]) -> str:
-    """Why these are too large to be exported together; empty where they are not."""
+    """Return why these values are too large to be exported together. Empty if they fit."""
     if len(values) > MOST:
         return f"{len(values)} exports, at most {MOST} are allowed"
     size = len(msgspec.json.encode(dict(values)))

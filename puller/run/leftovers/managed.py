@@ -219,7 +219,7 @@ class Managed:
         return found
 
     def left_of_all(self, declared: Declared) -> list[str]:
-        """Return the references of all leftovers that are not declared now, and are not gone."""
+        """Return the references of all leftovers that are neither declared now nor already removed."""
         here = [one for each in self.leaving(declared).values() for one in each]
         elsewhere = [one for each in self._elsewhere(declared) for one in each.left]
         return [one.reference for one in (*here, *elsewhere) if not one.gone]

@@ -1,8 +1,8 @@
-"""Three-way merges that revert one change and keep all later changes by others.
+"""Three-way merges that revert one change and preserve all later changes by others.
 
 * ``before`` is the state before the change, ``changed`` the state after it, and ``now`` the current state.
-* The result is the current state without the change. If the change and a later change overlap, ``merged_text``
-  returns no result, and ``without_change`` keeps the later change.
+* The result is the current state without the change. If the change and a later change overlap, ``merged_text`` returns
+  no result, and ``without_change`` keeps the later change.
 * These functions do no I/O.
 """
 

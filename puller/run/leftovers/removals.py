@@ -221,10 +221,9 @@ def _groups(
     first: Mapping[int, Sequence[int]],
     subscribers: Sequence[Sequence[Reference]],
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the positions of the early, late and last steps, each in order: a group goes after its users.
+    """Return the positions of the early, late and last steps, each in order: a group after its users.
 
-    The last steps are for objects in use, and steps that wait for them. Steps that refresh a declared resource are
-    never among them.
+    The last steps are for objects in use, unless they refresh a declared resource, and the steps that wait for them.
     """
     early: list[int] = []
     late: list[int] = []

@@ -1,9 +1,9 @@
 """Edits of one object that several resources declare under different names, for example in two bundles.
 
-* The *owner* is the resource with the receipt of the created part. An *heir* is another resource that declares the
-  same line, block or setting. The record does not state yet how its object was created.
-* When no bundle declares the owner any more, an heir whose bundle has passed its trial gets the receipt and becomes
-  the owner.
+* The *owner* is the resource with the receipt of the created part. An *heir* is another resource that declares the same
+  line, block or setting. The record does not state yet how its object was created.
+* When the owner is not declared any longer, an heir whose bundle has passed its trial gets the receipt and becomes the
+  owner.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

@@ -145,7 +145,7 @@ class TakenOut(NamedTuple):
 
     now: Now
     text: bytes | None = None
-    """The text without the edit. ``None`` if the file goes with the edit."""
+    """The text without the edit. ``None`` if reverting the edit removes the file."""
     needed_by: frozenset[str] = frozenset()
     """Bundles whose declared edits require the edit, which stays for them."""
 

@@ -1,4 +1,4 @@
-"""Forget a bundle that the configuration of this host does not name any more.
+"""Forget a bundle that is missing in the configuration of this host.
 
 * No run removes such a bundle. If its name returns to the configuration, it is applied at once, also without the site.
   A mistake in the configuration removes nothing.
