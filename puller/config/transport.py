@@ -19,9 +19,7 @@ from puller.version import __version__
 
 
 def transport_settings(options: HttpOptions) -> TransportSettings:
-    """Return the settings for the site. Raise ``ConfigurationError`` for a file that is unreadable or writable by
-    others.
-    """
+    """Return the settings for the site. Raise ``ConfigurationError`` for an unreadable or unsafe file."""
     token = _secret(options.token_file)
     password = _secret(options.password_file) or options.password
     try:

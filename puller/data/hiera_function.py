@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def look_up(data: BundleData, name: str, default: Any = MISSING, merge: Any = None) -> Any:
-    """Return the value of a key, otherwise ``default``. Raise ``UndefinedError`` without both, or another
-    ``HieraError``.
-    """
+    """Return the value of a key, or ``default``. Raise ``UndefinedError`` without both, or ``HieraError``."""
     if not isinstance(name, str):
         raise ExpressionError("", f"hiera wants a key such as 'profile::web::port', not {described(name)}")
     key = explain.parse(name)

@@ -88,8 +88,8 @@ class Engine:
 
     1. A resource that cannot be resolved here, is not managed, or has unmet requirements gets its event at once. So
        does a subscriber of a resource that has not succeeded. Its refresh stays pending.
-    2. Choose the provider. A changed subscription, in this run or in an interrupted run, makes a refresh due. A changed
-       resource of ``reload_for`` makes a reload due.
+    2. Choose the provider. A change of a subscription, in this run or in an interrupted run, makes a refresh due. A
+       change of a resource in ``reload`` makes a reload due.
     3. Read the current state.
     4. Describe the differences. Without differences the resource is *stable*.
     5. With noop, describe the predicted change, and stop here.
@@ -178,7 +178,7 @@ class Engine:
     def _look_again(self, events: list[Event]) -> None:
         """Fail each resource that a later change of this run has undone."""
         failed = set()
-        self._changes += 1  # discard the answers read before the last change
+        self._changes += 1  # answers read during the last change are outdated
         for place, by in self._final_look.to_look_at(events):
             index = self._catalog.order[place]
             if reason := self._find_undone(index):

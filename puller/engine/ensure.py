@@ -70,7 +70,7 @@ def ensure(
     stops.check()
     with stops.deferred():
         events = engine.apply()
-    # 5. Record
+    # 5. Record.
     if session is not None:
         for event in events:
             session.record(event)
@@ -145,9 +145,7 @@ def _find(events: Sequence[Recorded], reference: Reference, session: Session) ->
 
 
 def _last_success(events: Sequence[Recorded], reference: Reference) -> int:
-    """Return the number of the last changing event of this resource, which has processed earlier changes. 0 without
-    one.
-    """
+    """Return the number of the last change of this resource, which has processed earlier events. 0 without a change."""
     return next(
         (e.sequence for e in reversed(events) if e.event.changed and e.event.reference == reference), 0
     )

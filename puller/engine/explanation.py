@@ -64,8 +64,7 @@ def _outcome(found: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def explain_key(data: BundleData, name: str) -> dict[str, Any]:
-    """Return the value of a key (``web.port``, ``profile::web::port``), and the value of each source, the highest
-    first.
+    """Return the value of a key (``web.port``, ``profile::web::port``), and of each source, the highest first.
 
     1. Parse the key by the rules of Puppet: dots dig, and quotes keep them.
     2. Look it up as a run does.
@@ -136,7 +135,7 @@ def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any
 
 
 def _expressions(value: Any) -> Iterator[str]:
-    """Yield the texts with expressions in a value. Secrets have none."""
+    """Yield the texts with expressions in a value. Texts of secrets are left out."""
     if isinstance(value, str) and has_expression(value):
         yield value
     elif isinstance(value, Mapping):

@@ -53,9 +53,7 @@ class Session:
 
     @classmethod
     def create(cls, directory: Path | None = None) -> "Session":
-        """Return a new session in ``directory``, which is created, or in a temporary one. Raise ``UsageError``,
-        ``OSError``.
-        """
+        """Return a new session in ``directory``, or in a temporary one. Raise ``UsageError``, ``OSError``."""
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="puller-session-"))
         else:
@@ -71,7 +69,7 @@ class Session:
         """Return the session in ``directory``. Raise ``UsageError``."""
         try:
             if os.stat(directory).st_uid != os.geteuid():
-                # The events decide which commands run, so only the user may write them.
+                # The events decide what runs, so only the user may write them.
                 raise UsageError(f"{directory}: belongs to another user")
             return cls(directory, decode((directory / _MARK).read_bytes(), Start))
         except FileNotFoundError:

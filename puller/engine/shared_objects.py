@@ -32,8 +32,7 @@ class Parts:
         ]
 
     def all(self) -> list[Part]:
-        """Return all resources that are or may be managed in this run. If one cannot be applied, only its name is
-        known.
+        """Return all resources that are or may be managed. If one cannot be applied, only its name is known.
 
         Raise ``ResourceError`` if the declarations cannot be determined on this machine.
         """

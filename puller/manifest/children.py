@@ -76,11 +76,10 @@ class Family(msgspec.Struct):
 
 
 def expand(declaration: Declaration, family: Family, read: Read) -> list[Declaration]:
-    """Return the resources below an ``apply`` resource (``docs/resources/apply.md``). Empty after a problem, which is
-    recorded.
+    """Return the resources below an ``apply`` resource (``docs/resources/apply.md``). Empty after a problem.
 
     1. Resolve the name, which is relative to the parent, to a name relative to the top manifest.
-    2. Find the file: inside the bundle, allowed by all parents, and outside itself.
+    2. Find the file: inside the bundle, allowed by all parents, and not recursive.
     3. Resolve the data in the scope of the parent.
     4. If the file was applied before with the same data, use that child. Its resources are already in the list.
     5. Read the manifest with its children.

@@ -73,9 +73,7 @@ def declare(
 
 
 def draft_of(entry: Entry, problems: Problems, home: Home) -> "Draft | None":
-    """Return the draft of an entry, in the type's own properties. ``None`` if it is rejected, with the problem on
-    record.
-    """
+    """Return the draft of an entry, in the type's own properties. ``None`` if it is rejected."""
     resource_type = find_type(entry.type_name)
     if resource_type is None:  # read_entries has reported it
         return None

@@ -91,8 +91,7 @@ def load_manifest(
     known: Collection[Reference] = (),
     texts: list[Problems] | None = None,
 ) -> Manifest:
-    """Return the manifest at ``path``. ``name`` is its name in messages. ``texts`` receives all texts, also after
-    errors.
+    """Return the manifest at ``path``. ``name`` is its name in messages. ``texts`` receives all read texts.
 
     References may refer to ``known`` resources of other manifests.
 

@@ -242,7 +242,7 @@ def _condition(clause: Clause, outer: Item) -> Callable[[tuple[Any, ...]], bool]
 
 
 def _hidden(value: Any) -> Any:
-    """Return an item of a secret. Booleans and null stay visible, because they reveal nothing."""
+    """Return an item of a secret. Booleans and null stay visible."""
     return value if value is None or isinstance(value, bool | Secret) else Secret(value)
 
 

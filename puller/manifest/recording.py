@@ -97,7 +97,7 @@ class Recorder:
         self._uses: dict[tuple[str, KeyPath, int], tuple[Uses, Scope]] = {}
 
     def watch(self, source: str, path: KeyPath, around: Scope, scope: Scope, files: BundleFiles) -> Scope:
-        """Return the scope for the resource at ``path`` of the text ``source``. The scope of its manifest is
+        """Return a recording scope for the resource at ``path`` of the text ``source``. Its manifest has the scope
         ``around``.
         """
         return self.of(source, path, around).scope(scope, files)

@@ -26,9 +26,7 @@ class Directories(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_user(cls) -> "Directories":
-        """Return the directories of commands without a configuration: the system's for root, otherwise the user's
-        (XDG).
-        """
+        """Return the directories of commands without a configuration: of the system for root, otherwise of the user."""
         if os.geteuid() == 0:
             return cls(_ROOT_STATE, _ROOT_RUN)
         return cls(Path(users_state()), Path(users_run()))

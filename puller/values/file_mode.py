@@ -200,8 +200,8 @@ class FileMode:
         return self.changes is None and not self.kept and (self.is_exact or not directory)
 
     def merged(self, other: "FileMode") -> "FileMode":
-        """Return the combination of both: ``7xx`` and ``xx0`` are ``7x0`` (TinyCM). Raise ``ValueError`` for different
-        digits.
+        """Return the combination of both: ``7xx`` and ``xx0`` are ``7x0`` (TinyCM). Raise ``ValueError`` for a
+        conflict.
         """
         if self == other:
             return self

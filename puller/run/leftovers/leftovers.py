@@ -288,9 +288,7 @@ class Leftovers:
         return gone(self._steps, events) | (undone - self._restored)
 
     def _keep_restored(self) -> None:
-        """Keep the objects that Puller created before a reverted trial. The version that was given up requested their
-        removal.
-        """
+        """Keep the objects that Puller created before a reverted trial, although the trial requested their removal."""
         made = {one.reference for left in self._leaving.values() for one in left if one.made}
         self._restored = set()
         for name, undo in self._undos.items():

@@ -364,9 +364,7 @@ class Planner:
     def _compare(
         self, copies: TrialCopies, line: Changed, became: Became | None, current: _Current
     ) -> tuple[Now, bytes | None]:
-        """Compare the current state with those before and after the trial. Return also the merged text of an edited
-        file.
-        """
+        """Compare the current state with those before and after the trial. Return also the merged text of a file."""
         before, now = line.original, current.state
         trial = became.state if became is not None else None
         if now.kind == ABSENT:
