@@ -644,7 +644,9 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
             "the key 'version' is given twice",
             marks=pytest.mark.attack("format.duplicate-keys"),
         ),
-        pytest.param(replaced(b"{", b"\xef\xbb\xbf{"), "byte-order mark", marks=pytest.mark.attack("format.bom")),
+        pytest.param(
+            replaced(b"{", b"\xef\xbb\xbf{"), "byte-order mark", marks=pytest.mark.attack("format.bom")
+        ),
         pytest.param(
             replaced(b'"version":2', b'"version":2.0'),
             "'2.0' is not a whole number",
