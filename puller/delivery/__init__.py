@@ -1,1 +1,1 @@
-"""Reports, sent to where the fleet is looked at."""
+"""Delivery of reports to the destinations where the fleet is watched."""

@@ -1,9 +1,9 @@
-"""The delivery of a host's reports: each is put into the spool of every destination, then sent from there.
+"""Delivery of a host's reports: every report enters the spool of each destination and is sent from there.
 
-* ``keep`` belongs to the run, and asks nobody; ``send`` comes after it, when the lock is free for the next one.
-* All that is sent has one limit of time together, and each destination an equal part of what is left of it: one that is
-  silent keeps no other from its reports.
-* Whatever goes wrong is one warning a destination. The run has ended as it has.
+* ``keep`` is part of the run and uses no network. ``send`` follows when the next run can already take the lock.
+* ``send_timeout`` covers all destinations. Each destination gets an equal share of the remaining time, so a silent
+  destination does not delay the others.
+* Each failure causes one warning per destination and never changes the result of the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class Unsent(msgspec.Struct, frozen=True):
     """The reports that wait for one destination."""
 
     to: str
-    """Its location, safe to show."""
+    """Location without credentials."""
     reports: int
     oldest: str
     """Identity of the run."""
@@ -44,19 +44,19 @@ class Unsent(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """The delivery of this host's reports; ``warn`` is told what goes wrong, and what is lost."""
+    """Delivery of this host's reports. ``warn`` receives failures and losses."""
 
     configuration: Configuration
     directory: Path
-    """That of all spools."""
+    """Parent directory of all spools."""
     warn: Warn
     unkept: dict[str, tuple[str, bytes]] = {}
-    """The run and the document that a spool could not take, by the location of the destination."""
+    """The run and the document that a spool could not store, by location of the destination."""
 
     def keep(self, sent: SentReport) -> None:
-        """Put a report into the spool of every destination; that it cannot be written is told.
+        """Put a report into the spool of every destination. If a spool cannot be written, warn.
 
-        Then it is sent all the same, if it can be sent now: a full disk is what people want to hear of.
+        ``send`` then tries to send the unstored report directly, because people want to hear of a full disk.
         """
         if not is_host_name(sent.host):
             self.warn(f"reports are not sent: the name of this host is {sent.host!r}, {WANTED}")
@@ -79,7 +79,7 @@ class Delivery(msgspec.Struct, frozen=True):
         forget_others(self.directory, kept, self.warn)
 
     def send(self, check: Callable[[], None]) -> None:
-        """Send what waits, within ``send_timeout``; raises only what ``check`` raises."""
+        """Send the waiting reports within ``send_timeout``. Raises only exceptions of ``check``."""
         deadline = Deadline(self.configuration.reports.send_timeout, check)
         left = [one for one in self._options if one.location in self.unkept or self._waiting(one)]
         while left:
@@ -107,12 +107,12 @@ class Delivery(msgspec.Struct, frozen=True):
         )
 
     def unsent(self) -> list[Unsent]:
-        """The destinations for which reports wait."""
+        """Return the destinations that have waiting reports."""
         waiting = [(mask_location(options.location), self._waiting(options)) for options in self._options]
         return [Unsent(to, len(found), found[-1].run) for to, found in waiting if found]
 
     def _waiting(self, options: DestinationOptions) -> list[Waiting]:
-        """The documents that wait for a destination; none where that cannot be read, which is told."""
+        """Return the documents that wait for a destination. If the spool cannot be read, warn and return none."""
         try:
             return self._spool(options).waiting()
         except OSError as error:
@@ -136,7 +136,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class _Sending(msgspec.Struct):
-    """All that waits for one destination, sent to it."""
+    """The transfer of all waiting documents to one destination."""
 
     configuration: Configuration
     options: DestinationOptions
@@ -145,13 +145,13 @@ class _Sending(msgspec.Struct):
     deadline: Deadline
     tell: Warn
     taken: int = 0
-    """Documents, in this sending."""
+    """Number of documents that this transfer has delivered."""
 
     def run(self) -> None:
-        """Until nothing waits; raises what ends it before."""
+        """Send until the spool is empty. Raises the error that stops the transfer."""
         destination = open_destination(self.configuration, self.options)
         try:
-            if self.unkept:  # the newest of all
+            if self.unkept:  # the newest document
                 self._bring(destination, *self.unkept)
             if self.spool.waiting():
                 with self.spool.sending(self.deadline):
@@ -161,7 +161,7 @@ class _Sending(msgspec.Struct):
 
     def _empty(self, destination: Destination) -> None:
         tried: set[str] = set()
-        # Asked anew each time: another run may have put a newer one there meanwhile.
+        # Read the spool each time, because another run may have added a newer document.
         while (one := self.spool.next(tried)) is not None:
             tried.add(one.run)
             if (data := self.spool.read(one, self.tell)) is not None:
@@ -169,15 +169,15 @@ class _Sending(msgspec.Struct):
                 self.spool.remove(one)
 
     def _bring(self, destination: Destination, run: str, data: bytes) -> None:
-        """Send a document, or give it up and say so; raises where neither is right."""
-        host = host_of(data)  # who it was then
+        """Send a document. If the destination refuses it, drop it with a warning. Raise other errors."""
+        host = host_of(data)  # The host may have had another name when it wrote the document.
         try:
             aside(partial(destination.send, host, run, data, self.deadline), self.deadline)
             self.taken += 1
         except RefusedError as error:
             self._tell_refused(run, error)
         except DoubtedError as error:
-            # It takes others of this host, so that it is this one that it will never take.
+            # The destination accepted other documents of this host, so it will never accept this one.
             if not self.taken:
                 raise
             self._tell_refused(run, error)

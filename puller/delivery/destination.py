@@ -1,8 +1,7 @@
-"""Destinations of reports: what each kind does with one document.
+"""Destinations of reports, and how each kind stores one document.
 
-``puller/config/destinations.py`` has the kinds, one row each, and says how to add one.
-
-A document that was taken may come again, after a kill; it is the same one, under the same name.
+``puller/config/destinations.py`` lists the kinds and describes how to add one. After a kill, a document may arrive
+twice, with the same content and name.
 """
 
 from importlib import import_module
@@ -15,37 +14,38 @@ from puller.config.destinations import DestinationOptions
 
 
 class Destination(Protocol):
-    """A place that documents are sent to."""
+    """A place that stores documents."""
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
-        """Bring one document there; returns when the destination has it.
+        """Send one document. Return when the destination has stored it.
 
-        Raises ``RefusedError``, ``DoubtedError``, any other ``BundleError``, ``OSError``, and what the deadline raises.
+        Raises ``RefusedError``, ``DoubtedError``, any other ``BundleError``, ``OSError``, and exceptions of the
+        deadline.
         """
         ...
 
     def verify(self) -> None:
-        """Raise for what would make every sending fail, without asking the destination.
+        """Raise for a problem that would make every transfer fail, without contacting the destination.
 
         Raises ``OSError``, ``ValueError``, ``PullerError`` and ``BundleError``.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         ...
 
 
 class RefusedError(TransportError):
-    """The destination will not take this document, whenever it is sent; others it may take."""
+    """The destination will never accept this document. It may accept others."""
 
 
 class DoubtedError(TransportError):
-    """The destination finds fault with the request: with this document, or with whoever sends it."""
+    """The destination rejects the request, because of this document or because of its sender."""
 
 
 def open_destination(configuration: Configuration, options: DestinationOptions) -> Destination:
-    """Return the destination that the configuration means, without a connection.
+    """Return the configured destination, without connecting to it.
 
     Raises ``PullerError`` and ``BundleError``.
     """

@@ -1,9 +1,9 @@
-"""A directory as a destination of reports: of a web server on this machine, or one that is mounted.
+"""A directory as a destination of reports: of a web server on this machine, or mounted.
 
-* The directory itself must be there: a medium that is not mounted is no reason to fill the disk below it.
-* A file appears when it is whole, and can be read by everybody, as whoever imports it need not be root.
-* It may belong to another user, so links on the way are judged as for managed files, and the directory of the host is
-  never reached through one.
+* The directory itself must exist. If a medium is not mounted, Puller must not fill the disk below its mount point.
+* A file appears only when it is complete. All users can read it, because an import need not run as root.
+* The directory may belong to another user. Links on the way are judged as for managed files, and the directory of the
+  host is never opened through a link.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ _MODE, _MODE_OF_DIRECTORY = 0o644, 0o755
 
 
 class DirectoryDestination:
-    """The directory of ``options``; methods are those of ``Destination``."""
+    """The directory of ``options``. Methods are those of ``Destination``."""
 
     def __init__(self, configuration: Configuration, options: DestinationOptions) -> None:
         del configuration
         self._path = os.path.abspath(options.location)
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
-        """See ``Destination``; raises as it says."""
+        """See ``Destination`` for the errors that it raises."""
         path = f"{self._path}/{host}/{run}.json.gz"
         try:
             with naming(path), open_safely(self._path) as directory:
@@ -39,18 +39,18 @@ class DirectoryDestination:
     def _write(self, directory: int, host: str, name: str, data: bytes, deadline: Deadline) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(host, _MODE_OF_DIRECTORY, dir_fd=directory)
-            os.chmod(host, _MODE_OF_DIRECTORY, dir_fd=directory)  # whatever the umask
+            os.chmod(host, _MODE_OF_DIRECTORY, dir_fd=directory)  # independent of the umask
         own = os.open(host, REAL_DIRECTORY, dir_fd=directory)
         try:
             remove_leftovers(own)
-            deadline.verify()  # what is left behind writes nothing more
+            deadline.verify()  # a thread that ran past its deadline must not write
             replace_file(own, name, [data], mode=_MODE)
         finally:
             os.close(own)
 
     def verify(self) -> None:
-        """See ``Destination``; raises as it says."""
+        """See ``Destination`` for the errors that it raises."""
         require_writable(self._path)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing, because no connection stays open."""

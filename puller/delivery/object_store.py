@@ -24,9 +24,11 @@ class ObjectStoreDestination:
         self._store: ObjectStore | None = None
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
-        """See ``Destination``; raises as it says."""
+        """See ``Destination`` for the errors that it raises."""
         try:
-            if self._store is None:  # here, aside: it reads files, and may ask the machine's role
+            if (
+                self._store is None
+            ):  # here, within the deadline: opening reads files and may request the machine's role
                 self._store = _open(self._location, self._settings, deadline)
             deadline.verify()
             self._store.write(f"{host}/{run}.json.gz", data, content_type="application/gzip")
@@ -35,7 +37,7 @@ class ObjectStoreDestination:
             raise failure(error.where, error.message) from None
 
     def verify(self) -> None:
-        """See ``Destination``; raises as it says."""
+        """See ``Destination`` for the errors that it raises."""
         verify_files(self._settings)
         require_library()
 

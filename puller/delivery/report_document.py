@@ -28,26 +28,28 @@ from puller.values.host_name import WANTED, is_host_name
 from puller.values.visible import visible_json_bytes
 
 LARGEST_JSON = 1024 * 1024
-"""Bytes of the JSON of a document."""
+"""Maximum bytes of a document's JSON."""
 LARGEST = 256 * 1024
-"""Bytes of a document as it is sent."""
+"""Maximum bytes of a document as it is sent."""
 
-_GZIP = 31  # a zlib window with gzip's header, in which there is no time
+_GZIP = 31  # a zlib window with a gzip header, which has no timestamp
 _LONG_TEXT, _LONG_LIST = 400, 10
 _SHORT_TEXT, _SHORT_LIST = 100, 3
 _MOST_FACTS = 64 * 1024
-"""Bytes of JSON of facts that stay as long as there are resources."""
+"""Maximum bytes of the facts' JSON in step 2. Larger facts are omitted before resources are."""
 _MOST_BUNDLES = 512
 _SEVERITY = (State.FAILED, State.SKIPPED, State.CHANGED, State.REFRESHED, State.WOULD_CHANGE, State.STABLE)
 
 
 def pack(sent: SentReport) -> bytes:
-    """The document of a host's report; ``sent`` is not changed. Raises ``ValueError`` where nothing makes it small."""
+    """Return the document of a host's report, without changing ``sent``. Raises ``ValueError`` if it cannot be made
+    small enough.
+    """
     whole = msgspec.structs.replace(sent, report=without_lists(sent.report))
     for candidate in _smaller_and_smaller(whole):
         if (packed := _packed(candidate)) is not None:
             return packed
-    raise ValueError("is too large whatever is left out")  # a name of many megabytes, say
+    raise ValueError("is too large whatever is left out")  # for example a name of many megabytes
 
 
 class _Named(msgspec.Struct):
@@ -55,7 +57,7 @@ class _Named(msgspec.Struct):
 
 
 def host_of(data: bytes) -> str:
-    """The host that a document is of; raises ``ValueError`` for one whose name may stand in no path."""
+    """Return the host of a document. Raises ``ValueError`` for a name that is unsafe in a path."""
     host = decode(unpack(data), _Named).host
     if not is_host_name(host):
         raise ValueError(f"is of host {host[:100]!r}, {WANTED}")
@@ -63,7 +65,7 @@ def host_of(data: bytes) -> str:
 
 
 def unpack(data: bytes) -> bytes:
-    """The JSON in a document; raises ``ValueError`` for what is none, or larger than one can be."""
+    """Return the JSON of a document. Raises ``ValueError`` for an invalid or too large document."""
     if len(data) > LARGEST:
         raise ValueError(f"has more than {LARGEST} bytes")
     inflate = zlib.decompressobj(wbits=_GZIP)
@@ -79,7 +81,7 @@ def unpack(data: bytes) -> bytes:
 
 
 def _packed(sent: SentReport) -> bytes | None:
-    """The bytes of a document, ``None`` when they are too many."""
+    """Return the bytes of a document, or ``None`` if it is too large."""
     text = msgspec.json.encode(sent)
     if len(text) <= LARGEST_JSON:  # escapes only make it longer
         text = visible_json_bytes(text)
@@ -122,14 +124,14 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
 
 
 def _with_few_bundles(sent: SentReport, count: int) -> SentReport:
-    """What remains of the largest documents; without bundles all of it has a bound."""
+    """Return the smallest form of a report, with at most ``count`` bundles. Without bundles, its size is bounded."""
     report = msgspec.structs.replace(sent.report, bundles=sent.report.bundles[:count])
     bundles = [_cut_standing(one) for one in sent.bundles[:count]]
     return msgspec.structs.replace(sent, facts={}, restless=[], bundles=bundles, report=report)
 
 
 def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
-    """Without exports: a value that was cut would pass for another one."""
+    """Shorten a bundle and omit its exports, because a shortened value would look like another value."""
     cut: PublishedBundle = _cut(msgspec.structs.replace(bundle, exports={}), _SHORT_TEXT, _SHORT_LIST)
     return cut
 
@@ -150,7 +152,7 @@ def _without_diffs(event: Event) -> Event:
 
 
 def _each_bundle(report: Report, change: Callable[[BundleReport], BundleReport]) -> Report:
-    """A report with each bundle changed, those that were given up included."""
+    """Apply ``change`` to each bundle of a report, including the bundles that were given up."""
 
     def both(bundle: BundleReport) -> BundleReport:
         changed = change(bundle)
@@ -176,7 +178,7 @@ def _events(report: Report) -> Iterator[Event]:
 
 
 def _shortened(report: Report, text: int, items: int) -> Report:
-    """A report without the ends of long texts and lists; events are as many as before."""
+    """Shorten long texts and lists of a report. The number of events stays the same."""
     short: Report = _cut(msgspec.structs.replace(report, bundles=[]), text, items)
 
     def of_bundle(bundle: BundleReport) -> BundleReport:
@@ -189,8 +191,8 @@ def _shortened(report: Report, text: int, items: int) -> Report:
 
 
 def _cut(value: Any, text: int, items: int) -> Any:
-    """A value of any kind whose texts and lists are not longer than that."""
-    if type(value) is str:  # no word of a closed set
+    """Return a value with shortened texts and lists."""
+    if type(value) is str:  # not an enum member
         return value if len(value) <= text else f"{value[:text]}…"
     if isinstance(value, list):
         return [_cut(item, text, items) for item in value[:items]]
@@ -206,13 +208,13 @@ def _cut(value: Any, text: int, items: int) -> Any:
 
 
 def _with_most_severe(report: Report, count: int) -> tuple[Report, int]:
-    """A report with so many resources, the worst first and otherwise the first; and how many there are not."""
+    """Return a report with the ``count`` most severe resources, and the number of omitted resources."""
     ranked = sorted(_events(report), key=_rank)
     kept = {id(event) for event in ranked[:count]}
 
     def fewer(bundle: BundleReport) -> BundleReport:
         events = [event for event in bundle.events if id(event) in kept]
-        # The places are those among all that were told.
+        # The positions refer to the complete list of events.
         in_order = bundle.in_order and msgspec.structs.replace(bundle.in_order, others_at=[])
         return msgspec.structs.replace(bundle, events=events, in_order=in_order)
 
@@ -220,7 +222,7 @@ def _with_most_severe(report: Report, count: int) -> tuple[Report, int]:
 
 
 def _rank(event: Event) -> tuple[bool, int]:
-    # Of what was skipped, a requirement that was not met is worth more than a condition.
+    # Among skipped resources, unmet requirements matter more than conditions.
     return not (event.state is State.FAILED or event.unmet_requirements), _SEVERITY.index(event.state)
 
 
@@ -231,7 +233,7 @@ _LONGEST = 4096  # characters of one text
 
 
 def chosen_facts(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The facts at these dotted paths, nested as in expressions."""
+    """Return the facts at these dotted paths, nested as in expressions."""
     found: dict[str, Any] = {}
     for name in names:
         steps = name.split(".")
@@ -257,7 +259,7 @@ def _at(facts: Mapping[str, Any], steps: list[str]) -> Any:
 def _put(found: dict[str, Any], steps: list[str], value: Any) -> None:
     for step in steps[:-1]:
         inner = found.setdefault(step, {})
-        if not isinstance(inner, dict):  # the whole of it is there already
+        if not isinstance(inner, dict):  # its parent is already complete
             return
         found = inner
     there = found.get(steps[-1])
@@ -267,7 +269,7 @@ def _put(found: dict[str, Any], steps: list[str], value: Any) -> None:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """A value that JSON has, of its own: what is kept of it is not changed by anybody else."""
+    """Return a JSON copy of a value, so that later changes of the original have no effect."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -284,5 +286,5 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def printable(text: str) -> str:
-    """A text that can be written as UTF-8: bytes of the system that are no text are written out."""
+    """Return a text that UTF-8 can encode. Undecodable bytes of the system become escapes."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,12 +1,13 @@
-"""Documents that wait until a destination takes them.
+"""Spools: documents that wait for a destination.
 
     <state>/spool/<sixteen digits of the destination's SHA-256>/<run>-failed.json.gz
                                                                 <run>-other.json.gz
 
-* A document is put here before it is sent, and removed when it was taken: a kill in between sends it once more, never
-  not at all.
-* Beyond the bounds the oldest that tell of no failure go first, then the oldest; the newest never does.
-* What is not as it was written is set aside and said, and keeps nothing else from being sent.
+* A document enters the spool before it is sent and leaves it after delivery. After a kill in between it is sent again,
+  so no document is lost.
+* Beyond the limits, the oldest documents without failures are removed first, then the oldest with failures. The newest
+  document always stays.
+* A damaged document is set aside with a warning and does not block others.
 """
 
 import fcntl
@@ -44,21 +45,21 @@ class Waiting(msgspec.Struct, frozen=True, order=True):
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of the file."""
         return f"{self.run}-{'failed' if self.failed else 'other'}.json.gz"
 
 
 class Spool:
-    """The spool of one destination below ``directory``; at most ``count`` documents of ``size`` bytes together."""
+    """The spool of one destination below ``directory``, limited to ``count`` documents and ``size`` bytes in total."""
 
     def __init__(self, directory: Path, location: str, count: int, size: int) -> None:
-        """``location`` is without credentials: a new password makes no other spool."""
+        """``location`` must not contain credentials, so that a new password keeps the spool."""
         self.path = directory / hashlib.sha256(location.encode()).hexdigest()[:16]
         self._count = count
         self._size = size
 
     def put(self, run: str, data: bytes, warn: Warn, *, failed: bool) -> int:
-        """Keep a document durably; gives how many others had to go for it. Raises ``OSError``."""
+        """Store a document durably. Return the number of removed documents. Raises ``OSError``."""
         make_directory(self.path.parent, warn)
         make_directory(self.path, warn)
         kept = Waiting(run, failed, len(data))
@@ -69,20 +70,21 @@ class Spool:
         return len(gone)
 
     def waiting(self) -> list[Waiting]:
-        """All documents here, the newest first; raises ``OSError``."""
+        """Return all documents, newest first. Raises ``OSError``."""
         return sorted(self._found(), reverse=True)
 
     def next(self, tried: Collection[str]) -> Waiting | None:
-        """The document to send after those of the runs ``tried``: the newest of all, what failed, the others.
+        """Return the next document to send, or ``None`` if the runs ``tried`` include all.
 
-        Each of these the newest first. ``None`` when all were tried; raises ``OSError``.
+        Documents newer than all tried ones come first, then failed runs, then other runs, each newest first. Raises
+        ``OSError``.
         """
         left = [one for one in self.waiting() if one.run not in tried]
         newer = [one for one in left if one.run > max(tried, default="")]
         return next(iter([*newer, *sorted(left, key=lambda one: not one.failed)]), None)
 
     def read(self, one: Waiting, warn: Warn) -> bytes | None:
-        """A document; ``None`` for one that is gone, or was damaged and is set aside. Raises ``OSError``."""
+        """Return a document, or ``None`` if it is gone or damaged. A damaged one is set aside. Raises ``OSError``."""
         path = self.path / one.name
         try:
             data = read_state(path, LARGEST)
@@ -95,12 +97,12 @@ class Spool:
         return data
 
     def remove(self, one: Waiting) -> None:
-        """Remove a document; none is no error. Raises ``OSError``."""
+        """Remove a document, if it exists. Raises ``OSError``."""
         (self.path / one.name).unlink(missing_ok=True)
 
     @contextmanager
     def sending(self, deadline: Deadline) -> Iterator[None]:
-        """While the block runs no other process sends from here; raises ``DeadlineError`` when one goes on doing so."""
+        """Lock the spool while the block runs. Raises ``DeadlineError`` if another process holds the lock for too long."""
         with open_directory(self.path) as descriptor:
             while True:
                 try:
@@ -108,7 +110,7 @@ class Spool:
                     break
                 except BlockingIOError:
                     deadline.pause(_LOOK)
-            yield  # closing it ends the lock
+            yield  # closing the descriptor releases the lock
 
     def _found(self) -> Iterator[Waiting]:
         with suppress(FileNotFoundError), os.scandir(self.path) as entries:
@@ -119,14 +121,14 @@ class Spool:
 
 
 def make_directory(path: Path, warn: Warn) -> None:
-    """Make a directory for its owner alone; what is in its place and is none is set aside. Raises ``OSError``."""
+    """Make a private directory. Set aside anything else at its path. Raises ``OSError``."""
     if os.path.lexists(path) and not path.is_dir():
         warn(f"{path}: is not a directory; set aside as {set_aside(path)}")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def forget_others(directory: Path, kept: Collection[Path], warn: Warn) -> None:
-    """Remove the spools of destinations that are not configured any more; raises ``OSError``."""
+    """Remove the spools of destinations that are no longer configured. Raises ``OSError``."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in directory.iterdir():
             if _DIRECTORY.fullmatch(path.name) and path not in kept:
@@ -138,7 +140,7 @@ def forget_others(directory: Path, kept: Collection[Path], warn: Warn) -> None:
 
 
 def _beyond(waiting: list[Waiting], count: int, size: int) -> Iterator[Waiting]:
-    """Those beyond the bounds; the newest is never one."""
+    """Yield the documents beyond the limits, never the newest one."""
     left, total = len(waiting), sum(one.size for one in waiting)
     for one in sorted(waiting[1:], key=lambda one: (one.failed, one.run)):
         if left <= count and total <= size:

@@ -1,12 +1,12 @@
 """A web server as a destination of reports, by PUT or POST.
 
-What an answer means for the document, whoever the server is:
+Meaning of a response, for every server:
 
 =================  =====================================================================================
-2xx                it is there
-413, 415, 422      this document is refused, and will be each time
-400                this document, or this host: nginx says so of a client certificate that is not valid
-anything else      not now
+2xx                stored
+413, 415, 422      this document is refused, permanently
+400                this document or this host is refused: nginx reports invalid client certificates so
+anything else      try again later
 =================  =====================================================================================
 """
 
@@ -42,19 +42,19 @@ _HINTS = {
 
 
 class WebDestination:
-    """The URL of ``options``; methods are those of ``Destination``."""
+    """The URL of ``options``. Methods are those of ``Destination``."""
 
     def __init__(self, configuration: Configuration, options: DestinationOptions) -> None:
         location = Location.parse(options.location)
         self._template = location.base
-        if options.location.endswith("/"):  # which to many servers is another URL than the one without
+        if options.location.endswith("/"):  # many servers treat the URL without the slash as another one
             self._template += "/" if options.method == "POST" else f"/{_name_below(location.base)}"
         self._method = options.method or "PUT"
         self._settings = settings_for_destination(configuration, options)
         self._uploads = open_uploads(location, self._settings)
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
-        """See ``Destination``; raises as it says."""
+        """See ``Destination`` for the errors that it raises."""
         url = self._template.replace(HOST, quote(host, safe="")).replace(RUN, quote(run, safe=""))
         status = self._uploads.send(self._method, url, data, KIND, deadline)
         if 200 <= status < 300:
@@ -62,7 +62,7 @@ class WebDestination:
         raise _refusal(url, self._method, status)
 
     def verify(self) -> None:
-        """See ``Destination``; raises as it says."""
+        """See ``Destination`` for the errors that it raises."""
         verify_files(self._settings)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ def _name_below(base: str) -> str:
 
 
 def _refusal(url: str, method: str, status: int) -> TransportError:
-    """The error for a status, in our words: those of a server may say anything."""
+    """Return the error for a status. Its text does not quote the server, which could send anything."""
     hint = "it leads elsewhere, name that location" if 300 <= status < 400 else _HINTS.get(status, "")
     what = f"{method} is answered with status {status}{': ' if hint else ''}{hint}"
     if status in _REFUSED:

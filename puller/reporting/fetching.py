@@ -1,9 +1,9 @@
-"""Transfers, for people: a line on a terminal, two in the journal, and a record for ``puller status``.
+"""Progress of transfers for people: a line on a terminal, two log entries, and a record for ``puller status``.
 
-* On a terminal one line is written over, on stderr, and gone at the end. In a pipe or the journal there is none of it.
-* The log has a line at the beginning and one at the end of what is large or slow. *Fetched* is said of what is here and
-  verified alone; what failed is told by its error.
-* The record is readable by its owner alone, as reports are, and counts only while that run is at work.
+* On a terminal, one line on stderr is overwritten and finally erased. Pipes and the journal get no progress line.
+* The log has an entry at the beginning and one at the end of a large or slow transfer. *Fetched* means complete and
+  verified. A failed transfer has only its error.
+* Only the owner can read the record, as for reports. It is valid only while its run is active.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from puller.values.colour import can_redraw
 from puller.values.visible import visible
 
 _LARGE = 10_000_000
-"""Bytes from which the log tells of it at once."""
+"""Size in bytes of a transfer that is logged at once."""
 _SLOW = 2.0
-"""Seconds after which the log and the terminal tell of what is small, too."""
+"""Seconds after which the log and the terminal also show a small transfer."""
 _PAUSE_OF_LINES = 0.2
 _PAUSE_OF_RECORDS = 1.0
 _CLEAR = "\r\x1b[K"
 
 
 class Record(msgspec.Struct, frozen=True, tag_field="format", tag=1):
-    """The transfer that a run is at; sizes in bytes, ``rate`` in bytes a second, ``left`` in seconds."""
+    """The current transfer of a run. Sizes are in bytes, ``rate`` in bytes per second, ``left`` in seconds."""
 
     process: int
     what: str
@@ -50,7 +50,7 @@ class Record(msgspec.Struct, frozen=True, tag_field="format", tag=1):
 def line_of(
     doing: str, what: str, have: int, size: int | None, rate: float | None, left: float | None
 ) -> str:
-    """``fetching web 1.5.0: 312.4 MB of 701.2 MB, 24.1 MB/s, 16 s left``."""
+    """Return the text of a transfer: ``fetching web 1.5.0: 312.4 MB of 701.2 MB, 24.1 MB/s, 16 s left``."""
     parts = [f"{doing} {visible(what)}: {size_text(have)}" + (f" of {size_text(size)}" if size else "")]
     if rate is not None:
         parts.append(f"{size_text(rate)}/s")
@@ -60,7 +60,7 @@ def line_of(
 
 
 def _time(seconds: float) -> str:
-    """``16 s``, ``4 min``, ``3 h``: rounded up, because *0 s left* is said of what is over."""
+    """Return a duration as ``16 s``, ``4 min`` or ``3 h``, rounded up, because *0 s left* would mean complete."""
     if seconds <= 99:
         return f"{int(seconds) + 1} s"
     return f"{int(seconds / 60) + 1} min" if seconds <= 99 * 60 else f"{int(seconds / 3600) + 1} h"
@@ -69,7 +69,7 @@ def _time(seconds: float) -> str:
 class Fetching:
     """A watcher (``bundles.progress.Watcher``) for a command.
 
-    ``log`` gets the lines, ``directories`` has the record; ``None`` is for a command without one.
+    ``log`` gets the entries, ``directories`` contains the record. Either may be ``None``.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Fetching:
         self._has_line = False
 
     def _record(self, transfer: Transfer) -> None:
-        """Progress is no reason to end a run: where it cannot be recorded, it is not."""
+        """Write the record. Errors are ignored, because a run does not depend on it."""
         if self._directories is not None:
             with contextlib.suppress(OSError):
                 data = msgspec.json.encode(_record_of(transfer))
@@ -172,7 +172,7 @@ def _result(transfer: Transfer) -> str:
 
 
 def load_fetching(directories: Directories, process: int) -> Record | None:
-    """The transfer that the run in ``process`` is at; ``None`` when there is none that can be told."""
+    """Return the current transfer of the run in ``process``, or ``None`` if it is unknown."""
     try:
         record = decode(read_state(directories.fetching), Record)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Reports of earlier runs, and what is going on right now, as files below the two directories of Puller."""
+"""Reports of earlier runs, and the status of the agent, as files in Puller's state and run directories."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ _LARGEST_REPORT = 64 * 1024 * 1024  # bytes: an event for each of a hundred thou
 
 
 class Status(msgspec.Struct, frozen=True, tag_field="format", tag=1):
-    """The state of an agent, ``running`` or ``idle``; ``since`` is UTC in ISO 8601."""
+    """The state of an agent, ``running`` or ``idle``. ``since`` is UTC in ISO 8601."""
 
     state: str
     since: str
@@ -29,22 +29,24 @@ class Status(msgspec.Struct, frozen=True, tag_field="format", tag=1):
 
 
 def save_report(report: Report, directories: Directories, retention: Retention, now: datetime) -> Path:
-    """Keep a report and forget what is outdated; gives where it is. Raises ``OSError``.
+    """Save a report and remove outdated ones. Return its path. Raises ``OSError``.
 
-    1. The lists of what was in order come first: a report never names one that is not there.
-    2. The report, and once more as that of the last run.
-    3. Those that are outdated, and lists that no report names any more.
+    1. Save the lists of unchanged resources first, so that a report never names a missing list.
+
+    2. Save the report, and a copy as the report of the last run.
+
+    3. Remove outdated reports, and lists that no report names.
     """
     # 1.
     lists = _names_in(directories.in_order)
     kept = shorten(report, directories.in_order)
-    # 2. Reports hold file names and differences, which not everybody on the machine needs to see.
+    # 2. Reports contain file names and differences, which other users must not read.
     data = visible_json_bytes(msgspec.json.encode(kept))
     kind, other = ("eventful", "quiet") if is_eventful(report) else ("quiet", "eventful")
     path = directories.runs / f"{report.run}-{kind}.json"
     write_state(path, data)
     write_state(directories.last_run, data)
-    # Of the same run, from before its metrics could not be written.
+    # An earlier report of the same run, saved before its metrics could not be written.
     (directories.runs / f"{report.run}-{other}.json").unlink(missing_ok=True)
     # 3.
     forget_outdated(directories, retention, now)
@@ -54,7 +56,7 @@ def save_report(report: Report, directories: Directories, retention: Retention, 
 
 
 def keep_end(report: Report, directories: Directories) -> None:
-    """Keep the end of a run in the run directory, because the state directory is full. Raises ``OSError``.
+    """Save the end of a run in the run directory, because the state directory is full. Raises ``OSError``.
 
     The state directory still has the report of an earlier run, which may have ended well.
     """
@@ -67,7 +69,7 @@ def keep_end(report: Report, directories: Directories) -> None:
         for bundle in report.bundles
     ]
     end = msgspec.structs.replace(report, bundles=bundles)
-    # Like a report it holds file names, which only the owner may read.
+    # Like a report, it contains file names, which only the owner may read.
     write_state(directories.unkept_report, visible_json_bytes(msgspec.json.encode(end)), durable=False)
 
 
@@ -84,14 +86,14 @@ def _names_in(directory: Path) -> set[str]:
 
 
 def save_status(directories: Directories, state: str) -> None:
-    """Say what is going on: ``running`` since now in this process, or ``idle``. Raises ``OSError``."""
+    """Save the state of the agent: ``running`` since now in this process, or ``idle``. Raises ``OSError``."""
     status = Status(state=state, since=iso_text(datetime.now(UTC)), process=os.getpid())
     # It does not survive a reboot anyway.
     write_state(directories.status, msgspec.json.encode(status), mode=0o644, durable=False)
 
 
 def load_status(directories: Directories) -> Status | None:
-    """The state of the agent, as far as it can be told: ``running`` only while that process is there."""
+    """Return the state of the agent, or ``None`` if it is unknown or the running process is gone."""
     status = _read_status(directories)
     if status is None:
         return None
@@ -99,7 +101,7 @@ def load_status(directories: Directories) -> Status | None:
 
 
 def find_unfinished(directories: Directories) -> str | None:
-    """When a run began that has no end on record; to be asked by the holder of the lock. ``None``: there is none."""
+    """Return when the unfinished run began, or ``None``. The caller must hold the lock."""
     status = _read_status(directories)
     return status.since if status and status.state == "running" else None
 
@@ -112,10 +114,10 @@ def _read_status(directories: Directories) -> Status | None:
 
 
 def load_last_report(directories: Directories) -> Report | None:
-    """The newest report, of what was not in order; ``None`` when there is none.
+    """Return the newest report, without unchanged resources, or ``None``.
 
-    If the state directory could not take the report of the last run, the run directory has the end of this run.
-    Raises ``OSError``, ``ValueError`` for what is no report.
+    If the state directory could not store the report of the last run, the run directory has the end of that run. Raises
+    ``OSError``, and ``ValueError`` for an invalid report.
     """
     with contextlib.suppress(FileNotFoundError, ValueError):
         return load_report(directories.unkept_report)
@@ -130,7 +132,7 @@ class _LastGood(msgspec.Struct):
 
 
 def load_last_good(directories: Directories) -> str:
-    """When the last good run finished, by the newest report; empty when that is not known."""
+    """Return when the last good run finished, according to the newest report. Empty if unknown."""
     try:
         return decode(read_limited(directories.last_run, _LARGEST_REPORT), _LastGood).last_good
     except (OSError, ValueError):
@@ -138,11 +140,13 @@ def load_last_good(directories: Directories) -> str:
 
 
 def load_report(path: Path) -> Report:
-    """A report as it is kept, of what was not in order; raises ``OSError``, ``ValueError`` for what is no report."""
+    """Return a stored report, without unchanged resources. Raises ``OSError``, and ``ValueError`` for an invalid
+    report.
+    """
     return decode(read_limited(path, _LARGEST_REPORT), Report)
 
 
 def load_all_events(directories: Directories) -> Report | None:
-    """The newest report, with an event for each resource; otherwise as ``load_last_report``."""
+    """Return the newest report with an event for each resource. See ``load_last_report`` for the errors that it raises."""
     report = load_last_report(directories)
     return None if report is None else complete(report, directories.in_order)

@@ -1,10 +1,10 @@
-"""The resources that a run found in order: kept once for all runs that found the same.
+"""Lists of unchanged resources, each stored once for all runs with the same list.
 
-* A report lists what was not in order. The rest is a list beside the reports, under its own SHA-256, which the report
-  names together with how many there are: a run that finds nothing to do writes none.
-* Nothing gets lost but the duration of each, the sum of which is in the summary: ``complete`` gives all events back, in
-  the order of the run.
-* A list that is missing, damaged or of another length is an error, never *nothing was there*.
+* A report contains the other resources. It names the list by its SHA-256 and number of resources. A run without changes
+  therefore writes no list.
+* Only the duration of each unchanged resource is lost. The summary has the sum. ``complete`` restores all events in the
+  order of the run.
+* A missing or damaged list, or a list of another length, is an error, never an empty list.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from puller.state.state_file import decode, read_state, write_state
 _GZIP = 31
 _FASTEST = 1
 _LARGEST = 64 * 1024 * 1024
-"""Bytes, compressed or not."""
+"""Maximum bytes, compressed or not."""
 LIST_SUFFIX = ".json.gz"
 
 _Item = TypeVar("_Item")
@@ -32,7 +32,7 @@ class _List(msgspec.Struct, Generic[_Item], tag_field="format", tag=1):
 
 
 class _Checked(msgspec.Struct, omit_defaults=True, gc=False):
-    """An event without what differs from run to run; fields are those of ``Event``."""
+    """An event without the values that differ from run to run. Fields are those of ``Event``."""
 
     type: str
     name: str
@@ -48,7 +48,7 @@ class _Checked(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 def shorten(report: Report, directory: Path) -> Report:
-    """``report`` as it is kept, with lists in ``directory`` for what was in order; raises ``OSError``."""
+    """Return ``report`` in its stored form, and save lists of unchanged resources in ``directory``. Raises ``OSError``."""
     lists: dict[str, bytes] = {}
     shortened = without_lists(report, lists)
     for digest, data in lists.items():
@@ -57,20 +57,20 @@ def shorten(report: Report, directory: Path) -> Report:
 
 
 def without_lists(report: Report, lists: dict[str, bytes] | None = None) -> Report:
-    """``report`` as it is kept; the lists of what was in order are put into ``lists``, by their SHA-256."""
+    """Return ``report`` in its stored form. Lists of unchanged resources are added to ``lists``, by their SHA-256."""
     found = {} if lists is None else lists
     bundles = [_shorten(bundle, found) for bundle in report.bundles]
     return msgspec.structs.replace(report, bundles=bundles)
 
 
 def complete(report: Report, directory: Path) -> Report:
-    """``report`` with an event for each resource; raises ``OSError``, ``ValueError`` for a list that is not as kept."""
+    """Return ``report`` with an event for each resource. Raises ``OSError``, and ``ValueError`` for an invalid list."""
     bundles = [_complete(bundle, directory) for bundle in report.bundles]
     return msgspec.structs.replace(report, bundles=bundles)
 
 
 def _is_quiet(event: Event) -> bool:
-    """Whether there is nothing to tell of a resource but that it was looked at, or was not to be."""
+    """Return whether the list stores all facts about a resource: it was checked without a remark, or skipped."""
     return (
         (event.state is State.STABLE or (event.state is State.SKIPPED and not event.unmet_requirements))
         and event.reached
@@ -154,7 +154,7 @@ def _listed(path: Path, in_order: InOrder) -> list[Event]:
 
 
 def _joined(told: list[Event], quiet: list[Event], positions: list[int]) -> list[Event]:
-    """All events in the order of the run: ``told`` at ``positions``, the others between."""
+    """Return all events in the order of the run: ``told`` at ``positions``, ``quiet`` between them."""
     if len(told) != len(positions):
         raise ValueError(f"is told to be beside {len(positions)} resources, and there are {len(told)}")
     rest, all_events = iter(quiet), dict(zip(positions, told, strict=True))

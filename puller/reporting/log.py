@@ -4,7 +4,7 @@ A line is a level, a sentence and ``key=value`` pairs::
 
     NOTICE file#/etc/motd changed ensure=present runtime=2ms provider=posix
 
-WARN and above is what somebody should look at; what a run is there for, such as a change, is a notice.
+WARN and above need attention. An expected result of a run, such as a change, is a NOTICE.
 """
 
 import sys
@@ -27,12 +27,12 @@ _KIND_OF = {state: MessageId[f"RESOURCE_{state.name}"] for state in State}
 
 
 def verbosity(*, verbose: bool, quiet: bool) -> Level:
-    """The least urgent level that is shown, for the options of the command line."""
+    """Return the least urgent level to show, for the options of the command line."""
     return Level.ERROR if quiet else Level.INFO if verbose else Level.NOTICE
 
 
 class Log:
-    """Takes the entries of a run, and hands those that are urgent enough to where its stream goes."""
+    """Writes the entries of a run that are urgent enough to the sink of its stream."""
 
     def __init__(
         self,
@@ -47,45 +47,46 @@ class Log:
         self._common: Fields = {}
 
     def belong_to(self, run: str) -> None:
-        """From here on, all entries are those of a run of this identity."""
+        """Assign all further entries to the run of this identity."""
         self._common = {"run": run}
 
     def is_shown(self, level: Level) -> bool:
-        """Whether an entry of this level would be written; saves making it."""
+        """Return whether an entry of this level would be written, so that callers can skip building it."""
         return level <= self._level
 
     def write(self, level: Level, sentence: str, **fields: Unpack[Fields]) -> None:
-        """One entry, which may have several lines."""
+        """Write an entry, which may have several lines."""
         if self.is_shown(level):
             self._sink.write(level, visible(sentence), {**self._common, **fields})
 
     def at_once(self, sentence: str) -> None:
-        """A warning, also from the handler of a signal, which may have interrupted another line; one that cannot be
-        written without waiting is left out.
+        """Write a warning. A signal handler may call this while another line is being written.
+
+        The warning is omitted if writing it would block.
         """
         if self.is_shown(Level.WARN):
             self._sink.at_once(Level.WARN, visible(sentence), {**self._common, "kind": MessageId.WARNING})
 
     def error(self, sentence: str, **fields: Unpack[Fields]) -> None:
-        """Something failed."""
+        """Write an entry about a failure."""
         fields.setdefault("kind", MessageId.PROBLEM)
         self.write(Level.ERROR, sentence, **fields)
 
     def warn(self, sentence: str, **fields: Unpack[Fields]) -> None:
-        """Something that somebody should look at, and that nothing failed for."""
+        """Write a warning: it needs attention, although nothing failed."""
         fields.setdefault("kind", MessageId.WARNING)
         self.write(Level.WARN, sentence, **fields)
 
     def notice(self, sentence: str, **fields: Unpack[Fields]) -> None:
-        """Something changed, or is otherwise worth knowing."""
+        """Write an entry about a change or another notable event."""
         self.write(Level.NOTICE, sentence, **fields)
 
     def info(self, sentence: str, **fields: Unpack[Fields]) -> None:
-        """Something for those who look closer."""
+        """Write an entry for readers who need details."""
         self.write(Level.INFO, sentence, **fields)
 
     def event(self, event: Event, bundle: str = "") -> None:
-        """An entry for a resource, at the level of what became of it."""
+        """Write an entry for a resource, at the level of its state."""
         level = _level_of(event)
         if self.is_shown(level):
             own: Fields = {"kind": _KIND_OF[event.state], "resource": event.reference, "state": event.state}
@@ -98,11 +99,11 @@ class Log:
             self.write(level, sentence(event, arrow=ARROW if self._sink.has_fields else ""), **own)
 
     def shows(self, event: Event) -> bool:
-        """Whether there would be an entry for a resource."""
+        """Return whether ``event`` would write an entry for a resource."""
         return self.is_shown(_level_of(event))
 
     def ended(self, exit_status: int) -> None:
-        """The end of the run, for those who look by fields; on a terminal the exit status itself tells it."""
+        """Write an entry for the end of the run to the journal. A terminal user sees the exit status."""
         if self._sink.has_fields:
             self.notice(
                 f"the run ended with exit status {exit_status}", kind=MessageId.RUN_ENDED, exit=exit_status
@@ -111,16 +112,16 @@ class Log:
 
 def _level_of(event: Event) -> Level:
     if event.unmet_requirements:
-        return Level.INFO if event.reversal else Level.ERROR  # a leftover stays, with an entry of its own
+        return Level.INFO if event.reversal else Level.ERROR  # a leftover stays, with its own entry
     if event.notes and event.state is State.STABLE and not event.reversal:
         return Level.NOTICE  # a note is a warning, which most runs would not print with a stable resource
     return _LEVEL_OF[event.state] if event.reached else Level.WARN
 
 
 def sentence(event: Event, *, arrow: str = "") -> str:
-    """Return the line for a resource, and below it the diff of what changed.
+    """Return the line for a resource, with the diff of its changes below.
 
-    ``arrow`` is the one between the values of a difference, by default as the locale can show it.
+    ``arrow`` separates the values of a difference. The default depends on the locale.
     """
     name = f"{event.type}#{event.alias} ({event.name})" if event.alias else event.reference
     parts = [

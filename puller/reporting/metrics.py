@@ -1,8 +1,8 @@
-"""A host after a run as metrics, in the text format that Prometheus' node exporter collects from files.
+"""Metrics of a host after a run, in the text format that Prometheus' node exporter collects from files.
 
-* Times are those of the events, in seconds since 1970: a file that nobody writes any more goes on to say the truth, and
-  how long ago something was is ``time() - metric``.
-* Labels have few values: reasons are of a closed set, and restless resources are named up to a number.
+* Times are those of the events, in seconds since 1970. They stay correct if the file is no longer updated, and ``time()
+  - metric`` is the age of an event.
+* Labels have few values: reasons are a closed set, and the number of named restless resources is limited.
 * docs/monitoring.md has the table.
 """
 
@@ -39,16 +39,16 @@ HELP = {
 }
 _STATES = ("stable", "changed", "refreshed", "failed", "skipped", "would_change")
 _MOST_NAMED, _LONGEST = 20, 200
-"""Restless resources, and characters of a label."""
+"""Maximum number of named restless resources, and maximum characters of a label."""
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 _Sample = tuple[str, dict[str, str], float]
 
 
 def write(sent: SentReport, path: Path) -> None:
-    """Replace the metrics file, readable by all; raises ``OSError``.
+    """Replace the metrics file, readable by all. Raises ``OSError``.
 
-    It may lie in a directory of another user, the collector's, so links on the way are judged as for managed files:
+    The directory may belong to another user, the collector's, so links on the way are judged as for managed files:
     raises ``ResourceError``.
     """
     directory, name = os.path.split(os.path.abspath(path))
@@ -58,7 +58,7 @@ def write(sent: SentReport, path: Path) -> None:
 
 
 def text(sent: SentReport) -> str:
-    """All metrics of a host."""
+    """Return all metrics of a host."""
     lines: dict[str, list[str]] = {}
     for name, labels, value in _samples(sent):
         head = [f"# HELP {name} {HELP[name]}", f"# TYPE {name} gauge"]
@@ -72,7 +72,7 @@ def _labelled(labels: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A value between quotes; bytes of a name that are no text are written out, or nobody would read the file."""
+    """Return a label value, quoted. Undecodable bytes become escapes, because the collector would reject the file."""
     return visible(value[:_LONGEST]).encode(errors="backslashreplace").decode().translate(_ESCAPES)
 
 

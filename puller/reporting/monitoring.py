@@ -1,9 +1,9 @@
 """The judgement of a host by its own records, for monitoring: the rules of ``puller status --check``.
 
-* OK is said only of a run that has ended lately: a host whose timer is off, or whose clock is wrong, is not in order.
-* CRITICAL: this machine may not be as published, or somebody attacks it. WARNING: it is as it was, and somebody should
-  look. Held back by its operator or by a rollout is in order.
-* Nothing here reads a file or the clock; ``now`` is handed in.
+* OK requires a run that ended recently. A host whose timer is off or whose clock is wrong is not OK.
+* CRITICAL: this machine may differ from the published state, or is under attack. WARNING: the machine is unchanged but
+  needs attention. A host held by its operator or by a rollout is OK.
+* This module reads no file and no clock. Callers pass ``now``.
 """
 
 from collections.abc import Iterator
@@ -26,21 +26,21 @@ _HEALTH_OF = {
     ExitStatus.INTERRUPTED: Health.WARNING,
     ExitStatus.TERMINATED: Health.WARNING,
 }
-"""What a run's exit status comes to; any other is CRITICAL."""
+"""Health by exit status of a run. All other statuses are CRITICAL."""
 _SERIOUSNESS = (Health.CRITICAL, Health.UNKNOWN, Health.WARNING, Health.OK)
 _EXIT_CODES = {Health.OK: 0, Health.WARNING: 1, Health.CRITICAL: 2, Health.UNKNOWN: 3}
 _CLOCKS_DIFFER = timedelta(minutes=5)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing about a host, as a sentence."""
+    """One observation about a host, as a sentence."""
 
     health: Health
     sentence: str
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """All of them; the most serious one decides."""
+    """All findings of a host. The most serious finding decides."""
 
     findings: list[Finding]
     figures: dict[str, str] = {}
@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def health(self) -> Health:
-        """The result, as of a health check."""
+        """The health of the most serious finding."""
         return min((finding.health for finding in self.findings), key=_SERIOUSNESS.index)
 
     @property
@@ -57,45 +57,45 @@ class Verdict(msgspec.Struct, frozen=True):
         return _EXIT_CODES[self.health]
 
     def __str__(self) -> str:
-        """The line of a Nagios plugin, the most serious first."""
+        """Return the line of a Nagios plugin, most serious finding first."""
         ordered = sorted(self.findings, key=lambda finding: _SERIOUSNESS.index(finding.health))
-        # A bar begins the figures.
+        # In a plugin's line, a bar starts the performance data.
         said = "; ".join(" ".join(finding.sentence.split()) for finding in ordered).replace("|", "¦")
         figures = " ".join(f"{label}={value}" for label, value in self.figures.items())
         return f"PULLER {self.health} - {said}" + (f" | {figures}" if figures else "")
 
 
 class Records(msgspec.Struct, frozen=True):
-    """All that a host knows of itself."""
+    """The records that a host has about itself."""
 
     report: Report | None
     running_since: datetime | None = None
-    """When the run at work began."""
+    """When the current run began."""
     cut_short: bool = False
-    """Whether the last run has no end on record, and is not at work any more."""
+    """Whether the last run has ended without a record of its end."""
     unreadable: str = ""
-    """Why there is no report, although there should be one."""
+    """Why the report that should exist cannot be read."""
     damaged: list[str] = []
-    """What about the bundles cannot be used."""
+    """Damage of records about bundles."""
     notes: list[str] = []
-    """What else is damaged."""
+    """Damage of other records."""
     enforced: dict[str, str | None] = {}
-    """The version of each bundle of the configuration."""
+    """The enforced version of each configured bundle."""
     held: list[str] = []
-    """What the operator has said against changing this machine."""
+    """Settings of the operator that prevent changes of this machine."""
     restless: list[str] = []
-    """What changes in run after run, sentences."""
+    """Sentences about restless resources."""
     unsent: list[str] = []
-    """The reports that could not be sent for long, sentences."""
+    """Sentences about reports that could not be sent for a long time."""
 
 
 def unknown(why: str) -> Verdict:
-    """When the records cannot be read."""
+    """Return the verdict for unreadable records."""
     return Verdict([Finding(Health.UNKNOWN, why)])
 
 
 def judge(records: Records, now: datetime, oldest: timedelta) -> Verdict:
-    """The verdict on a host whose last run may be ``oldest``."""
+    """Return the verdict on a host. An older last run than ``oldest`` is a problem."""
     report = records.report
     findings = [Finding(Health.CRITICAL, sentence) for sentence in records.damaged]
     findings += [
@@ -130,7 +130,7 @@ def _of_time(
 
 def _of_report(report: Report) -> Iterator[Finding]:
     failed = any(bundle.summary.failed or bundle.summary.unmet for bundle in report.bundles)
-    # What is more serious than failed resources for people (13, say) is not so for this machine.
+    # For people, some statuses (such as 13) are more serious than failed resources. For this machine they are not.
     health = Health.CRITICAL if failed else _HEALTH_OF.get(ExitStatus(report.exit_status), Health.CRITICAL)
     yield Finding(health, f"the last run ended with exit status {report.exit_status}")
     for bundle in report.bundles:
@@ -140,7 +140,7 @@ def _of_report(report: Report) -> Iterator[Finding]:
             Health.WARNING,
             f"the last run was limited to {', '.join(report.only)}, and says nothing of the rest",
         )
-    # What people should look at, although nothing failed for it.
+    # Problems that need attention, although nothing failed.
     at_least = Health.WARNING if health is Health.OK else health
     yield from (Finding(at_least, str(problem)) for problem in report.problems[:3])
 

@@ -51,7 +51,7 @@ class Health(StrEnum):
 
     @property
     def in_order(self) -> bool:
-        """Whether what was checked works, if not without a remark."""
+        """Return whether the check is OK or has only a warning."""
         return self in (Health.OK, Health.WARNING)
 
 
@@ -68,7 +68,7 @@ class HealthResult(msgspec.Struct, omit_defaults=True):
     error_output: str = ""
 
     def __str__(self) -> str:
-        """A sentence, with the end of both outputs; only for results in which secrets are masked already."""
+        """Return a sentence with the end of both outputs. Secrets must already be masked in them."""
         ends = [end for text in (self.output, self.error_output) if (end := _end_of(text))]
         return f"health check {self.name}: {self.outcome}: {'; '.join(ends) or 'no output'}"
 
@@ -83,9 +83,9 @@ def _end_of(text: str) -> str:
 
 
 def from_a_word(line: str, most: int) -> str:
-    """Return the end of a line, of at most so many characters, from the beginning of a word on.
+    """Return the end of a line, of at most ``most`` characters, starting at a word.
 
-    A word that is longer than half of it is cut, as there is no better place.
+    A word longer than half of the end is cut.
     """
     end = line[-most:]
     cut, _, rest = end.partition(" ")
@@ -153,24 +153,24 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @property
     def is_predicted(self) -> bool:
-        """Whether the differences were not made: in a dry run, or because the change failed."""
+        """Return whether the differences were not made: in a dry run, or because the change failed."""
         return self.is_planned or self.state is State.WOULD_CHANGE
 
     @property
     def changed(self) -> bool:
-        """Whether the machine is different for it, also by a refresh."""
+        """Return whether the resource changed the machine, also by a refresh."""
         return self.state in (State.CHANGED, State.REFRESHED)
 
 
 def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[str]:
-    """The resources that failed and why, a short sentence each; the last says how many are left out."""
+    """Return a short sentence for each failed resource. The last sentence counts the omitted resources."""
     failed = [event for event in events if event.state is State.FAILED]
     told = [_beginning_of(f"{_named(event)}: {', '.join(event.errors)}") for event in failed[:most]]
     return [*told, f"and {len(failed) - most} more"] if len(failed) > most else told
 
 
 def partial_sentence(applied: int, declared: int) -> str:
-    """The sentence about a run that was limited by ``--only``."""
+    """Return the sentence about a run that was limited by ``--only``."""
     return f"this was a partial run, of {applied} of {counted(declared, 'resource')}: it says nothing of the others"
 
 
@@ -217,11 +217,11 @@ class Summary(msgspec.Struct, kw_only=True):
 
     @property
     def changes(self) -> int:
-        """How many resources, leftovers and changes of trials the run has changed."""
+        """The number of resources, leftovers and changes of trials that the run changed."""
         return self.changed + self.refreshed + self.reversals
 
     def exit_status(self, *, detailed: bool) -> ExitStatus:
-        """The exit status that the resources alone would end a run with."""
+        """Return the exit status of a run that depends only on its resources."""
         changes = self.changes > 0
         if self.failed or self.unmet:
             return ExitStatus.CHANGED_AND_FAILED if changes else ExitStatus.FAILED
@@ -316,14 +316,14 @@ class Phase(StrEnum):
 
 
 class Phases:
-    """A watch, stopped for each phase."""
+    """A stopwatch for the phases of a run."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
     def __call__(self, phase: Phase) -> Iterator[None]:
-        """Count what the block takes, whatever it ends with."""
+        """Add the duration of the block to a phase, also if the block raises."""
         began = time.perf_counter()
         try:
             yield

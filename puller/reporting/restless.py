@@ -1,13 +1,12 @@
-"""Resources that change in run after run, found by a host in its own reports.
+"""Restless resources, which change in run after run. A host finds them in its own reports.
 
-* The last five runs count in which the same version of its bundle was applied as a whole, and had been before: what a
-  release changes is wanted, and it begins anew. A run that was paused, limited by ``--only``, or has given up a version
-  says nothing of it, nor does one that did not come to the resource.
-* It is restless when it has changed in three of them, and no longer when in less than two: what changes in every other
-  run is told once, and not again and again.
-* A refresh is not a change of its own: what caused it is. A command that is declared to run in every run is not
-  restless by doing so.
-* A run that changed nothing, and knows of nothing restless, reads no report.
+* The last five runs count that applied the same version of the bundle completely, after an earlier run of that version.
+  The first run of a release makes intended changes, so it starts a new count. Runs that were paused, limited by
+  ``--only``, gave up a version, or did not reach the resource do not count.
+* A resource becomes restless after changes in three counted runs, and stays so until it changed in fewer than two. A
+  resource that changes in every other run is therefore reported once, not repeatedly.
+* A refresh does not count, because its cause does. A command that is declared to run in every run is not restless.
+* A run without changes and without known restless resources reads no report.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,15 +23,15 @@ from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 
 RUNS, MANY, FEW = 5, 3, 2
-"""How many runs count; in how many it must change to be restless, and to stay so."""
+"""Number of runs that count, minimum changes to become restless, and minimum changes to stay so."""
 _MOST_READ = 300
-"""Reports: a host that applies once a day and looks every half hour has 48 for each that counts."""
+"""Maximum reports to read. A host that applies once a day and checks every half hour has 48 for each counted run."""
 _MOST = 1000
-"""Resources that are remembered: when everything is fought over, so many say it."""
+"""Maximum restless resources to remember. More would repeat the same conclusion."""
 MOST_SAID = 20
-"""Resources that are named to people one by one."""
+"""Maximum resources to name in messages."""
 _MOST_TOLD, _LONGEST = 6, 200
-"""Differences of each, and characters of each of their texts."""
+"""Maximum differences of each resource, and maximum characters of each of their texts."""
 _IN_ORDER = Event(type="", name="", state=State.STABLE)
 Warn = Callable[[str], None]
 Key = tuple[str, str]
@@ -44,13 +43,13 @@ class _Known(msgspec.Struct, frozen=True, tag_field="format", tag=2):
 
 
 def restless_file(directories: Directories) -> StateFile[_Known]:
-    """Where a host keeps what it knows to be restless."""
+    """Return the file that stores the restless resources of a host."""
     loss = "what changes in run after run is found anew"
     return StateFile(directories.restless, _Known, loss)
 
 
 def load_restless(file: StateFile[_Known], warn: Warn, *, noop: bool = False) -> list[RestlessResource]:
-    """The resources that were restless after the last run; raises ``OSError``."""
+    """Return the resources that were restless after the last run. Raises ``OSError``."""
     known = file.load(warn, noop=noop)
     return known.resources if known else []
 
@@ -58,7 +57,7 @@ def load_restless(file: StateFile[_Known], warn: Warn, *, noop: bool = False) ->
 def update_restless(
     report: Report, directories: Directories, warn: Warn
 ) -> tuple[list[RestlessResource], list[RestlessResource]]:
-    """The resources that are restless after a run, and those of them that were not before; raises ``OSError``."""
+    """Return the resources that are restless after a run, and the newly restless resources. Raises ``OSError``."""
     file = restless_file(directories)
     known = load_restless(file, warn)
     found = find_restless(report, _earlier(report, directories), known)
@@ -71,41 +70,46 @@ def update_restless(
 
 
 def key_of(resource: RestlessResource) -> Key:
-    """By what it is told from others."""
+    """Return the identity of a resource."""
     return resource.bundle, resource.reference
 
 
 def sentence(resource: RestlessResource) -> str:
-    """The sentence about it, with what it changed from and to."""
+    """Return the sentence about a resource, with its old and new values."""
     times = f"changed in {resource.changes} of the last {resource.runs} runs of {resource.bundle}"
     return f"{resource.reference} is restless: {times}: {people(resource.differences) or 'by itself'}"
 
 
 def sentences(resources: Sequence[RestlessResource], most: int = MOST_SAID) -> list[str]:
-    """A sentence about each; the last says how many are left out."""
+    """Return a sentence about each resource. The last sentence counts the omitted resources."""
     told = [sentence(one) for one in resources[:most]]
     return [*told, f"and {len(resources) - most} more are restless"] if len(resources) > most else told
 
 
 def _earlier(report: Report, directories: Directories) -> Iterator[Report]:
-    """The reports of earlier runs, the newest first, as far as they can be read."""
+    """Yield the readable reports of earlier runs, newest first."""
     kept = sorted((one for one in kept_in(directories.runs) if one.run < report.run), reverse=True)
     for one in kept[:_MOST_READ]:
         try:
             yield load_report(directories.runs / one.name)
         except (OSError, ValueError):
-            continue  # it says nothing of any resource
+            continue  # an unreadable report does not count
 
 
 def find_restless(
     report: Report, earlier: Iterable[Report], known: Iterable[RestlessResource]
 ) -> list[RestlessResource]:
-    """The resources that are restless after ``report``; reads of ``earlier`` as many as it takes, the newest first.
+    """Return the resources that are restless after ``report``. Reads only as many ``earlier`` reports as it needs.
 
-    1. What this run has changed may have become restless, and what was restless may be so still. Nothing to ask: done.
-    2. What this run says nothing of is as it was.
-    3. Of the others, each run in which it was applied counts, until there are enough, or its bundle was another one.
-    4. Enough changes make it restless.
+    ``earlier`` starts with the newest report.
+
+    1. A resource that this run changed may have become restless. A restless resource may still be so.
+
+    2. A restless resource stays so if this run did not apply its bundle.
+
+    3. For other resources, count the runs that applied them, up to the limit or to another version of the bundle.
+
+    4. A resource with enough changes is restless.
     """
     # 1.
     bundles, before = _applied(report), {key_of(one): one for one in known}
@@ -144,16 +148,16 @@ class _Window(msgspec.Struct):
     """The newest runs of a resource."""
 
     sha256: str
-    """Of the version of its bundle."""
+    """Checksum of the version of its bundle."""
     is_open: bool = True
     runs: int = 0
     changes: int = 0
     differences: list[Difference] = []
     later: Event | None = None
-    """What became of it in the run that counts when there was one before it with the same version."""
+    """The event that counts if an earlier run has the same version."""
 
     def count(self, bundle: BundleReport, event: Event) -> None:
-        """Go back by one more run."""
+        """Add the previous run."""
         if bundle.sha256 != self.sha256:
             self.is_open = False
             return
@@ -178,7 +182,7 @@ class _Window(msgspec.Struct):
 
 
 def _count(windows: Mapping[Key, _Window], report: Report) -> None:
-    """Let each window count a run, as far as it says something of the resource."""
+    """Add a run to each window whose bundle the run applied."""
     if not (bundles := _applied(report)):
         return
     events = {
@@ -193,7 +197,7 @@ def _count(windows: Mapping[Key, _Window], report: Report) -> None:
 
 
 def _applied(report: Report) -> dict[str, BundleReport]:
-    """The bundles that a run has applied as a whole, by name."""
+    """Return the bundles that a run applied completely, by name."""
     if report.paused or report.only or report.noop:
         return {}
     return {one.name: one for one in report.bundles if one.outcome == "applied" and one.given_up is None}

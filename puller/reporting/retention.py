@@ -34,28 +34,28 @@ _QUIET = (ExitStatus.OK, ExitStatus.HELD)
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long reports are kept, in seconds, and how much of them."""
+    """Limits for stored reports. Ages are in seconds."""
 
     keep: int
-    """Reports, the newest, whatever their age."""
+    """Number of newest reports that stay at any age."""
     quiet_for: float
     eventful_for: float
     most: int
-    """Reports."""
+    """Maximum number of reports."""
     most_bytes: int
 
 
 class Kept(msgspec.Struct, frozen=True, order=True):
-    """A report that is there."""
+    """A stored report."""
 
     run: str
     eventful: bool
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of the file."""
         return f"{self.run}-{'eventful' if self.eventful else 'quiet'}.json"
 
     @property
@@ -64,7 +64,7 @@ class Kept(msgspec.Struct, frozen=True, order=True):
 
 
 def began(run: str) -> datetime:
-    """When the run of this identity began; raises ``ValueError`` for what is none."""
+    """Return when the run of this identity began. Raises ``ValueError`` for an invalid identity."""
     moment = parse_moment(run)  # in any form of the standard
     if identity(moment) != run:
         raise ValueError(f"{run!r} is no identity of a run")
@@ -72,12 +72,12 @@ def began(run: str) -> datetime:
 
 
 def identity(started: datetime) -> str:
-    """Of a run; sorts by time."""
+    """Return the identity of a run, which sorts by time."""
     return started.astimezone(UTC).strftime(_RUN)
 
 
 def find_kept(name: str, size: int) -> Kept | None:
-    """The report in a file of this name; ``None`` for what is none."""
+    """Return the report in a file of this name, or ``None`` if the name is not a report's."""
     found = re.fullmatch(_NAME, name)
     if found is None:
         return None
@@ -90,7 +90,7 @@ def find_kept(name: str, size: int) -> Kept | None:
 
 
 def is_eventful(report: Report) -> bool:
-    """Whether a run changed, failed or refused something, or had anything else to say."""
+    """Return whether a run changed, failed or refused something, or has problems."""
     return bool(
         report.exit_status not in _QUIET
         or report.problems
@@ -99,7 +99,7 @@ def is_eventful(report: Report) -> bool:
 
 
 def is_good(report: Report) -> bool:
-    """Whether a run applied everything, and had nothing to complain of; held back by a rollout is in order."""
+    """Return whether a run applied everything without a problem. A release held by a rollout is no problem."""
     whole = not report.paused and not report.only
     return whole and report.exit_status in (*_QUIET, ExitStatus.CHANGED)
 
@@ -109,7 +109,7 @@ def _happened(summary: Summary) -> int:
 
 
 def outdated(kept: Iterable[Kept], retention: Retention, now: datetime) -> Iterator[Kept]:
-    """Reports that are to go, of which the newest is never one."""
+    """Yield reports to delete. Never includes the newest report."""
     reports = sorted(kept)
     old = [one for one in reports[: -retention.keep] if _is_old(one, retention, now)]
     yield from old
@@ -122,7 +122,7 @@ def _is_old(one: Kept, retention: Retention, now: datetime) -> bool:
 
 
 def _beyond(kept: list[Kept], retention: Retention) -> Iterator[Kept]:
-    """Those beyond the bounds, the least worth keeping first; ``kept`` is sorted."""
+    """Yield the reports beyond the limits, least valuable first. ``kept`` is sorted."""
     count, size = len(kept), sum(one.size for one in kept)
     for one in sorted(kept[:-1], key=lambda one: (one.eventful, one.run)):
         if count <= retention.most and size <= retention.most_bytes:
@@ -134,7 +134,7 @@ def _beyond(kept: list[Kept], retention: Retention) -> Iterator[Kept]:
 # Removal of outdated reports and lists.
 
 _LARGEST = 64 * 1024 * 1024
-"""Bytes of a report."""
+"""Maximum bytes of a report."""
 
 
 class _InOrder(msgspec.Struct):
@@ -153,14 +153,14 @@ class _Names(msgspec.Struct):
 
 
 def forget_outdated(directories: Directories, retention: Retention, now: datetime) -> None:
-    """Remove the reports that are outdated by themselves; raises ``OSError``."""
+    """Remove the reports that are outdated without their lists. Raises ``OSError``."""
     _remove(directories.runs, list(outdated(kept_in(directories.runs), retention, now)))
 
 
 def forget_lists(directories: Directories, retention: Retention, now: datetime) -> None:
-    """Remove lists that no report names, and the reports that are too much together with their lists.
+    """Remove lists that no report names, and reports that exceed the limits together with their lists.
 
-    It reads all reports, and so is for runs that have made a list. Raises ``OSError``.
+    This reads all reports, so only runs that wrote a list call it. Raises ``OSError``.
     """
     kept = {directories.runs / one.name: one for one in kept_in(directories.runs)}
     try:
@@ -178,7 +178,7 @@ def forget_lists(directories: Directories, retention: Retention, now: datetime) 
 
 
 def kept_in(directory: Path) -> list[Kept]:
-    """All reports that are there; a directory of such a name is somebody's own. Raises ``OSError``."""
+    """Return all stored reports. Directories are skipped, because users made them. Raises ``OSError``."""
     found = (find_kept(name, size) for name, size in _sizes(directory).items())
     return [one for one in found if one]
 
@@ -189,7 +189,7 @@ def _remove(directory: Path, reports: list[Kept]) -> None:
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    """The files there, and their bytes."""
+    """Return the sizes of the files in a directory, in bytes."""
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         return {
             entry.name: entry.stat(follow_symlinks=False).st_size
@@ -200,7 +200,7 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 
 def _lists_of(path: Path) -> set[str]:
-    """The names of the files of lists that a report names; raises ``ValueError`` for what is no report."""
+    """Return the file names of the lists that a report names. Raises ``ValueError`` for an invalid report."""
     found = decode(read_state(path, _LARGEST), _Names)
     bundles = [one for bundle in found.bundles for one in (bundle, bundle.given_up) if one]
     return {f"{bundle.in_order.sha256}{LIST_SUFFIX}" for bundle in bundles if bundle.in_order}
@@ -209,7 +209,7 @@ def _lists_of(path: Path) -> set[str]:
 def _with_lists(
     kept: Mapping[Path, Kept], named: Mapping[Path, set[str]], sizes: Mapping[str, int]
 ) -> list[Kept]:
-    """Reports with their part of the lists in their size."""
+    """Return the reports with their share of the lists added to their size."""
     uses = Counter(name for path in kept for name in named[path])
     return [
         msgspec.structs.replace(

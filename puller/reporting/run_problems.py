@@ -45,7 +45,7 @@ _BUNDLE_ERRORS: tuple[tuple[type[BundleError], ExitStatus], ...] = (
 
 
 def status_of(error: BaseException) -> ExitStatus | None:
-    """The documented status of an error of ours or of the system; ``None`` for a bug."""
+    """Return the documented status of an error of Puller or of the system, or ``None`` for a bug."""
     if isinstance(error, PullerError):
         return error.exit_status
     for kind, status in _BUNDLE_ERRORS:
@@ -59,32 +59,32 @@ def status_of(error: BaseException) -> ExitStatus | None:
 
 
 class RunProblems(msgspec.Struct):
-    """The problems of one run, and the exit statuses that it has come to, those of its resources included."""
+    """The problems of one run, and its exit statuses, including the statuses of its resources."""
 
     log: Log
     problems: list[Problem] = []
     statuses: list[ExitStatus] = []
     summaries: list[Summary] = []
-    """Of the resources of each bundle: one bundle may have failed resources, and another changed ones."""
+    """Summary of each bundle's resources. One bundle may have failed resources, and another changed resources."""
     detailed: bool = False
-    """Changes alone count in the exit status."""
+    """Whether changes alone affect the exit status."""
 
     @property
     def exit_status(self) -> ExitStatus:
-        """The end of the run: the most serious of all that was counted."""
+        """The most serious exit status of the run."""
         failed = sum(summary.failed + summary.unmet for summary in self.summaries)
         changes = sum(summary.changes for summary in self.summaries)
         total = Summary(failed=failed, changed=changes)
         return worst(*self.statuses, total.exit_status(detailed=self.detailed))
 
     def error(self, problem: Problem, status: ExitStatus, **fields: Unpack[Fields]) -> None:
-        """Log, keep and count a problem. ``fields`` are those of its entry in the log."""
+        """Log, keep and count a problem. ``fields`` are added to its log entry."""
         self.errors((problem,), status, str(problem), **fields)
 
     def errors(
         self, problems: Sequence[Problem], status: ExitStatus, sentence: str, **fields: Unpack[Fields]
     ) -> None:
-        """Keep and count problems that one entry of the log describes."""
+        """Keep and count problems that share one log entry."""
         fields["exit"] = status
         if problems:
             fields["code"] = problems[0].code
@@ -95,7 +95,7 @@ class RunProblems(msgspec.Struct):
     def caught(self, error: Exception) -> str:
         """Log, keep and count an error of any kind. Return its text.
 
-        A problem with a file or the memory of this machine stops updates, as a site that is away does.
+        A problem with a file or the memory of this machine stops updates, like an unreachable site.
         """
         sentence, status = sentence_of(error), status_of(error)
         if isinstance(error, OSError | MemoryError):
@@ -120,12 +120,12 @@ class RunProblems(msgspec.Struct):
             self.warn(sentence)
 
     def count(self, status: ExitStatus) -> None:
-        """Something that is told elsewhere counts in the exit status."""
+        """Count an exit status that is reported elsewhere."""
         self.statuses.append(status)
 
     @contextlib.contextmanager
     def remembering(self) -> Iterator[None]:
-        """Write down what was done; that it cannot be written is told, and is no reason to hide what was done."""
+        """Record results in the block. If that fails, warn, so that the run still reports its results."""
         try:
             yield
         except (BundleError, OSError) as error:
@@ -134,7 +134,7 @@ class RunProblems(msgspec.Struct):
 
 
 def sentence_of(error: Exception) -> str:
-    """Return the text of an error: the file and the reason. Of a bug, that it is a bug."""
+    """Return the text of an error: the file and the reason. The text of a bug identifies it as one."""
     return text_of_all(described(error))
 
 

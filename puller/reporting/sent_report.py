@@ -76,7 +76,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def report_schema() -> dict[str, Any]:
-    """The JSON Schema of a ``SentReport``."""
+    """Return the JSON Schema of a ``SentReport``."""
     schema = msgspec.json.schema(SentReport)
     schema["$defs"][ProblemCode.__name__] = {"title": ProblemCode.__name__, "type": "string"}
     return {"$schema": _DIALECT, "title": "A report of a host of Puller", **schema}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class MessageId(StrEnum):
-    """The kinds of entries (docs/monitoring.md); such a number never changes, nor gets another meaning."""
+    """Identifiers of the kinds of entries (docs/monitoring.md). An identifier and its meaning never change."""
 
     RESOURCE_STABLE = "4e6b73f3eaf2462fb6732427b8a181a9"
     RESOURCE_CHANGED = "36cae90329814f04aa29d204207c4b58"
@@ -90,20 +90,20 @@ NAMES = {
 _TOO_LARGE = (errno.EMSGSIZE, errno.ENOBUFS)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _PATIENCE = 0.5
-"""Seconds, in all: while many entries come at once, the journal needs its moments."""
+"""Seconds in total, because a busy journal needs time for many entries."""
 _LONGEST = 64 * 1024
-"""Characters of a field beside the message; what is longer is cut off."""
+"""Maximum characters of a field other than the message. Longer values are cut."""
 
 
 def entry(priority: int, message: str, fields: Fields) -> bytes:
-    """An entry as journald reads it."""
+    """Return an entry in the format of journald."""
     own: Mapping[str, object] = fields
     named = {NAMES[name]: visible(str(value)[:_LONGEST]) for name, value in own.items()}
     return framed({"MESSAGE": message, "PRIORITY": str(priority), "SYSLOG_IDENTIFIER": "puller", **named})
 
 
 def framed(fields: Mapping[str, str]) -> bytes:
-    """Fields, each value with its length in front: it may hold ends of lines, and whatever looks like a field."""
+    """Return fields with a length before each value, so that a value may contain line ends and field-like text."""
     return b"".join(_field(name, value.encode(errors="backslashreplace")) for name, value in fields.items())
 
 
@@ -112,7 +112,9 @@ def _field(name: str, value: bytes) -> bytes:
 
 
 class Journal:
-    """The journal of this machine, by the path of its socket; one that is restarted meanwhile is found again."""
+    """The journal of this machine, by the path of its socket. Each entry connects anew, so a restart of the journal is
+    no problem.
+    """
 
     def __init__(self, path: str) -> None:
         # 2 % of an idle apply, whose lines go to a stream. The handler of a signal may send an entry, and must not
@@ -124,7 +126,7 @@ class Journal:
         self._patience = _PATIENCE
 
     def send(self, data: bytes) -> None:
-        """Hand over an entry; raises ``OSError`` when the journal does not take it."""
+        """Send an entry. Raises ``OSError`` if the journal does not accept it."""
         try:
             self._send(data, 0)
         except BlockingIOError:
@@ -139,9 +141,7 @@ class Journal:
     def _send(self, data: bytes, patience: float) -> None:
         with self._socket.socket(self._socket.AF_UNIX, self._socket.SOCK_DGRAM) as sender:
             sender.setblocking(patience > 0)
-            if (
-                patience > 0
-            ):  # a limit of Python's own knows nothing of the room that there is at the other end
+            if patience > 0:  # Python's own timeout ignores the buffer at the other end
                 limit = struct.pack("@ll", 0, int(patience * 1_000_000) + 1)
                 sender.setsockopt(self._socket.SOL_SOCKET, self._socket.SO_SNDTIMEO, limit)
             try:
@@ -156,7 +156,7 @@ class Journal:
         try:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(data)
-            # Journald reads only what nobody can change meanwhile.
+            # Journald reads only files that can no longer change.
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
             rights = (self._socket.SOL_SOCKET, self._socket.SCM_RIGHTS, array("i", [descriptor]))
             sender.sendmsg([], [rights], 0, self._path)
@@ -168,7 +168,7 @@ JOURNAL = "/run/systemd/journal/socket"
 
 
 class Level(IntEnum):
-    """Syslog's priorities; the smaller, the more urgent."""
+    """Syslog priorities. Smaller numbers are more urgent."""
 
     ERROR = 3
     WARN = 4
@@ -181,20 +181,20 @@ _COLOURS = {Level.ERROR: "red", Level.WARN: "yellow", Level.NOTICE: "green", Lev
 
 
 class Sink(Protocol):
-    """Takes entries: a level, a sentence that may have several lines, and fields."""
+    """Accepts entries: a level, a sentence that may have several lines, and fields."""
 
     has_fields: bool
-    """Whether anybody will see them."""
+    """Whether readers can see the fields."""
 
     def write(self, level: Level, sentence: str, fields: Fields) -> None:
-        """Take an entry; raises nothing for a journal that does not."""
+        """Write an entry. Errors of the journal are handled."""
 
     def at_once(self, level: Level, sentence: str, fields: Fields) -> None:
-        """As ``write``, from the handler of a signal, which may have interrupted another one; may leave it out."""
+        """Like ``write``, for a signal handler that may have interrupted another entry. May omit the entry."""
 
 
 def find_sink(stream: TextIO, *, colour: bool | None = None, journal: str = JOURNAL) -> Sink:
-    """The sink that suits a stream; ``colour`` is ``None`` for what the terminal wants."""
+    """Return the sink for a stream. ``colour=None`` detects the terminal's abilities."""
     if not _is_journal(stream):
         is_coloured = is_wanted(stream) if colour is None else colour
         return Lines(stream, _coloured if is_coloured else _plain)
@@ -211,12 +211,12 @@ class Lines:
         self._shape = shape
 
     def write(self, level: Level, sentence: str, fields: Fields) -> None:
-        """Write an entry and hand it over."""
+        """Write an entry and flush the stream."""
         self._stream.write(self._shape(level, sentence))
         self._stream.flush()
 
     def at_once(self, level: Level, sentence: str, fields: Fields) -> None:
-        """Write an entry, unless that would have to wait."""
+        """Write an entry, unless the stream would block."""
         with contextlib.suppress(OSError, ValueError):
             descriptor = self._stream.fileno()
             poll = select.poll()
@@ -226,7 +226,7 @@ class Lines:
 
 
 class Entries:
-    """Entries of the journal; lines of ``otherwise`` where it takes none."""
+    """Entries of the journal. If the journal does not accept an entry, ``otherwise`` gets it."""
 
     has_fields = True
 
@@ -236,7 +236,7 @@ class Entries:
         self._is_told = False
 
     def write(self, level: Level, sentence: str, fields: Fields) -> None:
-        """Send an entry with its fields, or write it without."""
+        """Send an entry with its fields, or write it without fields."""
         try:
             self._send(level, sentence, fields)
         except OSError as error:
@@ -244,7 +244,7 @@ class Entries:
             self._otherwise.write(level, sentence, fields)
 
     def at_once(self, level: Level, sentence: str, fields: Fields) -> None:
-        """Send an entry, or write it where that waits for nobody."""
+        """Send an entry, or write it as a line if the stream does not block."""
         try:
             self._send(level, sentence, fields)
         except OSError:
@@ -273,17 +273,17 @@ def _coloured(level: Level, sentence: str) -> str:
 
 
 def _indented(name: str, sentence: str) -> str:
-    """An entry of which further lines are told from the next entry."""
+    """Return an entry with indented further lines, to separate them from the next entry."""
     return name + sentence.replace("\n", "\n        ") + "\n"
 
 
 def _prefixed(level: Level, sentence: str) -> str:
-    """An entry as journald, or another reader of syslog's lines, wants it: the priority at the start of every line."""
+    """Return an entry with its priority at the start of every line, as journald and readers of syslog lines expect."""
     return "".join(f"<{level.value}>{line}\n" for line in sentence.splitlines())
 
 
 def _is_journal(stream: TextIO) -> bool:
-    """Whether the stream goes to the journal: systemd names its device and inode."""
+    """Return whether the stream is connected to the journal, by the device and inode that systemd passes."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):
