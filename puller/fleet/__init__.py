@@ -1,1 +1,1 @@
-"""The fleet: what hosts report, kept in a store, asked by commands and shown on pages."""
+"""The fleet: a store of the hosts' reports, its commands and its pages."""

@@ -14,11 +14,12 @@ from puller.reporting.sent_report import PublishedBundle
 from puller.values.export_types import Export, Value, find_problem
 
 Types = Callable[[str], Mapping[str, Export]]
-"""The exports that a version of the bundle declares; raises ``ValueError`` saying why that is not known."""
+"""Return the exports that a version of the bundle declares. Raise ``ValueError`` with the reason if they are unknown.
+"""
 
 
 class Collected(msgspec.Struct):
-    """The exports of one bundle, by host, and why other hosts have none."""
+    """The exports of one bundle, by host, and the reasons for which hosts were omitted."""
 
     bundle: str
     values: dict[str, dict[str, Value]] = {}
@@ -26,7 +27,7 @@ class Collected(msgspec.Struct):
 
 
 def collect(bundle: str, standings: Iterable[tuple[str, PublishedBundle]], types: Types) -> Collected:
-    """The exports of the hosts on which a bundle is enforced, sorted by their names."""
+    """Return the exports of the hosts that enforce a bundle, sorted by host name."""
     found = Collected(bundle)
     for host, standing in sorted(standings):
         if not standing.enforced:
@@ -59,21 +60,21 @@ def _why_not(declared: Mapping[str, Export], values: Mapping[str, Value]) -> str
 
 
 def as_data(collected: Sequence[Collected]) -> dict[str, Any]:
-    """A data document: ``data.exports['web']`` are the hosts that export something by the bundle ``web``."""
+    """Return a data document: ``data.exports['web']`` contains the hosts with exports of the bundle ``web``."""
     return {"data": {"exports": {one.bundle: one.values for one in collected}}}
 
 
 class Targets(msgspec.Struct):
-    """A document of Prometheus' ``file_sd``, and why hosts are not in it, by bundle and host."""
+    """A document of Prometheus' ``file_sd``, and the reasons for which hosts were omitted, by bundle and host."""
 
     groups: list[dict[str, Any]] = []
     left_out: dict[tuple[str, str], str] = {}
 
 
 def as_targets(collected: Sequence[Collected], address: str, port: str) -> Targets:
-    """Make a group for each host that has both exports; its other exports are labels.
+    """Make a group for each host that has both exports. Its other exports are labels.
 
-    ``port`` may be empty; then ``address`` is the whole target.
+    If ``port`` is empty, ``address`` is the whole target.
     """
     targets = Targets()
     for one in collected:
@@ -105,5 +106,5 @@ def _label(value: Value) -> str:
 
 
 def is_suspicious(before: int, now: int) -> bool:
-    """Whether fewer than half of the hosts are left: reports that do not arrive look like hosts that are gone."""
+    """Return whether more than half of the hosts have gone. The cause may be missing reports, not removed hosts."""
     return now * 2 < before

@@ -1,18 +1,18 @@
-"""How a host is, in one word: the only place where that is decided.
+"""The condition of a host in one word. Only this module decides it.
 
-The first that holds:
+The first matching row applies:
 
 | word | a host |
 | --- | --- |
-| silent | of which nothing was heard for a time: nobody knows how it is |
-| failed | whose last run failed, wholly or in part |
-| gave-up | that has given up the version that is published for it, and enforces another one |
-| held | that enforces another version than the published one for any other reason, or whose last run was partial |
-| paused | on which nothing is applied: disabled, or outside of its maintenance windows |
-| waiting | that enforces an earlier version in order, until the rollout reaches it |
-| in-order | that enforces what is published, and whose last run had nothing to complain of |
+| silent | sent no report for some time, so its condition is unknown |
+| failed | has a last run that failed, completely or in part |
+| gave-up | gave up the published version, and enforces another one |
+| held | enforces another version than the published one for any other reason, or had a partial last run |
+| paused | applies nothing: disabled, or outside its maintenance windows |
+| waiting | enforces an earlier version without problems, until the rollout reaches it |
+| in-order | enforces the published version, and its last run had no problems |
 
-Of a host that enforces no bundle, or of which a part was not looked at, nobody can say that it is in order.
+A host without an enforced bundle, or with unchecked parts, is never in order.
 """
 
 from enum import StrEnum
@@ -27,11 +27,11 @@ from puller.reporting.sent_report import PublishedBundle, SentReport
 _FINE = (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD)
 _GIVEN_UP = (ExitStatus.HEALTH_FAILED, ExitStatus.HEALTH_FAILED_TWICE)
 _LONGEST = 300
-"""Characters of a reason."""
+"""Maximum characters of a reason."""
 
 
 class Condition(StrEnum):
-    """The words, the worst first."""
+    """The conditions, most serious first."""
 
     FAILED = "failed"
     GAVE_UP = "gave-up"
@@ -43,12 +43,12 @@ class Condition(StrEnum):
 
     @property
     def label(self) -> str:
-        """As it is written for people."""
+        """The text of the condition for people."""
         return _LABELS[self]
 
     @property
     def is_well(self) -> bool:
-        """Whether nobody has to look after it."""
+        """Return whether the host needs no attention."""
         return self in (Condition.IN_ORDER, Condition.WAITING, Condition.PAUSED)
 
 
@@ -64,7 +64,7 @@ _LABELS = {
 
 
 def condition_of(sent: SentReport) -> tuple[Condition, str]:
-    """How a host was when it sent this, and why; whether it has been silent since is not known here."""
+    """Return the condition of a host when it sent this report, and the reason. Later silence is not considered."""
     report = sent.report
     if report.exit_status not in _FINE and report.exit_status not in _GIVEN_UP:
         return Condition.FAILED, _short(_failure(report))
@@ -72,7 +72,7 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
         return Condition.FAILED, _short(_failure(report))
     if gave_up := _given_up(sent):
         return Condition.GAVE_UP, _short(gave_up)
-    if report.exit_status in _GIVEN_UP:  # by a report from which the reason was left out
+    if report.exit_status in _GIVEN_UP:  # the report was too large and lost the reason
         return Condition.GAVE_UP, _short(_failure(report))
     for bundle in report.bundles:
         if bundle.held_because in (HeldBecause.REJECTED, HeldBecause.UNAVAILABLE, HeldBecause.QUARANTINE):
@@ -109,9 +109,9 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
 
 
 def conditions_of_bundles(sent: SentReport) -> dict[str, Condition]:
-    """Return how each bundle of a host is: another bundle that fails says nothing about it.
+    """Return the condition of each bundle of a host. A failed bundle does not affect the others.
 
-    If no bundle explains why the host is not well, as when its site is away, all bundles are like the host.
+    If no bundle explains the condition of the host, as with an unreachable site, all bundles get the host's condition.
     """
     host, _ = condition_of(sent)
     found = {standing.name: condition_of(_narrowed(sent, standing))[0] for standing in sent.bundles}
@@ -120,7 +120,7 @@ def conditions_of_bundles(sent: SentReport) -> dict[str, Condition]:
 
 
 def _narrowed(sent: SentReport, standing: PublishedBundle) -> SentReport:
-    """Return what the report says about one bundle. The exit status is that of all of them."""
+    """Return the part of a report about one bundle. The exit status is reset, because it covers all bundles."""
     bundles = [bundle for bundle in sent.report.bundles if bundle.name == standing.name]
     report = msgspec.structs.replace(sent.report, bundles=bundles, exit_status=ExitStatus.OK)
     return msgspec.structs.replace(sent, report=report, bundles=[standing])

@@ -18,14 +18,14 @@ from puller.values.host_name import WANTED, is_host_name
 
 SUFFIXES = (".json.gz", ".json")
 MOST_BYTES = max(LARGEST, LARGEST_JSON)
-"""Bytes of a file that can be a document."""
+"""Maximum bytes of a file that can be a document."""
 AHEAD = timedelta(hours=1)
-"""How far the clock of a host may be before ours."""
+"""Maximum lead of a host's clock over the local clock."""
 _LONGEST_RUN = 64
 _DEEPEST = 100
-"""Mappings and lists of facts inside one another, as for facts in files."""
+"""Maximum nesting of facts, as for facts in files."""
 _LARGEST_NUMBER = 2**31
-"""Databases have a bound for counts."""
+"""Maximum of a count in databases."""
 _NOT_TEXT = dict.fromkeys((0, *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}")
 _FORMAT = SentReport.__struct_config__.tag
 _decoder = msgspec.json.Decoder(SentReport)
@@ -38,19 +38,19 @@ class Format(msgspec.Struct):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The report of a host, and how it was then."""
+    """The report of a host, and the host's condition at that time."""
 
     sent: SentReport
     packed: bytes
-    """As it arrived, compressed."""
+    """The document as received, compressed."""
     at: datetime
-    """When the run had ended: by the clock of the host, unless that is ahead of ours."""
+    """End of the run by the host's clock. If that clock is ahead, the time of arrival."""
     condition: Condition
     why: str
     size: int
     """Bytes of its JSON."""
     ahead: timedelta | None = None
-    """How far the clock of the host was before ours, where that is more than it may be."""
+    """Lead of the host's clock, if it exceeds the maximum."""
 
     @property
     def host(self) -> str:
@@ -62,7 +62,9 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
-    """The document in a file that ``arrived`` in the directory of this name; raises ``ValueError`` saying why not."""
+    """Return the document in a file that ``arrived`` in the directory of this name. Raises ``ValueError`` with the
+    reason if it is invalid.
+    """
     is_packed = data[:2] == b"\x1f\x8b"
     text = unpack(data) if is_packed else data
     if len(text) > LARGEST_JSON:
@@ -101,13 +103,13 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
 
 
 def plain(text: str) -> str:
-    """A text that every database and every page can hold."""
+    """Return a text that every database and every page can hold."""
     return text.translate(_NOT_TEXT)
 
 
 def _packed(data: bytes) -> bytes:
     packed = gzip.compress(data, mtime=0)
-    if len(packed) > LARGEST:  # what reads the store holds documents to that, too
+    if len(packed) > LARGEST:  # readers of the store apply this limit, too
         raise ValueError(f"has more than {LARGEST} bytes when it is compressed")
     return packed
 

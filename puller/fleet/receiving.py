@@ -44,23 +44,23 @@ from puller.values.visible import visible_line
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
 _SUFFIX = ".json.gz"
 MOST_DOCUMENTS, MOST_BYTES = 1000, 100_000_000
-"""Of one host; older documents are removed. At one run in half an hour these are the runs of three weeks."""
+"""Limits for one host. Older documents are removed. With two runs per hour, 1000 documents cover three weeks."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RefusedDocument(Exception):
-    """The thing that was sent is no document for this place, and will not be one when it is sent again."""
+    """The content is not a valid document for this directory. Sending it again will not help."""
 
 
 class Name(msgspec.Struct, frozen=True):
-    """Whose document it is."""
+    """The host and the run of a document."""
 
     host: str
     run: str
 
     @classmethod
     def parse(cls, path: str) -> "Name":
-        """From ``/<host>/<run>.json.gz``; raises ``RefusedDocument``."""
+        """Return the name in ``/<host>/<run>.json.gz``. Raises ``RefusedDocument``."""
         host, _, file = path.removeprefix("/").partition("/")
         name = cls(host, file.removesuffix(_SUFFIX))
         if not path.startswith("/") or not file.endswith(_SUFFIX):
@@ -69,7 +69,7 @@ class Name(msgspec.Struct, frozen=True):
         return name
 
     def verify(self) -> None:
-        """Raise ``RefusedDocument`` for what is no name of a host, or of a run."""
+        """Raise ``RefusedDocument`` for an invalid name of a host, or an invalid run."""
         if not is_host_name(self.host):
             raise RefusedDocument(f"the name of the host is {self.host[:100]!r}, {WANTED}")
         if not _RUN.fullmatch(self.run):
@@ -79,14 +79,14 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class Intake(msgspec.Struct, frozen=True):
-    """The directory that documents are put into."""
+    """The directory of received documents."""
 
     directory: Path
 
     def take(self, data: bytes, name: Name | None) -> bool:
-        """Keep a document; gives whether it was not there yet.
+        """Store a document. Return whether it is new.
 
-        ``name`` is the one that it was sent for, ``None`` for the one that it has in it. Raises ``RefusedDocument``,
+        ``name`` is the name in the URL. ``None`` uses the name in the document. Raises ``RefusedDocument`` and
         ``OSError``.
         """
         inside = _name_in(data)
@@ -114,12 +114,12 @@ class Intake(msgspec.Struct, frozen=True):
 
 
 def _drop_oldest(directory: int, newest: str) -> None:
-    """Remove the oldest documents of a host beyond the bounds, but never the one that has just arrived."""
+    """Remove the oldest documents of a host beyond the limits, but never the newest arrival."""
     documents = [name for name in os.listdir(directory) if name.endswith(_SUFFIX) and name[0] != "."]
     documents.sort(key=lambda name: (name == newest, name), reverse=True)
     total = 0
     for count, name in enumerate(documents, 1):
-        with contextlib.suppress(FileNotFoundError):  # imported, or dropped by another connection
+        with contextlib.suppress(FileNotFoundError):  # imported, or removed by another connection
             total += os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
             if count > 1 and (count > MOST_DOCUMENTS or total > MOST_BYTES):
                 os.unlink(name, dir_fd=directory)
@@ -145,9 +145,9 @@ log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 64
 LONGEST = 30.0
-"""Seconds of one connection."""
+"""Maximum seconds of one connection."""
 LARGEST_BODY = 1024 * 1024
-"""Bytes."""
+"""Maximum bytes of a body."""
 _LARGEST_HEAD = 32 * 1024
 _LINGERING = 2.0
 """Seconds of silence."""
@@ -156,20 +156,20 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: c
 
 
 class ReportServer(ThreadingHTTPServer):
-    """Listens from the moment that it is made, and serves when it is told to."""
+    """A server that listens from its creation on, and serves in ``serve_forever``."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, directory: Path, address: str, port: int, *, longest: float = LONGEST) -> None:
-        """``port`` 0 takes a free one; ``longest`` are seconds. Raises ``OSError``."""
+        """``port`` 0 takes a free one. ``longest`` is in seconds. Raises ``OSError``."""
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._longest = longest
         super().__init__((address, port), partial(_Handler, Intake(directory)))
 
     def server_bind(self) -> None:
-        """As ``socketserver`` has it; that of ``http.server`` asks a resolver for the name of the address."""
+        """Bind like ``socketserver``, because ``http.server`` resolves the name of the address."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -187,7 +187,7 @@ class ReportServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """In the thread of a connection, which is over in time whatever the client does."""
+        """Serve a connection in its thread, for at most ``longest`` seconds."""
         end = threading.Timer(self._longest, _cut, (request,))
         end.daemon = True
         end.start()
@@ -198,7 +198,7 @@ class ReportServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away in the middle are everyday, and no reason for a traceback."""
+        """Log clients that disconnect early without a traceback, because they are common."""
         if isinstance(error := sys.exc_info()[1], OSError):
             log.info("%s went away: %s", client_address[0], error)
         else:
@@ -211,22 +211,22 @@ def _cut(request: socket.socket) -> None:
 
 
 class _Bounded:
-    """The bytes of a request, of which there are only so many."""
+    """The bytes of a request, up to a limit."""
 
     def __init__(self, raw: BinaryIO, most: int) -> None:
         self._raw = raw
         self._left = most
 
     def readline(self, size: int = -1) -> bytes:
-        """A line, or the part of it that is within the bound."""
+        """Return a line, or its part within the limit."""
         return self._counted(self._raw.readline(min(size, self._left) if size >= 0 else self._left))
 
     def read(self, size: int) -> bytes:
-        """So many bytes, or those that are within the bound."""
+        """Return ``size`` bytes, or fewer at the limit."""
         return self._counted(self._raw.read(min(size, self._left)))
 
     def close(self) -> None:
-        """Close what is read from."""
+        """Close the underlying stream."""
         self._raw.close()
 
     def _counted(self, data: bytes) -> bytes:
@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile: Any = _Bounded(self.rfile, _LARGEST_HEAD + LARGEST_BODY)
 
     def finish(self) -> None:
-        """As it was, but for what the client has still to send: closed over that, it would never see the answer."""
+        """Finish, but first read the client's remaining data. Closing earlier would discard the response."""
         with suppress(OSError, ValueError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
@@ -283,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         data = self.rfile.read(int(length))
         if len(data) < int(length):
-            self.close_connection = True  # it went away, or its time is over
+            self.close_connection = True  # the client disconnected, or the time is over
             return
         self._keep(data, name)
 
@@ -320,7 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def receiving(directory: Path, **options: Any) -> Iterator[str]:
-    """The URL of a server on loopback, which runs in a thread until the block ends; ``options`` as ``ReportServer``."""
+    """Run a server on loopback while the block runs, and yield its URL. ``options`` are those of ``ReportServer``."""
     with ReportServer(directory, "127.0.0.1", 0, **options) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()

@@ -1,4 +1,4 @@
-"""The answers about a fleet: plain values, put together from the store, each for one question.
+"""Plain values that answer questions about a fleet, built from the store.
 
 Times are UTC. A state is a word of ``puller.fleet.conditions``.
 """
@@ -21,16 +21,16 @@ class HostRow:
     state: str
     why: str = ""
     heard: datetime | None = None
-    """When its last report arrived."""
+    """Arrival of its last report."""
     system: str = ""
-    """``Debian 12``; empty when its facts do not say it."""
+    """Such as ``Debian 12``. Empty if unknown."""
     bundles: Mapping[str, str] = field(default_factory=dict)
-    """The version of each bundle that is enforced."""
+    """The version of each enforced bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Counts of hosts over time, by name; each holds from its time to the next one."""
+    """Counts of hosts over time, by name. Each count holds until the next time."""
 
     times: Sequence[datetime] = ()
     counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -38,18 +38,18 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """A version of a bundle, and how many hosts it is enforced on."""
+    """A version of a bundle, and the number of hosts that enforce it."""
 
     version: str
     hosts: int
     states: Mapping[str, int]
-    """Of those hosts, by state."""
+    """Number of those hosts, by state."""
     gave_up: int = 0
-    """Hosts that have it in quarantine."""
+    """Number of hosts that have it in quarantine."""
     waiting: int = 0
-    """Hosts that it is published for, and that do not have it yet."""
+    """Number of hosts for which it is published, but that do not have it yet."""
     first: datetime | None = None
-    """When the first host had it."""
+    """Time at which the first host had it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +63,30 @@ class BundleView:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseView:
-    """A version of a bundle, and what became of it."""
+    """A version of a bundle, and its results."""
 
     row: VersionRow
     bundle: str
     published_for: int
-    """Hosts whose channel names it."""
+    """Number of hosts whose channel names it."""
     history: Series
-    """Of the hosts that have it, by state."""
+    """The hosts that have it, by state, over time."""
     hosts: Mapping[str, Sequence[HostRow]]
-    """Those that it is enforced on, that gave it up or wait for it, by what became of it there."""
+    """The hosts that enforce it, gave it up or wait for it, by result."""
     failures: "Sequence[FailureView]" = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FailureView:
-    """An error that several hosts have."""
+    """A common error of several hosts."""
 
     key: str
-    """Identifies it, in names of files, too."""
+    """Identity, also in file names."""
     bundle: str
     reference: str
-    """The resource; empty for a problem of the run."""
+    """The resource. Empty for a problem of the run."""
     problem: Problem
-    """Without the values of one host."""
+    """The problem without the values of one host."""
     hosts: Sequence[HostRow]
     first: datetime | None = None
     last: datetime | None = None
@@ -109,12 +109,14 @@ class EventView:
     state: str
     problems: Sequence[Problem] = ()
     sentences: Sequence[str] = ()
-    """The reason for which it was skipped, and notes."""
+    """The reason for skipping it, and notes."""
     differences: Sequence[Difference] = ()
 
     @property
     def is_planned(self) -> bool:
-        """Whether the differences are those of a change that failed. The store keeps a sentence about it."""
+        """Return whether the change failed, so that the differences were only planned. The store keeps a sentence about
+        it.
+        """
         return self.state == State.FAILED and bool(self.sentences)
 
     @property
@@ -131,7 +133,7 @@ class RunView:
     finished: datetime
     exit_status: int
     outcome: str
-    """``in order``, or what there is to say."""
+    """``in order``, or a short description."""
     counts: Mapping[str, int] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
     events: Sequence[EventView] = ()
@@ -166,32 +168,32 @@ class RestlessView:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A host, whole."""
+    """A host with all details."""
 
     row: HostRow
     agent: str = ""
     """The version of Puller."""
     expires: datetime | None = None
-    """When the first of the site's metadata on it expire."""
+    """The first expiry of the site's metadata on the host."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     bundles: Sequence[StandingView] = ()
     runs: Sequence[RunView] = ()
-    """The newest first."""
+    """The newest run first."""
     restless: Sequence[RestlessView] = ()
     notes: Sequence[str] = ()
-    """What is to be known of its reports: parts left out, a clock that is wrong."""
+    """Remarks about its reports: omitted parts, a wrong clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceView:
-    """A resource in the fleet: what changed or failed, and where."""
+    """A resource in the fleet: its changes and failures, and their hosts."""
 
     reference: str
     bundles: Sequence[str]
     changes: int
     failures: int
     hosts: Sequence[HostRow]
-    """Where it has changed or failed."""
+    """The hosts where it changed or failed."""
     restless: RestlessView | None = None
     recent: Sequence[tuple[str, datetime, EventView]] = ()
     """The newest events, each with its host and time."""
@@ -199,11 +201,11 @@ class ResourceView:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """The fleet at a glance."""
+    """Overview of the fleet."""
 
     made: datetime
     heard: datetime | None
-    """When the last report arrived."""
+    """Arrival of the last report."""
     states: Mapping[str, int]
     history: Series
     bundles: Sequence[BundleView]
@@ -213,9 +215,9 @@ class FleetView:
     """Hosts whose metadata expire soon, or have expired."""
     restless: Sequence[RestlessView]
     refused: int = 0
-    """Documents that arrived and were not understood."""
+    """Number of received documents that were invalid."""
 
     @property
     def hosts(self) -> int:
-        """All that were ever heard of, and not forgotten."""
+        """The number of known hosts."""
         return sum(self.states.values())

@@ -35,7 +35,7 @@ from puller.values.visible import visible, visible_json
 # placeholder and replaced afterwards.
 
 MOST_SERIES = 7
-"""Series that have a colour of their own; the smaller ones are drawn as one."""
+"""Maximum number of series with their own colour. Smaller series are drawn as one."""
 OTHERS = "others"
 _INK, _LINE = "#010203", "#040506"
 _SERIES = [f"#0a0b{number:02x}" for number in range(MOST_SERIES + 1)]
@@ -53,10 +53,10 @@ def shares_over_time(
     series: Mapping[str, Sequence[int]],
     colours: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """An SVG of how a whole is divided at each of ``times``: ``series`` has a count for each of them.
+    """Return an SVG of the shares of a whole at each of ``times``, or an empty text for fewer than two times.
 
-    Counts hold from their time to the next one. The first series is at the bottom. ``colours`` are the variables of the
-    style sheet for some of them, ``good``. Fewer than two times have no picture: the text is empty then.
+    ``series`` has a count for each time, which holds until the next time. The first series is at the bottom.
+    ``colours`` are variables of the style sheet for some series, such as ``good``.
     """
     if len(times) < 2 or not series:
         return ""
@@ -68,7 +68,7 @@ def shares_over_time(
 
     drawn = _few(series)
     places = [float(place) for place in date2num(list(times))]
-    # Names of versions are drawn as they are: a dollar sign is no formula.
+    # A dollar sign in a version's name does not start a formula.
     style = {
         "svg.fonttype": "none",
         "svg.hashsalt": title,
@@ -76,7 +76,7 @@ def shares_over_time(
         "text.parse_math": False,
     }
     with rc_context(style), warnings.catch_warnings():
-        # The fonts of this machine lack what those of the reader have.
+        # The reader's fonts may have glyphs that the fonts of this machine lack.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure = Figure(figsize=_SIZE, layout="constrained")
         FigureCanvasSVG(figure)
@@ -120,7 +120,7 @@ def shares_over_time(
 def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     """Return the most important series, in their order, and the sum of the others.
 
-    These are the newest series that has hosts now, then the largest of today, then the largest of the past.
+    The newest series with current hosts comes first, then the largest current series, then the largest past series.
     """
     names = [name for name in series if name != OTHERS]
     newest = next((name for name in reversed(names) if series[name] and series[name][-1]), None)
@@ -138,20 +138,22 @@ def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
 
 
 def _label(name: str) -> str:
-    """A name as it stands beside a picture: short, and of what XML can hold."""
+    """Return the label of a series: short, and with valid XML characters."""
     text = _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", visible(name))
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return f"\u200b{text}" if text.startswith("_") else text  # matplotlib leaves out what begins so
+    return (
+        f"\u200b{text}" if text.startswith("_") else text
+    )  # matplotlib omits labels that begin with an underscore
 
 
 def _within_a_page(svg: str, title: str, colours: Mapping[str, str]) -> str:
-    """Only the element itself, with the colours of the page and a name."""
+    """Return only the ``svg`` element, with the colours of the page and a title."""
     svg = svg[svg.index("<svg") :]
-    # Its style sheet would be one of the whole page.
+    # Its style sheet would apply to the whole page.
     svg = re.sub(r"<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
     svg = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', _opening(title), svg, count=1)
-    # Several pictures stand in one page, and each has the same names within itself.
+    # A page contains several pictures with the same identifiers, so each picture gets its own prefix.
     prefix = re.sub(r"[^a-z0-9]+", "-", title.lower())
     svg = re.sub(r'\b(id="|href="#|url\(#)', lambda found: f"{found[1]}{prefix}-", svg)
     for drawn, wanted in colours.items():
@@ -170,7 +172,7 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9._+-]{0,80}")
 
 
 def file_name(text: str) -> str:
-    """A name without slashes for any text: itself when it is plain, else what is plain of it and a digest."""
+    """Return a file name for any text: a plain text itself, otherwise its plain part and a digest."""
     if _PLAIN.fullmatch(text) and not text.endswith((".html", ".")):
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -179,22 +181,22 @@ def file_name(text: str) -> str:
 
 
 def host_page(name: str) -> str:
-    """The page of a host, from the top of the pages."""
+    """Return the path of a host's page, relative to the top of the pages."""
     return f"hosts/{file_name(name)}.html"
 
 
 def release_page(bundle: str, version: str) -> str:
-    """The page of a version of a bundle."""
+    """Return the path of the page of a bundle's version."""
     return f"releases/{file_name(f'{bundle}@{version}')}.html"
 
 
 def failure_page(key: str) -> str:
-    """The page of the same error on some hosts."""
+    """Return the path of the page of a common error."""
     return f"failures/{file_name(key)}.html"
 
 
 def resource_page(reference: str) -> str:
-    """The page of a resource."""
+    """Return the path of a resource's page."""
     return f"resources/{file_name(reference)}.html"
 
 
@@ -213,7 +215,7 @@ _MOST_FACTS = 500
 
 
 def make_environment() -> Environment:
-    """The templates, with escaping always on, and undefined names as errors."""
+    """Return the environment of the templates. It always escapes, and undefined names are errors."""
     made = Environment(
         loader=FunctionLoader(template),
         autoescape=True,
@@ -244,43 +246,43 @@ def make_environment() -> Environment:
 
 
 def template(name: str) -> str:
-    """The text of a template."""
+    """Return the text of a template."""
     return (files("puller.fleet.pages") / "templates" / name).read_text("utf-8")
 
 
 def asset(name: str) -> bytes:
-    """A file that pages name beside themselves."""
+    """Return a static file that pages use."""
     return (files("puller.fleet.pages") / "assets" / name).read_bytes()
 
 
 def shown_time(when: datetime | None) -> str:
-    """``2026-11-23 08:30 UTC``; empty for none."""
+    """Return a time as ``2026-11-23 08:30 UTC``. Empty for ``None``."""
     return minute_text(when) if when else ""
 
 
 def label(word: str) -> str:
-    """A state as it is written for people."""
+    """Return the text of a state for people."""
     return Condition(word).label
 
 
 def css(word: str) -> str:
-    """A state as a class of the style sheet."""
+    """Return a state as a class of the style sheet."""
     return re.sub(r"[^a-z]+", "-", word.lower())
 
 
 def hosts(count: int) -> str:
-    """``1 host``, ``37 hosts``."""
+    """Return ``1 host`` or ``37 hosts``."""
     return counted(count, "host")
 
 
 def short(text: str) -> str:
-    """The beginning of a text, in one line."""
+    """Return the beginning of a text, in one line."""
     line = " ".join(text.split())
     return line if len(line) <= _SHORT else f"{line[:_SHORT]}…"
 
 
 def flat(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Facts by dotted names, in order; no more of them than anybody reads."""
+    """Yield facts by dotted names, in order, up to a readable number."""
     found = _flat(facts, "")
     for _, pair in zip(range(_MOST_FACTS), found, strict=False):
         yield pair
@@ -306,16 +308,16 @@ def explanation(code: ProblemCode) -> str:
 
 
 def diff_lines(text: str) -> Iterator[tuple[str, str]]:
-    """The lines of a difference, each with what it is: ``added``, ``removed`` or nothing."""
+    """Yield the lines of a diff, each with its kind: ``added``, ``removed`` or empty."""
     for line in text.splitlines():
         yield ("" if line.startswith(("+++", "---")) else _KINDS.get(line[:1], "")), line
 
 
 def as_script_data(value: Any) -> Markup:
-    """JSON within a page: nothing in it ends the element that it stands in."""
+    """Return JSON for a page, in a form that cannot end its element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     text = visible_json(text)
-    # No text in it can be anything but a text for whoever reads the JSON; the rest is for whoever reads the page.
+    # The JSON escapes keep their meaning for JSON parsers, and HTML parsers see no markup.
     escaped = re.sub(r"[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
     return Markup(escaped)  # noqa: S704  all that could be markup is escaped above
 
@@ -326,5 +328,5 @@ def _chart(title: str, series: Series) -> Markup:
 
 
 def _finalized(value: Any) -> Any:
-    """Format problems, and write control characters out."""
+    """Format problems, and escape control characters."""
     return visible(str(value)) if type(value) is str or isinstance(value, Problem | ProblemCode) else value

@@ -34,13 +34,13 @@ _SIZE_LIMIT = 256 * 1024 * 1024
 
 
 class _Made(msgspec.Struct, tag_field="format", tag=1):
-    """The files of the last time, each with a digest of what it was made of."""
+    """The files of the previous generation, each with a digest of its inputs."""
 
     files: dict[str, str] = {}
 
 
 class Output:
-    """Files below ``directory``; methods raise ``SourceError``."""
+    """Files below ``directory``. Methods raise ``SourceError``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -72,22 +72,22 @@ class Output:
         return made.files
 
     def is_made(self, name: str, of: str) -> bool:
-        """Whether a page is there that was made of the same; it stays then."""
+        """Return whether a page with the same inputs exists. If so, keep it."""
         if self._before.get(name) == of and self._is_file(name):
             self._files[name] = of
             return True
         return False
 
     def write(self, name: str, data: bytes, of: str = "") -> None:
-        """Write a page, unless it is there as it is to be."""
+        """Write a page, unless the same page exists."""
         of = of or hashlib.sha256(data).hexdigest()
         if self.is_made(name, of):
             return
         try:
             if not self._tree.is_file(LIST):
-                # Before the first page: after a kill the directory is still known as one of pages.
+                # Written before the first page, so that after a kill the directory is still recognised.
                 self._note(self._before)
-            # All of them are brought to the disk together, before the list says that they are there.
+            # ``finish`` syncs all pages together, before it writes the list.
             self._tree.write(name, [data], durable=False)
         except OSError as error:
             path = self._directory / name
@@ -98,10 +98,10 @@ class Output:
         self.written += 1
 
     def finish(self) -> None:
-        """Remove the pages that were not made this time, and note those that were."""
+        """Remove outdated pages, and write the list of pages."""
         try:
             self._tree.sync()
-            # Both, until what is gone is removed: a kill in between leaves no file that nobody knows.
+            # The list names old and new pages until the removal is complete, so that a kill leaves no unlisted file.
             self._note({**self._before, **self._files})
             for name in self._before.keys() - self._files.keys():
                 if _is_ours(name):
@@ -127,7 +127,7 @@ class Output:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a name can be that of a page: the list lies where others may write."""
+    """Return whether a name can be that of a page. Other users may be able to write the list."""
     parts = name.split("/")
     return len(parts) <= 2 and all(part and part[0] != "." for part in parts)
 
@@ -137,15 +137,15 @@ _TEMPLATES = ("page.html", "parts.html", "host.html")
 _COLUMNS = ["host", "page", "state", "why", "bundles", "bundles_text", "os", "heard", "heard_text", "search"]
 
 Progress = Callable[[int, int], None]
-"""Told how many hosts have their page, and how many there are."""
+"""Receives the number of finished host pages, and the number of host pages to generate."""
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The outcome of making pages."""
+    """The result of generating pages."""
 
     hosts: int
     written: int
-    """Files that are new or different."""
+    """Number of new or changed files."""
     removed: int
 
 
@@ -157,9 +157,9 @@ def make_pages(
     refused: int = 0,
     progress: Progress = lambda done, all_: None,
 ) -> Made:
-    """Make the pages of the fleet in ``directory``, which is new, empty, or has pages of an earlier time.
+    """Generate the pages of the fleet in ``directory``, which is new, empty, or has earlier pages.
 
-    ``name`` is what they call the fleet. Raises ``SourceError`` and ``UsageError``.
+    ``name`` is the title of the fleet. Raises ``SourceError`` and ``UsageError``.
     """
     return _Making(reader, Output(directory), name, reader.fleet(refused), progress).run()
 
@@ -187,7 +187,7 @@ class _Making:
         self._hosts()
         self._releases()
         self._failures()
-        # The page that leads to the others comes last.
+        # Pages with links to others come last.
         self._list("hosts.html", **self._hosts_of_list())
         self._list("problems.html", entries=load_entries())
         for page in ("releases.html", "failures.html", "index.html"):
@@ -196,7 +196,7 @@ class _Making:
         return Made(len(self._reader.hosts), self._output.written, self._output.removed)
 
     def _hosts(self) -> None:
-        """The page of each host of which there is a newer report, or another state."""
+        """Generate the page of each host with a newer report or another state."""
         hosts = self._reader.hosts
         made_of = {name: self._digest(row, self._reader.run_of(name)) for name, row in hosts.items()}
         new = [name for name in hosts if not self._output.is_made(environment.host_page(name), made_of[name])]
@@ -228,7 +228,7 @@ class _Making:
             self._page(environment.failure_page(view.key), "failure.html", "failures.html", view=view)
 
     def _resources(self) -> None:
-        """The pages of resources; others name only those that have one."""
+        """Generate the pages of resources. Other pages link only to resources in ``resources_with_page``."""
         found = self._reader.resources()
         self._common["resources_with_page"] = {one.reference for one in found}
         for view in found:

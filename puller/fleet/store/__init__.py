@@ -1,1 +1,1 @@
-"""The store: what is known of each host, in a database."""
+"""The store of all host data, in a database."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # Tables.
 
 FORMAT = 3
-"""Of the store; another one is refused."""
+"""Format of the store. Other formats are rejected."""
 
 metadata = MetaData()
 _NAME, _REFERENCE = String(255), Text
@@ -62,17 +62,17 @@ hosts = Table(
     "hosts",
     metadata,
     Column("host", _NAME, primary_key=True),
-    Column("run", String(64), nullable=False),  # the last one
-    Column("at", Double, nullable=False),  # when it had ended
+    Column("run", String(64), nullable=False),  # the last run
+    Column("at", Double, nullable=False),  # end of that run
     Column("condition", String(16), nullable=False),
     Column("why", Text, nullable=False),
     Column("exit_status", Integer, nullable=False),
     Column("system", Text, nullable=False),
     Column("agent", Text, nullable=False),
-    Column("expires", Double),  # the first of the site's metadata
-    Column("ahead", Double),  # seconds that its clock is before ours, when that is too far
+    Column("expires", Double),  # the first expiry of the site's metadata
+    Column("ahead", Double),  # seconds of lead of its clock, if too large
     Column("facts", Text, nullable=False),
-    Column("details", String(64), nullable=False),  # a digest of what the tables below have of it
+    Column("details", String(64), nullable=False),  # a digest of the host's rows in the tables below
     Column("document", LargeBinary, nullable=False),
 )
 
@@ -93,7 +93,7 @@ standings = Table(  # the bundles of a host
     Index("standings_by_bundle", "bundle"),
 )
 
-failing = Table(  # what failed in the last run of a host
+failing = Table(  # failures of the last run of a host
     "failing",
     metadata,
     Column("host", _NAME, primary_key=True),
@@ -118,7 +118,7 @@ restless = Table(  # resources of a host that change in run after run
     Column("differences", Text, nullable=False),
 )
 
-runs = Table(  # in which something happened
+runs = Table(  # runs with changes or failures
     "runs",
     metadata,
     Column("host", _NAME, primary_key=True),
@@ -130,7 +130,7 @@ runs = Table(  # in which something happened
     Column("problems", Text, nullable=False),
 )
 
-events = Table(  # of those runs: resources that changed, failed or were skipped for a failure
+events = Table(  # events of those runs: resources that changed, failed or were skipped for a failure
     "events",
     metadata,
     Column("host", _NAME, primary_key=True),
@@ -139,7 +139,7 @@ events = Table(  # of those runs: resources that changed, failed or were skipped
     Column("at", Double, nullable=False, index=True),
     Column("bundle", Text, nullable=False),
     Column("reference", _REFERENCE, nullable=False),
-    Column("resource", String(16), nullable=False),  # a digest of it, as an index has a bound
+    Column("resource", String(16), nullable=False),  # a digest, because the size of an index is limited
     Column("state", String(16), nullable=False),
     Column("problems", Text, nullable=False),
     Column("sentences", Text, nullable=False),
@@ -147,7 +147,7 @@ events = Table(  # of those runs: resources that changed, failed or were skipped
     Index("events_by_resource", "resource", "at"),
 )
 
-periods = Table(  # a host in a condition, with a version of a bundle; without one: the host itself
+periods = Table(  # a host in a condition, with a version of a bundle (empty: the host itself)
     "periods",
     metadata,
     Column("host", _NAME, primary_key=True),
@@ -159,39 +159,39 @@ periods = Table(  # a host in a condition, with a version of a bundle; without o
     Index("periods_by_bundle", "bundle", "began"),
 )
 
-documents = Table(  # the files that were imported, as far as they are still where they were
+documents = Table(  # imported files, as far as they still exist
     "documents",
     metadata,
     Column("source", String(1024), primary_key=True),
     Column("path", String(600), primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("stamp", BigInteger, nullable=False),  # of its last change
-    Column("refused", Text, nullable=False),  # why; empty when it was imported
-    Column("reader", String(64), nullable=False),  # the version of Puller that has read it
+    Column("refused", Text, nullable=False),  # the reason, empty if imported
+    Column("reader", String(64), nullable=False),  # the version of Puller that read it
     Column("at", Double, nullable=False),
 )
 
 
 _BUSY = 60
-"""Seconds that one process waits for another that writes."""
+"""Seconds that a process waits for another one that writes."""
 DEFAULTS = {"keep": "90", "silent": "2"}
-"""Days for which runs in which something happened are kept; hours after which a host counts as silent."""
+"""Days to keep runs with changes or failures, and hours after which a host is silent."""
 
 
 class Store:
-    """An open store; methods raise ``SourceError`` for what the database cannot do."""
+    """An open store. Methods raise ``SourceError`` if the database reports an error."""
 
     def __init__(self, engine: "Engine", name: str) -> None:
         self.engine = engine
         self.name = name
-        """As it may be shown: without a password."""
+        """Name to display, without a password."""
 
     @classmethod
     def open(cls, location: str, *, make: bool = False) -> "Store":
-        """The store in the SQLite file ``location``, or at that URL of SQLAlchemy's.
+        """Open the store in the SQLite file ``location``, or at a URL of SQLAlchemy.
 
-        ``make``: one that is empty becomes a store. Raises ``SourceError`` when it is none, or of another format, and
-        ``UsageError`` for a location that nothing can be made of.
+        ``make`` creates a store in an empty database. Raises ``SourceError`` for another database or format, and
+        ``UsageError`` for an invalid location.
         """
         is_url = "://" in location
         if not is_url and not make and not Path(location).exists():
@@ -230,12 +230,12 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self.engine.dispose()
 
     @contextlib.contextmanager
     def reading(self) -> "Iterator[Connection]":
-        """One look: all that is read within is of the same moment, as far as the database can."""
+        """Open a read transaction, with a consistent view as far as the database supports it."""
         with _explained(self.name), self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.execute(text("BEGIN"))
@@ -245,7 +245,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> "Iterator[Connection]":
-        """One step: all of it or nothing, and by one process at a time."""
+        """Open a write transaction. Only one process writes at a time."""
         with _explained(self.name), self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.execute(text("BEGIN IMMEDIATE"))
@@ -256,12 +256,12 @@ class Store:
             connection.commit()
 
     def setting(self, connection: "Connection", name: str) -> str:
-        """A setting of the store, of ``DEFAULTS``."""
+        """Return a setting of the store, or its value in ``DEFAULTS``."""
         found = connection.execute(select(settings.c.value).where(settings.c.name == name)).scalar()
         return DEFAULTS[name] if found is None else str(found)
 
     def set(self, connection: "Connection", name: str, value: str) -> None:
-        """Keep a setting."""
+        """Store a setting."""
         connection.execute(settings.delete().where(settings.c.name == name))
         connection.execute(settings.insert().values(name=name, value=value))
 
@@ -279,7 +279,7 @@ class Store:
                 with _explained(self.name, IntegrityError, OperationalError, ProgrammingError):
                     self._make()
             except (IntegrityError, OperationalError, ProgrammingError):
-                pass  # another process has made it meanwhile, or it is told below
+                pass  # another process made it, or the query below reports the error
         with _explained(self.name), self.engine.connect() as connection:
             found = connection.execute(select(settings.c.value).where(settings.c.name == "format")).scalar()
         if found is None:
@@ -293,7 +293,7 @@ class Store:
             )
 
     def _make(self) -> None:
-        """All tables and the format in one step: another process finds a whole store, or none."""
+        """Create all tables and the format in one transaction, so that other processes never see an incomplete store."""
         with self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.execute(text("BEGIN IMMEDIATE"))
@@ -305,9 +305,9 @@ class Store:
 
 
 def _create_private(path: str) -> None:
-    """Create the database file for its owner alone, as reports are. SQLite gives ``-wal`` and ``-shm`` the same mode.
+    """Create the database file for its owner alone, as reports are.
 
-    An existing file keeps its mode. Raises ``SourceError``.
+    SQLite gives ``-wal`` and ``-shm`` the same mode. An existing file keeps its mode. Raises ``SourceError``.
     """
     try:
         with open_parent(path) as (directory, name), contextlib.suppress(FileExistsError):
@@ -329,14 +329,14 @@ def _options(backend: str) -> dict[str, Any]:
 
 
 def _prepare_sqlite(engine: "Engine") -> None:
-    """Readers do not wait for a writer; transactions begin when they are told to."""
+    """Configure SQLite: readers do not wait for a writer, and the caller begins transactions."""
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: Any) -> None:
         del record
         connection.isolation_level = None
         cursor = connection.cursor()
-        for tries_left in range(100, -1, -1):  # for this SQLite does not wait as for other locks
+        for tries_left in range(100, -1, -1):  # SQLite does not wait for this lock as for others
             try:
                 cursor.execute("PRAGMA journal_mode=WAL")
                 break
@@ -355,7 +355,7 @@ def _explained(name: str, *passed: type[Exception]) -> Iterator[None]:
     except passed:
         raise
     except SQLAlchemyError as error:
-        # The first line is the database's own; what follows is the statement with its values.
+        # The first line is the database's message. The rest is the statement with its values.
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()
         raise SourceError(
             f"{name}: the store cannot be used: {cause[0] if cause else error}",

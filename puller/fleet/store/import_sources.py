@@ -22,47 +22,47 @@ class Found(msgspec.Struct, frozen=True):
     """A file that may be a document."""
 
     path: str
-    """Below the source: ``host/run.json.gz``."""
+    """Path below the source: ``host/run.json.gz``."""
     host: str
-    """The directory that it is in."""
+    """Name of its directory."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     stamp: int
-    """Of its last change: another one means that it is another file."""
+    """Stamp of its last change. Another stamp means another file."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A file that is no document, and why."""
+    """An invalid file, and the reason."""
 
     path: str
     why: str
 
 
 class Gone(Exception):
-    """A file that was there a moment ago, and that another import or its host has removed."""
+    """Another import or the host removed the file in the meantime."""
 
 
 class Unreadable(ValueError):
-    """A file that cannot be read now; it may be the next time, without being another one."""
+    """The file cannot be read now. A later import may read it although it is unchanged."""
 
 
 class Source(Protocol):
-    """A place that hosts send to. Methods raise ``SourceError`` when it cannot be used at all."""
+    """A place to which hosts send documents. Methods raise ``SourceError`` if it is unusable."""
 
     name: str
-    """Identifies it in the store."""
+    """Identity in the store."""
 
     def listed(self) -> Iterator[Found | Refused]:
-        """All files there; what can be no document is refused."""
+        """Yield all files. Files that cannot be documents are refused."""
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
-        """The bytes of a file, and when it arrived; raises ``ValueError`` saying why it is none, and ``Gone``."""
+        """Return the bytes of a file, and its time of arrival. Raises ``ValueError`` for an invalid file, and ``Gone``."""
 
     def remove(self, found: Found) -> None:
-        """Remove a file that was imported, if it is still that one."""
+        """Remove an imported file, unless it has changed."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release its resources."""
 
 
 # A directory. Links are not followed, files that could block are not opened, and files over the size limit are not
@@ -73,7 +73,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class DirectorySource:
-    """Methods are those of ``Source``."""
+    """A directory as ``Source``."""
 
     def __init__(self, name: str, directory: int) -> None:
         self.name = name
@@ -81,7 +81,7 @@ class DirectorySource:
 
     @classmethod
     def open(cls, location: str) -> "DirectorySource":
-        """The directory at a path, which may be a link itself; raises ``SourceError``."""
+        """Open the directory at a path, which may be a link. Raises ``SourceError``."""
         try:
             return cls(
                 os.path.abspath(location), os.open(location, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -90,13 +90,13 @@ class DirectorySource:
             raise SourceError(file_problem(error, "cannot be read", where=location)) from error
 
     def listed(self) -> Iterator[Found | Refused]:
-        """As ``Source`` says; raises ``SourceError``."""
+        """See ``Source``. Raises ``SourceError``."""
         try:
             names = sorted(os.listdir(self._directory))
         except OSError as error:
             raise SourceError(file_problem(error, "cannot be read", where=self.name)) from error
         for host in names:
-            if host.startswith("."):  # what is being written, and directories of other programs
+            if host.startswith("."):  # unfinished files, and directories of other programs
                 continue
             try:
                 of_host = os.open(host, _DIRECTORY, dir_fd=self._directory)
@@ -118,7 +118,9 @@ class DirectorySource:
             return
         try:
             with os.scandir(of_host) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):  # by time, as runs are named
+                for entry in sorted(
+                    entries, key=lambda entry: entry.name
+                ):  # by time, because file names are runs
                     if entry.name.startswith("."):
                         continue
                     path = f"{host}/{entry.name}"
@@ -136,7 +138,7 @@ class DirectorySource:
             yield Refused(host, f"cannot be read: {reason(error)}")
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
-        """As ``Source`` says; raises ``ValueError``."""
+        """See ``Source``. Raises ``ValueError`` and ``Gone``."""
         if found.size > MOST_BYTES:
             raise ValueError(f"has {found.size} bytes, at most {MOST_BYTES} are read")
         try:
@@ -156,7 +158,7 @@ class DirectorySource:
         now = datetime.now(UTC)
         try:
             return data, min(datetime.fromtimestamp(status.st_mtime, UTC), now)
-        except (OverflowError, ValueError, OSError):  # a date that no calendar has
+        except (OverflowError, ValueError, OSError):  # a date outside the calendar
             return data, now
 
     def remove(self, found: Found) -> None:
@@ -179,7 +181,7 @@ class DirectorySource:
 
 
 def _stamp(status: os.stat_result) -> int:
-    """Of the last change of a file, as an integer that databases hold: a file can be of any time."""
+    """Return the last change of a file as a 63-bit integer, because databases reject larger ones."""
     return status.st_mtime_ns & (2**63 - 1)
 
 
@@ -187,7 +189,7 @@ def _stamp(status: os.stat_result) -> int:
 
 
 class ObjectSource:
-    """Methods are those of ``Source``."""
+    """An object store as ``Source``."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.name = str(store)
@@ -221,7 +223,7 @@ class ObjectSource:
         return Found(path, host, entry.size, int(entry.modified.timestamp() * 1e9))
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
-        """As ``Source`` says; raises ``ValueError``."""
+        """See ``Source``. Raises ``ValueError`` and ``Gone``."""
         if found.size > MOST_BYTES:
             raise ValueError(f"has {found.size} bytes, at most {MOST_BYTES} are read")
         with _explained(may_be_gone=True):
@@ -249,7 +251,7 @@ def _explained(*, may_be_gone: bool = False) -> Iterator[None]:
 
 
 def open_source(location: str) -> Source:
-    """The source at a path, or ``s3://BUCKET/PREFIX``; raises ``SourceError`` and ``UsageError``."""
+    """Open the source at a path, or ``s3://BUCKET/PREFIX``. Raises ``SourceError`` and ``UsageError``."""
     if location.startswith(SCHEME):
         return ObjectSource.open(location)
 

@@ -27,48 +27,48 @@ if TYPE_CHECKING:
 
 
 _BATCH = 500
-"""Documents of one step."""
+"""Maximum documents of one transaction."""
 _BATCH_BYTES = 16 * 1024 * 1024
-"""Of JSON, which takes many times as much memory when it is read."""
+"""Maximum bytes of JSON of one transaction. Decoded JSON needs many times this memory."""
 _AT_ONCE = 400
 _TOLD = 20
 _LONGEST_PATH = 600
 
 
 class Imported(msgspec.Struct):
-    """The outcome of an import."""
+    """The result of an import."""
 
     newest: int = 0
-    """Documents that are the last of their host now."""
+    """Documents that are the newest of their host."""
     late: int = 0
-    """Those of the past that were kept, as something happened in them."""
+    """Earlier documents with changes or failures, which were stored."""
     known: int = 0
-    """Those that tell nothing new."""
+    """Documents without new information."""
     unchanged: int = 0
-    """Files that an earlier import has read."""
+    """Files that an earlier import read."""
     refused: int = 0
-    """Files that are no documents, those that were told before included."""
+    """Invalid files, including files that were reported before."""
     told: list[Refused] = []
-    """The first of those that were not told before."""
+    """The first newly reported files."""
     untold: int = 0
-    """How many more there are of these."""
+    """Number of further new files."""
     removed: int = 0
     forgotten: int = 0
-    """Runs that are older than the store keeps."""
+    """Number of removed runs that were too old or too many."""
 
     @property
     def read(self) -> int:
-        """Documents that were read."""
+        """Number of documents that were read."""
         return self.newest + self.late + self.known
 
     def add(self, done: Put) -> None:
-        """Count documents that were put into the store."""
+        """Add the counts of stored documents."""
         self.newest += done.newest
         self.late += done.late
         self.known += done.known
 
     def refuse(self, refused: Refused) -> None:
-        """Count a file that was not told before."""
+        """Count an invalid file that was not reported before."""
         if len(self.told) < _TOLD:
             self.told.append(refused)
         else:
@@ -86,9 +86,9 @@ def import_documents(
     progress: Progress = lambda imported: None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Imported:
-    """Import what has arrived in ``sources``; ``remove``: files are removed when the store has them.
+    """Import new documents from ``sources``. ``remove`` deletes imported files.
 
-    Raises ``SourceError``; what was imported before is in the store then.
+    Raises ``SourceError``. Documents that were imported before the error stay in the store.
     """
     imported = Imported()
     for source in sources:
@@ -114,7 +114,7 @@ class _Import:
         self._batch: list[tuple[Found, Document]] = []
         self._bytes = 0
         self._refused: dict[str, tuple[int, int, str]] = {}
-        """New ones of this batch, by path: size, stamp, why."""
+        """New invalid files of this batch, by path: size, stamp, reason."""
 
     def run(self) -> None:
         seen: set[str] = set()
@@ -134,7 +134,7 @@ class _Import:
         )
         with self._store.reading() as connection:
             return {
-                # What another version of Puller has refused may be understood by this one.
+                # This version of Puller may accept files that another version refused.
                 row.path: (
                     -1 if row.refused and row.reader != __version__ else row.size,
                     row.stamp,
@@ -176,7 +176,7 @@ class _Import:
             self._refused[path] = (size, stamp, why)
 
     def _step(self) -> None:
-        """Put what was read into the store, with the record of it."""
+        """Store a batch with the record of its files."""
         if not self._batch and not self._refused:
             return
         with self._store.writing() as connection:
@@ -209,7 +209,7 @@ class _Import:
                 _path(found.path): {"size": found.size, "stamp": found.stamp, "refused": ""}
                 for found, _ in self._batch
             }
-        # Another import may have recorded them meanwhile.
+        # Another import may have recorded them in the meantime.
         _delete(connection, self._source.name, list(rows))
         if rows:
             connection.execute(
@@ -221,14 +221,14 @@ class _Import:
             )
 
     def _forget_files(self, paths: Sequence[str]) -> None:
-        """Keep no record of files that are not there any more."""
+        """Delete the records of files that no longer exist."""
         if paths:
             with self._store.writing() as connection:
                 _delete(connection, self._source.name, paths)
 
 
 def refused_files(store: Store, most: int = _TOLD) -> tuple[int, Mapping[str, str]]:
-    """How many files are no documents, and the newest of them with the reason."""
+    """Return the number of invalid files, and the newest of them with reasons."""
     table = database.documents.c
     with store.reading() as connection:
         count = connection.execute(select(func.count()).where(table.refused != "")).scalar() or 0
@@ -249,11 +249,11 @@ def _delete(connection: "Connection", source: str, paths: Sequence[str]) -> None
 
 
 def _path(path: str) -> str:
-    """As the store keeps it: names of files may hold anything."""
+    """Return a path in the form of the store. File names may contain any bytes."""
     text = plain(os.fsencode(path).decode("utf-8", "replace"))
     return text if len(text) <= _LONGEST_PATH else f"{text[: _LONGEST_PATH - 40]}~{hash_of(text)}"
 
 
 def hash_of(text: str) -> str:
-    """Tells long paths apart."""
+    """Return a digest that distinguishes long paths."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]

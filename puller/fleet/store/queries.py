@@ -59,9 +59,9 @@ _decoder = msgspec.json.Decoder(SentReport)
 
 
 class Reader:
-    """The fleet at one moment: ``now``; hosts that were not heard of for ``silent_after`` are silent.
+    """The fleet at the time ``now``. Hosts without a report for ``silent_after`` are silent.
 
-    What most questions need is read once. Methods raise ``SourceError``.
+    Common data is read once. Methods raise ``SourceError``.
     """
 
     def __init__(self, store: Store, now: datetime, silent_after: timedelta | None = None) -> None:
@@ -118,12 +118,12 @@ class Reader:
 
     @cached_property
     def states(self) -> dict[str, int]:
-        """How many hosts are in which state; those in none are not named, but *in order* always is."""
+        """The number of hosts in each state. Includes empty states only for *in order*."""
         found = Counter(row.state for row in self.hosts.values())
         return {str(one): found[one] for one in Condition if found[one] or one is Condition.IN_ORDER}
 
     def facts(self, names: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The facts of hosts, or of all of them, one by one."""
+        """Yield the facts of the named hosts, or of all hosts."""
         table = database.hosts.c
         for part in _parts(sorted(self.hosts if names is None else names)):
             with self._store.reading() as connection:
@@ -133,7 +133,7 @@ class Reader:
                 yield row.host, json.loads(row.facts)
 
     def details(self, names: Sequence[str]) -> Iterator[HostView]:
-        """Hosts, whole, in the order of ``names``; one that is not known is left out."""
+        """Yield complete hosts in the order of ``names``. Unknown hosts are skipped."""
         for part in _parts(names):
             with self._store.reading() as connection:
                 documents = self._documents(connection, part)
@@ -143,9 +143,9 @@ class Reader:
                     yield self._details(name, documents[name], runs.get(name, []))
 
     def exporting(self, bundle: str, names: Collection[str]) -> Iterator[tuple[str, PublishedBundle]]:
-        """The hosts of these names on which a bundle is enforced, each with what it exports.
+        """Yield the named hosts that enforce a bundle, each with its exports.
 
-        Raises ``SourceError`` for a document that is damaged.
+        Raises ``SourceError`` for a damaged document.
         """
         having = {row["host"] for row in self._by_bundle.get(bundle, ()) if row["enforced"]}
         for part in _parts(sorted(having.intersection(names))):
@@ -160,7 +160,7 @@ class Reader:
         return {row.host: bytes(row.document) for row in rows}
 
     def _runs(self, connection: "Connection", names: Sequence[str]) -> dict[str, list[RunView]]:
-        """The newest runs in which something happened, but the last one of each host."""
+        """Return the newest runs with changes or failures, except the last run of each host."""
         table = database.runs.c
         rank = func.row_number().over(partition_by=table.host, order_by=(table.at.desc(), table.run.desc()))
         ranked = select(database.runs, rank.label("rank")).where(table.host.in_(names)).subquery()
@@ -235,7 +235,7 @@ class Reader:
     # Bundles and releases
 
     def standings(self, bundle: str) -> list[Mapping[str, Any]]:
-        """The rows of a bundle, one for each host."""
+        """Return the rows of a bundle, one for each host."""
         return [dict(row) for row in self._by_bundle.get(bundle, ())]
 
     @cached_property
@@ -248,7 +248,7 @@ class Reader:
     def _of_bundle(self, standing: Mapping[str, Any]) -> HostRow:
         """Return the host of a standing, in the state of this bundle alone.
 
-        A host that is silent, or whose metadata have expired, is so for all of its bundles.
+        A silent host, or a host with expired metadata, has this state for all of its bundles.
         """
         host, row = self.hosts[standing["host"]], self._rows[standing["host"]]
         state = self._states_of_bundles.get((standing["bundle"], standing["host"]))
@@ -264,7 +264,7 @@ class Reader:
 
     @cached_property
     def bundles(self) -> list[BundleView]:
-        """All bundles of the fleet, with their versions, the newest first."""
+        """All bundles of the fleet, with their versions, newest first."""
         return [BundleView(name, self._versions(name), self._history(name)) for name in self._by_bundle]
 
     def _versions(self, bundle: str) -> list[VersionRow]:
@@ -296,7 +296,7 @@ class Reader:
 
     @cached_property
     def _first(self) -> dict[str, dict[str, float]]:
-        """When the first host had each version of each bundle."""
+        """The time at which the first host had each version of each bundle."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for row in self._periods:
             if row.bundle:
@@ -320,7 +320,9 @@ class Reader:
         return counted(periods, (self.now - self.kept).timestamp(), self.now.timestamp(), order)
 
     def _conditions(self, rows: Iterable[Any]) -> Iterator[Period]:
-        """The conditions of hosts over time; those that are silent now are so since they were heard of last."""
+        """Yield the conditions of hosts over time. A silent host is silent from ``silent_after`` after its last report
+        on.
+        """
         for row in rows:
             label = Condition(row.condition).label
             host = self.hosts.get(row.host)
@@ -333,12 +335,12 @@ class Reader:
 
     @cached_property
     def history(self) -> Series:
-        """Hosts by their state, over time."""
+        """Hosts by state, over time."""
         order = [Condition(word).label for word in _ORDER]
         return self._counted(self._conditions(self._periods_of.get("", ())), order)
 
     def release(self, bundle: str, version: str) -> ReleaseView:
-        """A version of a bundle, and what became of it on which hosts."""
+        """Return a version of a bundle, and its results on hosts."""
         found: dict[str, list[HostRow]] = {
             label: []
             for label in ("Failed", "Gave it up", "Held back", "Not heard of", "Wait for it", "In order")
@@ -371,10 +373,10 @@ class Reader:
         )
 
     def is_well(self, host: str) -> bool:
-        """Whether a host was heard of and is in order.
+        """Return whether a host is in order and sends reports.
 
-        A report of a host on which nothing is applied says nothing of its resources: it is as it was before the pause,
-        and where that is not known any more, nobody can say that it is in order.
+        Reports of a paused host contain no results, so its condition before the pause counts. If that is unknown, the
+        host is not in order.
         """
         state = Condition(self.hosts[host].state)
         if state is not Condition.PAUSED:
@@ -395,18 +397,18 @@ class Reader:
         return found
 
     def first_of(self, bundle: str, version: str) -> float | None:
-        """When the first host had a version, in seconds since 1970; ``None`` when none had it."""
+        """Return when the first host had a version, in seconds since 1970, or ``None``."""
         return self._first.get(bundle, {}).get(version)
 
     def conditions_before(self, bundle: str, version: str) -> dict[str, str]:
-        """The condition of each host just before it had a version for the first time, where one is known."""
+        """Return the known condition of each host just before it first had a version."""
         began: dict[str, float] = {}
         for row in self._periods_of.get(bundle, ()):
             if row.version == version:
                 began[row.host] = min(row.began, began.get(row.host, row.began))
         found: dict[str, tuple[float, str]] = {}
         for row in self._periods_of.get("", ()):
-            # Of a host that never had it: how it was when the first one got it.
+            # If a host never had the version, use its condition when the first host got it.
             until = began.get(row.host, self.first_of(bundle, version))
             if until is not None and row.began < until:
                 found[row.host] = max(found.get(row.host, (0.0, "")), (row.began, row.condition))
@@ -416,7 +418,7 @@ class Reader:
 
     @cached_property
     def failures(self) -> list[FailureView]:
-        """The errors of the last run of all hosts, the same ones together, those on most hosts first."""
+        """The errors of the last runs of all hosts, grouped, most frequent first."""
         groups: dict[str, list[Any]] = defaultdict(list)
         for row in self._failing:
             groups[row["key"]].append(row)
@@ -441,7 +443,7 @@ class Reader:
 
     @cached_property
     def restless(self) -> list[RestlessView]:
-        """The resources that change in run after run, those on most hosts first."""
+        """The resources that change in run after run, most frequent first."""
         groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for row in self._restless:
             groups[row["bundle"], row["reference"]].append(row)
@@ -453,7 +455,7 @@ class Reader:
         return sorted(found, key=lambda one: (-len(one.hosts), one.bundle, one.reference))
 
     def resources(self, most: int = 1000) -> list[ResourceView]:
-        """The resources that changed or failed, those that did so most often first; without their events."""
+        """Return the resources that changed or failed, most frequent first, without their events."""
         table = database.events.c
         query = select(
             table.resource,
@@ -485,7 +487,7 @@ class Reader:
         )
 
     def recent(self, reference: str) -> list[tuple[str, datetime, EventView]]:
-        """The newest events of a resource, each with its host and time."""
+        """Return the newest events of a resource, each with its host and time."""
         table = database.events.c
         query = (
             select(database.events)
@@ -500,7 +502,7 @@ class Reader:
     # The whole
 
     def fleet(self, refused: int = 0) -> FleetView:
-        """The fleet at a glance; ``refused`` documents were not understood."""
+        """Return an overview of the fleet. ``refused`` is the number of invalid documents."""
         soon = (self.now + _EXPIRES_SOON).timestamp()
         expiring = [
             (self.hosts[name], datetime.fromtimestamp(row.expires, UTC))
@@ -523,7 +525,7 @@ class Reader:
         )
 
     def run_of(self, host: str) -> str:
-        """Identity of the last run of a host; empty for one that is not known."""
+        """Return the identity of the last run of a host. Empty for an unknown host."""
         return self._run_of(host)
 
 

@@ -1,4 +1,4 @@
-"""Forgetting: runs and periods that are older than the store is told to keep or too many, and hosts when asked."""
+"""Removal of old or excess runs and periods, and of hosts."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
 MOST_RUNS = 5000
-"""Runs of one host in which something happened, and periods. With the default time it is a run in 26 minutes."""
+"""Maximum runs of one host with changes or failures, and maximum periods. By default, one run in 26 minutes."""
 
 
 def forget_before(connection: "Connection", when: datetime) -> int:
-    """Forget the runs and periods that had ended before; gives how many runs."""
+    """Remove the runs and periods that ended before a time. Return the number of removed runs."""
     seconds = when.timestamp()
     connection.execute(database.events.delete().where(database.events.c.at < seconds))
     gone = connection.execute(database.runs.delete().where(database.runs.c.at < seconds)).rowcount
@@ -25,9 +25,9 @@ def forget_before(connection: "Connection", when: datetime) -> int:
 
 
 def forget_beyond(connection: "Connection", most: int = MOST_RUNS) -> int:
-    """Forget the oldest runs and periods of hosts that have more than ``most``; returns the number of runs.
+    """Remove the oldest runs and periods of hosts that have more than ``most``. Return the number of removed runs.
 
-    The time for which runs are kept bounds no host that sends a report every second.
+    The age limit alone would not limit a host that sends a report every second.
     """
     gone = 0
     for table in (database.runs, database.periods):
@@ -51,7 +51,7 @@ def _forget_oldest(connection: "Connection", table: "Table", host: str, most: in
 
 
 def forget_hosts(connection: "Connection", names: Sequence[str]) -> list[str]:
-    """Forget hosts that are gone, with all that is kept of them; gives those that were known."""
+    """Remove hosts with all of their data. Return the hosts that were known."""
     table = database.hosts.c
     known = [str(name) for (name,) in connection.execute(select(table.host).where(table.host.in_(names)))]
     for each in (

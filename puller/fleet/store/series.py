@@ -1,4 +1,4 @@
-"""Counts over time, from periods: how many hosts were in which state, or had which version, at each of some times."""
+"""Counts of hosts over time, by state or version, from periods."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _MOST_TIMES = 120
 
 
 class Period(NamedTuple):
-    """Something that held of one host, in seconds since 1970; without an end it holds still."""
+    """A value of one host for a period, in seconds since 1970. A current value has no end."""
 
     name: str
     began: float
@@ -19,10 +19,10 @@ class Period(NamedTuple):
 
 
 def counted(periods: Iterable[Period], begin: float, now: float, order: Iterable[str] = ()) -> Series:
-    """The counts by name between ``begin`` and ``now``.
+    """Return the counts by name between ``begin`` and ``now``.
 
-    At each change where these are few, else at times with equal distances. Names are in ``order``, then by when they
-    came up first.
+    If there are few changes, each has its own time. Otherwise the times are evenly spaced. Names are sorted by
+    ``order``, then by first appearance.
     """
     steps: list[tuple[float, str, int]] = []
     first: dict[str, float] = {}

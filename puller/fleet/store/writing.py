@@ -1,8 +1,8 @@
-"""Documents of hosts, put into the store: in any order, as often as anybody likes, by several at once.
+"""Storage of documents: in any order, repeatedly, and from several processes.
 
-* The newest report of a host is what holds; one that arrives late tells of the past only, and one that arrives twice
+* The newest report of a host defines its current state. A late report adds only history. A repeated report adds
   nothing.
-* A report like the one before it, of a run in which nothing happened, changes one row.
+* A report without changes or failures that equals its predecessor updates one row.
 """
 
 import hashlib
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _MOST_FAILING = 100
-"""Failures of one run that are grouped; more of them say nothing more."""
+"""Maximum grouped failures of one run. More of them add no information."""
 _MOST_EVENTS = 500
 _LONGEST, _LONGEST_DIFF = 2000, 16_000  # characters
 _AT_ONCE = 400
-"""Hosts that one statement asks for: databases have a bound of parameters."""
+"""Hosts in one statement, because databases limit the number of parameters."""
 _UNEXPLAINED = Problem(code=ProblemCode.CHANGE_FAILED, message="failed")
 _TOLD = (State.CHANGED, State.REFRESHED, State.FAILED)
 
 
 class Put(NamedTuple):
-    """The counts of documents by what became of them."""
+    """The counts of documents by result."""
 
     newest: int
-    """Those that are the last of their host now."""
+    """Documents that are the newest of their host."""
     late: int
-    """Those of the past that were kept, as something happened in them."""
+    """Earlier documents with changes or failures, which were stored."""
     known: int
-    """Those that tell nothing that is not known."""
+    """Documents without new information."""
 
 
 class _Known(NamedTuple):
-    """What the store has of a host."""
+    """The stored data of a host."""
 
     run: str
     at: float
@@ -58,7 +58,7 @@ class _Known(NamedTuple):
 
 
 def put(connection: "Connection", documents: Iterable[Document]) -> Put:
-    """Put documents into the store, in a transaction of the caller."""
+    """Store documents, in a transaction of the caller."""
     ordered = sorted(documents, key=lambda document: (document.at, document.run))
     known = _known(connection, {document.host for document in ordered})
     there = _runs_there(connection, ordered)
@@ -109,35 +109,35 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class _Failing:
-    """Since when what fails on a host has done so, in the documents of one batch."""
+    """The start of each current failure of a host, for the documents of one batch."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self.before = set(keys)
-        """What has failed in each document so far: if the store knows it, it has failed for longer."""
+        """The failures that every document so far contains. If the store has an earlier start, that one applies."""
         self.since: dict[str, float] = {}
 
     def go_on(self, keys: Sequence[str], at: float) -> None:
-        """With what fails in the next document."""
+        """Add the failures of the next document."""
         self.before.intersection_update(keys)
         self.since = {key: self.since.get(key, at) for key in keys}
 
 
 class _Changes:
-    """What is to be written, gathered so that a batch takes few statements."""
+    """Pending changes of the database, collected so that a batch takes few statements."""
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._hosts: dict[str, dict[str, Any]] = {}
         self._new: set[str] = set()
         self._details: dict[str, Document] = {}
-        """The newest documents whose bundles, failures or conditions differ from those before."""
+        """The newest documents whose bundles, failures or conditions differ from earlier ones."""
         self._failing: dict[str, _Failing] = {}
         self._periods: list[tuple[float, Document]] = []
         self._runs: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
 
     def add_run(self, document: Document) -> None:
-        """Keep a run in which something happened."""
+        """Add a run with changes or failures."""
         report, at = document.sent.report, document.at.timestamp()
         self._runs.append(
             {
@@ -168,7 +168,7 @@ class _Changes:
             )
 
     def set_newest(self, document: Document, before: _Known | None) -> _Known:
-        """Let a document be the last of its host."""
+        """Make a document the newest of its host."""
         sent, host = document.sent, document.host
         details = _digest(document)
         if before is None:
@@ -197,7 +197,7 @@ class _Changes:
         return _Known(document.run, document.at.timestamp(), details)
 
     def write(self) -> None:
-        """Write all of it."""
+        """Write all pending changes."""
         self._write_details()
         self._write_periods()
         new = [row for host, row in self._hosts.items() if host in self._new]
@@ -215,7 +215,7 @@ class _Changes:
         self._insert(database.events, self._events)
 
     def _write_details(self) -> None:
-        """The bundles, failures and restless resources of hosts of which something is different."""
+        """Write the bundles, failures and restless resources of changed hosts."""
         since = {
             (host, key): at for host, failing in self._failing.items() for key, at in failing.since.items()
         }
@@ -238,7 +238,7 @@ class _Changes:
         return found
 
     def _write_periods(self) -> None:
-        """End the periods of what is different, and begin others."""
+        """End the periods of changed values, and begin new ones."""
         current = self._current_periods({document.host for _, document in self._periods})
         ended: list[dict[str, Any]] = []
         none: list[dict[str, Any]] = []
@@ -284,10 +284,10 @@ class _Changes:
         ended: list[dict[str, Any]],
         none: list[dict[str, Any]],
     ) -> None:
-        """Runs that end at one moment, or arrive at one where clocks are wrong, leave no period between them."""
+        """End a period. A period without duration is deleted. Runs with equal or wrong times can cause one."""
         key = (row["host"], row["bundle"], row["began"])
         if key in begun:
-            if row["began"] >= at:  # nothing was so for no time
+            if row["began"] >= at:  # the period has no duration
                 del begun[key]
             else:
                 row["ended"] = at
@@ -322,7 +322,7 @@ class _Changes:
 
 
 def _digest(document: Document) -> str:
-    """Of all that the tables below the host have of it."""
+    """Return a digest of the document's rows in the tables below the host."""
     rows = [
         [
             document.condition,
@@ -336,7 +336,7 @@ def _digest(document: Document) -> str:
 
 
 def _conditions(document: Document) -> dict[str, tuple[str, str]]:
-    """The version and the condition of each bundle; of the host itself under no name."""
+    """Return the version and the condition of each bundle. The empty name stands for the host itself."""
     found = {"": ("", str(document.condition))}
     of_bundles = conditions_of_bundles(document.sent)
     for standing in document.sent.bundles:
@@ -394,7 +394,7 @@ def _failing(
 
 def _failures(report: Report) -> Iterator[tuple[str, str, Problem]]:
     """Yield the bundle, the resource and the problem of each failure of a run."""
-    # A run that ends well has warnings among its problems, for which nothing failed.
+    # A successful run may have warnings among its problems, which are not failures.
     if report.exit_status not in (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD):
         for problem in report.problems:
             yield "", "", stored_problem(problem)
@@ -407,7 +407,7 @@ def _failures(report: Report) -> Iterator[tuple[str, str, Problem]]:
 
 
 def _told(report: Report) -> Iterator[tuple[str, Event]]:
-    """The resources that changed, failed, or waited for one that failed; as many as are looked at by anybody."""
+    """Yield the resources that changed, failed, or waited for a failed one, up to a readable number."""
     found = (
         (bundle.name, event)
         for bundle in report.bundles
@@ -441,7 +441,7 @@ def _restless(document: Document) -> list[dict[str, Any]]:
 
 
 def resource_key(reference: str) -> str:
-    """Identifies a resource, by its reference as the store keeps it."""
+    """Return the identity of a resource, by its stored reference."""
     return hashlib.sha256(reference.encode()).hexdigest()[:16]
 
 
@@ -469,7 +469,7 @@ def stored_problem(problem: Problem) -> Problem:
 
 
 def differences(event: Event) -> list[Difference]:
-    """Return the differences of a resource, as many as anybody reads, with the beginnings of their diffs."""
+    """Return the first differences of a resource, with the beginnings of their diffs."""
     kept, room = [], _LONGEST_DIFF
     for difference in event.differences[:20]:
         diff = plain(difference.diff[:room])
@@ -479,7 +479,7 @@ def differences(event: Event) -> list[Difference]:
 
 
 def outcome(report: Report, why: str) -> str:
-    """A run in a few words."""
+    """Return a short description of a run."""
     if report.paused:
         return f"nothing was applied: {report.paused}"
     if why:
@@ -489,14 +489,14 @@ def outcome(report: Report, why: str) -> str:
 
 
 def counts(report: Report) -> dict[str, int]:
-    """How many resources of a run became what."""
+    """Return the number of resources of a run by state."""
     names = ("stable", "changed", "refreshed", "failed", "skipped")
     found = {name: sum(getattr(bundle.summary, name) for bundle in report.bundles) for name in names}
     return {name: count for name, count in found.items() if count}
 
 
 def system_of(facts: Mapping[str, Any]) -> str:
-    """``Debian 12``; empty where the facts do not say it."""
+    """Return the operating system as ``Debian 12``. Empty if the facts do not contain it."""
     found = facts.get("os")
     if not isinstance(found, dict):
         return ""
@@ -508,12 +508,12 @@ def system_of(facts: Mapping[str, Any]) -> str:
 
 
 def seconds(text: str) -> float | None:
-    """A time in ISO 8601; ``None`` for one that is none, or not of this millennium."""
+    """Return a time in ISO 8601 as seconds, or ``None`` if it is invalid or not of this millennium."""
     try:
         found = parse_moment(text)
     except ValueError:
         return None
-    if not 2000 <= found.year < 9000:  # in another zone it may be a time that no calendar has
+    if not 2000 <= found.year < 9000:  # in another time zone it may be outside the calendar
         return None
     return found.timestamp()
 

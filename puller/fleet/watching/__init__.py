@@ -1,1 +1,1 @@
-"""Rollouts, watched by what hosts report of them."""
+"""Supervision of rollouts by the reports of hosts."""

@@ -24,11 +24,11 @@ from puller.fleet.store.queries import Reader
 
 _NAMED = 3
 _CHANCE = 1e-5
-"""Of a look: a rollout is looked at hundreds of times."""
+"""Maximum probability of a false alarm in one check. A rollout is checked hundreds of times."""
 
 
 class Became(StrEnum):
-    """The end of a release on a host."""
+    """The result of a release on a host."""
 
     IN_ORDER = "in order"
     FAILED = "failed"
@@ -38,35 +38,36 @@ class Became(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostOutcome:
-    """The end of the release on a host that has got it, or was to get it."""
+    """The result of the release on a host that has it, or should have it."""
 
     host: str
     kind: str
-    """``Debian 12``; empty where its facts do not say."""
+    """Such as ``Debian 12``. Empty if unknown."""
     became: Became
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a rollout may go on."""
+    """Whether a rollout may continue."""
 
     counts: Mapping[Became, int]
     reasons: Sequence[str]
-    """Why not, a sentence each; none when it may."""
+    """Reasons to stop, a sentence each. Empty if the rollout may continue."""
     is_told: bool = False
-    """Whether failures were told of. What is only not known is a reason to halt, and none to go back."""
+    """Whether hosts reported failures. Missing reports are a reason to halt, but not to go back."""
 
     @property
     def hosts(self) -> int:
-        """The number of hosts that have the release, or were to get it."""
+        """The number of hosts that have the release, or should have it."""
         return sum(self.counts.values())
 
 
 def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) -> Verdict:
-    """Whether so many hosts, or so large a part of them or of one kind, failed or fell silent that it must stop.
+    """Return whether too many hosts, in total or of one kind, failed or became silent.
 
-    ``usual`` is the part of hosts, from 0 to 1, that fail without the release: so many that fail with it say nothing.
+    ``usual`` is the share of hosts, from 0 to 1, that fail without the release. So many failures are not a reason to
+    stop.
     """
     by_kind: dict[str, list[HostOutcome]] = defaultdict(list)
     for outcome in outcomes:
@@ -83,7 +84,7 @@ def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) 
 def _reasons(
     outcomes: Sequence[HostOutcome], kind: str, rule: WatchRule, usual: float
 ) -> Iterable[tuple[str, bool]]:
-    """Sentences, each with whether hosts have told so."""
+    """Yield sentences, each with whether hosts reported the problem."""
     for what, limit, words in (
         ((Became.FAILED, Became.GAVE_UP), rule.failed, "failed or gave it up"),
         ((Became.SILENT,), rule.silent, "were not heard of since they got it"),
@@ -101,7 +102,7 @@ def _reasons(
 
 
 def _is_chance(count: int, expected: float) -> bool:
-    """Whether ``count`` or more come up now and then where ``expected`` are usual (Poisson distribution)."""
+    """Return whether ``count`` or more are plausible if ``expected`` are usual (Poisson distribution)."""
     term = below = math.exp(-expected)
     for number in range(1, count):
         term *= expected / number
@@ -117,9 +118,9 @@ _BAD = (Condition.FAILED, Condition.HELD)
 def outcomes_of(
     reader: Reader, release: Release, channel: str, kinds: Sequence[str]
 ) -> tuple[list[HostOutcome], float]:
-    """The outcome of ``release`` on each host of ``channel`` that has it, or was to have it by now.
+    """Return the result of ``release`` on each host of ``channel`` that has it, or should have it by now.
 
-    And the part of all hosts, from 0 to 1, that failed without it: before they got it, or now.
+    Also returns the share of all hosts, from 0 to 1, that failed without this release: before they got it, or now.
     """
     rows = [row for row in reader.standings(release.bundle) if row["channel"] == channel]
     facts = dict(reader.facts([row["host"] for row in rows]))
@@ -142,9 +143,9 @@ def outcomes_of(
 
 
 def blindness(reader: Reader, release: Release, channel: str) -> str:
-    """Why nothing is known of a rollout; empty when any host of its channel was heard of of late.
+    """Return why the state of a rollout is unknown. Empty if any host of its channel reported recently.
 
-    No hosts at all are expected for a while only after it began.
+    A rollout without any host is normal until ``silent_after`` after its start.
     """
     latest = last_heard(reader, release.bundle, channel)
     begin = release.rollout.start if release.rollout is not None else None
@@ -160,7 +161,7 @@ def blindness(reader: Reader, release: Release, channel: str) -> str:
 
 
 def last_heard(reader: Reader, bundle: str, channel: str) -> datetime | None:
-    """When any host that follows this channel of a bundle was heard of last."""
+    """Return the last report time of all hosts that follow this channel of a bundle."""
     rows = [row for row in reader.standings(bundle) if row["channel"] == channel]
     heard = [reader.hosts[row["host"]].heard for row in rows]
     return max((one for one in heard if one is not None), default=None)
@@ -189,12 +190,12 @@ def _became(
 
 
 def _takes(reader: Reader, release: Release, host: str, later: timedelta) -> bool:
-    """Whether the rollout had reached a host at another time than now."""
+    """Return whether the rollout reaches a host at the current time plus ``later``."""
     return release.chosen_for(host, reader.now + later, current=False).release == release
 
 
 def kind_of(facts: Mapping[str, Any], kinds: Sequence[str]) -> str:
-    """``Debian 12``, from the facts of these names; empty when there is none of them."""
+    """Return the kind of a host, such as ``Debian 12``, from the named facts. Empty if all are missing."""
     return " ".join(_texts(facts, kinds))
 
 

@@ -17,12 +17,13 @@ _SECONDS = 20
 
 
 def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECONDS) -> str:
-    """Call ``command`` with the sentence as its last argument; gives why that failed, or nothing.
+    """Call ``command`` with the sentence as its last argument. Return the reason for a failure, or an empty text.
 
-    After so many seconds it is ended, with what it has started.
+    After ``seconds`` it is ended, together with its children.
     """
     try:
-        # A sentence has what hosts wrote: it must stay one line, which no terminal and no header of a mail acts on.
+        # A sentence contains texts of hosts. It must stay one line, without control sequences for terminals or mail
+        # headers.
         called = subprocess.Popen(
             [*command, visible_line(sentence)],
             stdin=subprocess.DEVNULL,
@@ -48,7 +49,7 @@ def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECOND
 
 
 def tell_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS) -> str:
-    """POST ``message`` as JSON to ``url``; gives why that failed, without the URL: it may hold a token."""
+    """POST ``message`` as JSON to ``url``. Return the reason for a failure without the URL, which may contain a token."""
     try:
         shown = {key: _visible(value) for key, value in message.items()}
         status = aside(lambda: _post(url, shown, seconds), Deadline(seconds))
@@ -58,7 +59,7 @@ def tell_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS)
 
 
 def _visible(value: object) -> object:
-    """A value whose texts programs may show to people as they are."""
+    """Return a value whose texts are safe to display."""
     if isinstance(value, Mapping):
         return {visible(str(key)): _visible(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

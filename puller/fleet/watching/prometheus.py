@@ -1,4 +1,4 @@
-"""Prometheus as a judge: a query that must hold (its HTTP API, `/api/v1/query`)."""
+"""Evaluation of a Prometheus query that must hold (HTTP API, `/api/v1/query`)."""
 
 import json
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why a query does not hold."""
+    """The reason for which a query does not hold."""
 
     why: str
     is_told: bool = False
-    """Whether its answer says so. An answer that is not there says nothing."""
+    """Whether the response shows the problem. False for a missing response."""
 
 
 def doubt_of(url: str, query: str, seconds: float = _SECONDS) -> Doubt | None:
-    """Why ``query`` does not hold at the server ``url``; ``None`` when it does.
+    """Return why ``query`` does not hold at the server ``url``, or ``None`` if it holds.
 
-    It holds when its answer has at least one number, and all of them are other than 0. A server that cannot be asked,
-    or has not answered after so many seconds, is a reason, too: what nobody knows is not in order.
+    It holds if its response has at least one number, and all numbers differ from 0. An unreachable server, or no
+    response within ``seconds``, is also a reason, because an unknown state is not in order.
     """
     try:
         status, data = aside(lambda: _fetch(url, query, seconds), Deadline(seconds))
@@ -49,7 +49,7 @@ def doubt_of(url: str, query: str, seconds: float = _SECONDS) -> Doubt | None:
 
 
 def _fetch(url: str, query: str, seconds: float) -> tuple[int, bytes]:
-    """The status and the body."""
+    """Return the status and the body."""
     with (
         session() as opened,
         opened.get(
@@ -64,7 +64,7 @@ def _fetch(url: str, query: str, seconds: float) -> tuple[int, bytes]:
 
 
 def _values(answer: dict[str, object]) -> list[bool]:
-    """Whether each number of an answer is other than 0; raises ``ValueError`` and the like for another answer."""
+    """Return whether each number of a response differs from 0. Raises ``ValueError`` and the like for another response."""
     if answer["status"] != "success":
         raise ValueError
     data = answer["data"]
