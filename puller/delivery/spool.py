@@ -102,7 +102,7 @@ class Spool:
 
     @contextmanager
     def sending(self, deadline: Deadline) -> Iterator[None]:
-        """Lock the spool while the block runs. Raises ``DeadlineError`` if another process holds the lock for too long."""
+        """Lock the spool while the block runs. Raises ``DeadlineError`` if another process keeps the lock."""
         with open_directory(self.path) as descriptor:
             while True:
                 try:

@@ -147,6 +147,6 @@ def load_report(path: Path) -> Report:
 
 
 def load_all_events(directories: Directories) -> Report | None:
-    """Return the newest report with an event for each resource. See ``load_last_report`` for the errors that it raises."""
+    """Return the newest report with an event for each resource. Raises like ``load_last_report``."""
     report = load_last_report(directories)
     return None if report is None else complete(report, directories.in_order)

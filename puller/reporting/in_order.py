@@ -48,7 +48,7 @@ class _Checked(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 def shorten(report: Report, directory: Path) -> Report:
-    """Return ``report`` in its stored form, and save lists of unchanged resources in ``directory``. Raises ``OSError``."""
+    """Return ``report`` in its stored form, and save its lists in ``directory``. Raises ``OSError``."""
     lists: dict[str, bytes] = {}
     shortened = without_lists(report, lists)
     for digest, data in lists.items():

@@ -293,7 +293,7 @@ class Store:
             )
 
     def _make(self) -> None:
-        """Create all tables and the format in one transaction, so that other processes never see an incomplete store."""
+        """Create all tables and the format in one transaction, so that the store is always complete."""
         with self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.execute(text("BEGIN IMMEDIATE"))

@@ -56,7 +56,7 @@ class Source(Protocol):
         """Yield all files. Files that cannot be documents are refused."""
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
-        """Return the bytes of a file, and its time of arrival. Raises ``ValueError`` for an invalid file, and ``Gone``."""
+        """Return the bytes of a file and its arrival. Raises ``ValueError`` for an invalid file, and ``Gone``."""
 
     def remove(self, found: Found) -> None:
         """Remove an imported file, unless it has changed."""

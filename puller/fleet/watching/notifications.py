@@ -49,7 +49,7 @@ def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECOND
 
 
 def tell_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS) -> str:
-    """POST ``message`` as JSON to ``url``. Return the reason for a failure without the URL, which may contain a token."""
+    """POST ``message`` as JSON to ``url``. Return the reason of a failure, without the URL: it may have a token."""
     try:
         shown = {key: _visible(value) for key, value in message.items()}
         status = aside(lambda: _post(url, shown, seconds), Deadline(seconds))

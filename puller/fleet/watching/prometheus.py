@@ -64,7 +64,7 @@ def _fetch(url: str, query: str, seconds: float) -> tuple[int, bytes]:
 
 
 def _values(answer: dict[str, object]) -> list[bool]:
-    """Return whether each number of a response differs from 0. Raises ``ValueError`` and the like for another response."""
+    """Return whether each number of a response differs from 0. Raises ``ValueError`` and the like."""
     if answer["status"] != "success":
         raise ValueError
     data = answer["data"]
