@@ -1,1 +1,1 @@
-"""Checks of a bundle before it is published: lint, tests, previews. Nothing here touches the machine."""
+"""Checks of a bundle before publication: lint, tests, previews. They do not change the machine."""

@@ -1,9 +1,9 @@
-"""A bundle resolved for one machine: the resources that it declares there, and what their files would hold.
+"""A bundle resolved for one machine: its resources, and the contents of their files.
 
-* The machine is nothing but its facts and data, so that of one that is far away, or does not exist yet, the same comes
-  out as on it. Only the bundle is read.
-* What a secret went into is not kept; of it there is a fingerprint, by which two resolutions with one key can be
-  compared, and from which nobody without the key can tell anything.
+* The machine is represented only by its facts and data, so a remote or future machine gives the same result. Only the
+  bundle is read.
+* Values derived from secrets are not kept. Their keyed fingerprints allow comparing two resolutions with the same key,
+  and reveal nothing without the key.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 
 _SHOWN = 256 * 1024
-"""The most bytes of a content whose text is kept."""
+"""Maximum bytes of a content whose text is kept."""
 
 
 _SETTINGS = ("fail_on_error", "give_up_after", "pre_message", "post_message")
@@ -39,42 +39,42 @@ class ResolvedContent(msgspec.Struct, frozen=True):
     """The bytes of one file that a resource would write."""
 
     size: int
-    """In bytes."""
+    """Size in bytes."""
     fingerprint: bytes
-    """Of all bytes; equal where they are, among resolutions with the same key."""
+    """Fingerprint of all bytes. Equal contents have equal fingerprints with the same key."""
     text: str | None = None
-    """``None`` for what is no text, is too large to be shown, or must not be."""
+    """``None`` for binary, too large or secret content."""
     is_secret: bool = False
     executable: bool = False
-    """Whether it becomes a program, where the mode of the resource leaves that to the file of the bundle."""
+    """Whether it becomes a program, if the mode of the resource depends on the file in the bundle."""
 
 
 class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
     """One resource on one machine."""
 
     reference: str
-    """``file#/etc/motd``."""
+    """Such as ``file#/etc/motd``."""
     names: tuple[str, ...] = ()
-    """All references that mean it: its own, and those by its aliases; none for what stands for a loop."""
+    """All references to it: its own, and those by its aliases. Empty for the placeholder of a loop."""
     where: str
-    """*file:line* of its declaration, and for which item of a loop."""
+    """*file:line* of its declaration, and the item of a loop."""
     properties: Mapping[str, Any] = {}
-    """Plain values, without what must not be shown: there is ``(sensitive)`` instead."""
+    """Plain values. Hidden values are ``(sensitive)``."""
     contents: Mapping[str, ResolvedContent] = {}
-    """By the path or name on the machine."""
+    """By path or name on the machine."""
     failures: tuple[Problem, ...] = ()
-    """Why it cannot be applied on this machine."""
+    """Reasons why it cannot be applied on this machine."""
     is_late: bool = False
-    """Whether another resource may mend the failure: it makes a file that is asked for again when its turn comes."""
+    """Whether another resource may repair the failure by creating a file that is read again later."""
     unmanaged: str = ""
-    """Why it is not managed on this machine, by its ``control`` or that of what applies it."""
+    """Why it is not managed on this machine, by its ``control`` or that of its parent."""
     requires: tuple[str, ...] = ()
     refreshed_by: tuple[str, ...] = ()
     """The resources whose changes refresh it."""
     reloaded_by: tuple[str, ...] = ()
-    """The resources whose changes make it reload, and no more."""
+    """The resources whose changes only make it reload."""
     fingerprint: bytes = b""
-    """Of its properties with what is hidden of them."""
+    """Fingerprint of its properties, including hidden values."""
 
     @property
     def failure(self) -> str:
@@ -83,38 +83,38 @@ class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """All resources of a bundle on one machine, in the order in which they would be applied."""
+    """All resources of a bundle on one machine, in the order of their application."""
 
     resources: tuple[ResolvedResource, ...]
     data: Mapping[str, Any]
     """All data of the bundle's manifest, with its secrets hidden."""
     warnings: tuple[str, ...] = ()
     settings: Mapping[str, Any] = {}
-    """How it is applied: ``fail_on_error``, ``give_up_after`` and the messages, with secrets hidden; those it gives."""
+    """The given settings: ``fail_on_error``, ``give_up_after`` and the messages, with secrets hidden."""
 
 
 def resolve(
     source: ManifestSource, inputs: Inputs, *, key: bytes, before: Iterable[ManifestSource] = ()
 ) -> Resolution:
-    """The bundle at ``source`` on the machine that ``inputs`` tell of.
+    """Return the bundle at ``source``, resolved for the machine that ``inputs`` describe.
 
-    ``before``: the bundles that come before it on its hosts. ``key``: 16 to 64 random bytes, the same for all
-    resolutions that are compared. Raises ``SourceError``, and ``ManifestError`` where a host would refuse it.
+    ``before``: the bundles that precede it on its hosts. ``key``: 16 to 64 random bytes, the same for all resolutions
+    to compare. Raises ``SourceError``, and ``ManifestError`` if a host would refuse it.
     """
     manifest = load_together((*before, source), inputs).manifests[-1]
     return _Resolving(manifest, key).resolution()
 
 
 class Failing(msgspec.Struct):
-    """The resources of a manifest that fail when their turn comes, though it was read."""
+    """The resources of a valid manifest that fail when they are applied."""
 
     most: int
-    """The number of different files that are rendered at the most; a template for many items is one."""
+    """Maximum number of different files to render. A template for many items counts once."""
     left_out: int = 0
-    """The number of resources whose files were not rendered, since there are more than that."""
+    """Number of resources whose files were not rendered, because of that limit."""
 
     def of(self, manifest: Manifest) -> Iterator[tuple[Declaration, tuple[Problem, ...]]]:
-        """Each of them, with the reasons: its template, its condition, or what it is to hold."""
+        """Yield each failing resource with its reasons: its template, its condition, or its content."""
         resolving = _Resolving(manifest, bytes(16))
         rendered: dict[tuple[str, str], int] = {}
         for declaration in manifest.declarations:
@@ -132,14 +132,14 @@ class Failing(msgspec.Struct):
 
 
 def _template_of(declaration: Declaration) -> tuple[str, str] | None:
-    """The file, or directory, that a resource renders."""
+    """Return the file or directory that a resource renders."""
     name = "source" if declaration.type.type_name == "scaffold" else "template"
     path = getattr(declaration.properties, name, None)
     return (declaration.home.files.directory, path) if isinstance(path, str) else None
 
 
 class _Resolving:
-    """The work of one ``resolve``."""
+    """The state of one ``resolve`` call."""
 
     def __init__(self, manifest: Manifest, key: bytes) -> None:
         self.manifest = manifest
@@ -183,7 +183,7 @@ class _Resolving:
         )
 
     def failures_of(self, declaration: Declaration) -> tuple[int, tuple[Problem, ...]]:
-        """The number of files that a resource holds, and why it fails. Empty if it is not managed."""
+        """Return the number of files of a resource, and its failures. Empty if it is not managed."""
         try:
             if why_unmanaged(declaration):
                 return 1, ()
@@ -193,11 +193,11 @@ class _Resolving:
             return 1, self.masks.problems(error.problems, declaration)
 
     def is_late(self, declaration: Declaration) -> bool:
-        """Whether another resource may mend a failure."""
+        """Return whether another resource may repair a failure."""
         if declaration.late is None:
             return False
 
-        # A key that is missing stays missing, and so does a file of the bundle that nobody makes.
+        # A missing key stays missing, and so does a file of the bundle that no resource creates.
         asked = evaluate_again(msgspec.structs.replace(declaration))
         return any(one.properties.name in asked for one in self.manifest.declarations)
 
@@ -228,7 +228,7 @@ class _Resolving:
             text = None if is_secret else _text(data)
         else:
             digest = self._digest(content.chunks())
-        executable: bool = getattr(content, "executable", False)  # few contents are of files with modes
+        executable: bool = getattr(content, "executable", False)  # only contents of files with modes have it
         return ResolvedContent(content.size, digest, text, is_secret, executable)
 
     def _digest(self, pieces: Iterable[bytes]) -> bytes:
@@ -244,7 +244,9 @@ def _all_properties(declaration: Declaration) -> Iterator[bytes]:
 
 
 def _asked_by_files(declaration: Declaration) -> Iterator[tuple[str, str]]:
-    """The SHA-256 of each file of health checks: its tests decide about a release, and its name may stay the same."""
+    """Yield the SHA-256 of each file of health checks. Its tests decide about a release, and its name may stay the
+    same.
+    """
     for place in declaration.united or [declaration]:
         for check in place.properties.health_checks:
             if check.goss is None:
@@ -252,7 +254,7 @@ def _asked_by_files(declaration: Declaration) -> Iterator[tuple[str, str]]:
             try:
                 data = Path(place.home.files.find(check.goss)).read_bytes()
             except (PullerError, OSError):
-                continue  # it fails on the host; lint says so
+                continue  # it fails on the host, and lint reports it
             yield f"health_checks: {check.goss}", f"sha256 {hashlib.sha256(data).hexdigest()[:12]}"
 
 
@@ -262,7 +264,7 @@ def _encoded(value: Any) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """A plain value; the text of a secret says that it is one."""
+    """Return a plain value. Secrets become their masks."""
     if isinstance(value, Mapping):
         return {str(key): _shown(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,1 +1,1 @@
-"""Tests of a bundle: cases beside it say what it must declare on a machine, and are checked without touching any."""
+"""Tests of a bundle: cases list the expected resources of a machine, and are checked without any machine."""

@@ -31,7 +31,7 @@ from puller.values.references import Reference
 
 
 def machine_facts(system: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a machine with this system, with those that are ``given`` over them; raises ``ValueError``."""
+    """Return the facts of a system, overridden by ``given``. Raises ``ValueError`` for an unknown system."""
     if system is not None and system not in known_systems():
         raise ValueError(f"is {system!r}, which is no known system{did_you_mean(system, known_systems())}")
     facts: dict[str, Any] = merged({} if system is None else facts_of(system), given)
@@ -43,39 +43,39 @@ TESTS: Final = "tests"
 """The directory of a bundle with its cases."""
 
 SNAPSHOTS: Final = "snapshots"
-"""The directory in it with what cases are compared with, which is written by Puller."""
+"""The directory in it with the snapshots that Puller writes."""
 
 CONTENT: Final = "content"
-"""The property of a case that means what a file holds, wherever that comes from."""
+"""The property of a case that means the content of a file, from any source."""
 
 ABSENT: Final = "absent"
 """Not declared for this machine, or not managed on it."""
 
 UNMANAGED: Final = "unmanaged"
-"""Declared, and not managed on this machine."""
+"""Declared, but not managed on this machine."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One machine, and what is expected of the bundle there."""
+    """One machine, and the expected result of the bundle there."""
 
     os: str | None = None
     """The system whose facts it has."""
     facts: dict[str, Any] = {}
-    """Merged over those of the system."""
+    """Merged over the facts of the system."""
     data: dict[str, Any] = {}
-    """Merged over the bundle's own, as by ``--data``."""
+    """Merged over the bundle's data, as with ``--data``."""
     environ: dict[str, str] = {}
-    """The environment that the bundle sees, and nothing of that of the author."""
+    """The environment of the bundle. The author's environment is not visible."""
     before: list[str] = msgspec.field(default=[], name="with")
-    """The bundles that come before it, relative to the directory of the bundle."""
+    """The bundles that precede it, relative to the directory of the bundle."""
     expect: dict[str, Any] = {}
-    """By reference: the properties that are compared, or ``absent`` or ``unmanaged``."""
+    """By reference: the properties to compare, or ``absent`` or ``unmanaged``."""
     fails: str | list[str] = []
-    """Texts of which one stands in each failure, and each in some failure."""
+    """Each failure contains one of these texts, and each text is in some failure."""
     tree: str = ""
-    """An installed system that ``--apply`` takes for the machine, relative to the directory of the bundle."""
+    """An installed system that ``--apply`` uses as the machine, relative to the directory of the bundle."""
     snapshot: bool = False
-    """Whether everything is compared with what was written down before."""
+    """Whether all resources are compared with a stored snapshot."""
 
 
 class CaseFile(msgspec.Struct, frozen=True):
@@ -83,25 +83,25 @@ class CaseFile(msgspec.Struct, frozen=True):
 
     path: Path
     shown: str
-    """As messages call it: ``web/tests/web01.yaml``."""
+    """Path in messages: ``web/tests/web01.yaml``."""
     name: str
     """``web01``, or ``debian/web01`` in a directory below ``tests``."""
 
 
 class LoadedCase(msgspec.Struct, frozen=True):
-    """A case that is understood."""
+    """A valid case."""
 
     case: Case
     facts: dict[str, Any]
     """All facts of its machine."""
     places: Problems
-    """Knows the lines of its file."""
+    """The lines of its file."""
 
 
 def find_cases(directory: Path, shown: str) -> list[CaseFile]:
-    """The cases of the bundle in ``directory``, in the order of their names.
+    """Return the cases of the bundle in ``directory``, sorted by name.
 
-    Raises ``ConfigurationError`` where one would be passed over for what it is called or is, and ``OSError``.
+    Raises ``OSError``, and ``ConfigurationError`` for a file whose name or kind would exclude it.
     """
     tests = directory / TESTS
     paths = (path for path in tests.rglob("*") if not _is_left_out(path, tests))
@@ -129,7 +129,9 @@ def _case_file(path: Path, tests: Path, shown: Path) -> CaseFile:
 
 
 def load_case(file: CaseFile) -> LoadedCase:
-    """The case in a file; raises ``ManifestError`` with all that is wrong, and ``PullerError`` when it is not read."""
+    """Return the case in a file. Raises ``ManifestError`` with all problems, and ``PullerError`` if it cannot be
+    read.
+    """
     text = read(file.path)
     try:
         value = yaml_text.load(text, file.shown, tags=TAGS)
@@ -150,10 +152,10 @@ def load_case(file: CaseFile) -> LoadedCase:
 
 
 def _facts(value: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    """All facts of the machine; what is wrong is noted."""
+    """Return all facts of the machine. Problems are noted."""
     system, given = value.get("os"), value.get("facts", {})
     if not isinstance(system, str | None) or not isinstance(given, dict):
-        return {}  # which is noted already
+        return {}  # already noted
     try:
         return machine_facts(system, given)
     except ValueError as error:
@@ -162,7 +164,7 @@ def _facts(value: dict[str, Any], problems: Problems) -> dict[str, Any]:
 
 
 def _wrong(value: dict[str, Any]) -> Iterator[tuple[KeyPath, Problem]]:
-    """All that is wrong with the keys of a case, but those below ``expect``."""
+    """Yield all problems of the keys of a case, except those below ``expect``."""
     known = [field.encode_name for field in msgspec.structs.fields(Case)]
     for key in value.keys() - set(known):
         yield (
@@ -184,7 +186,7 @@ def _invalid(message: str) -> Problem:
 
 
 def _expected(written: str, wanted: Any, problems: Problems) -> Any:
-    """One expectation, its values read as its properties would be; what is wrong is noted."""
+    """Return one expectation, with its values read like properties. Problems are noted."""
     place = ("expect", written)
     try:
         kind = find_type(Reference.parse(written).partition("#")[0])
@@ -206,7 +208,7 @@ def _expected(written: str, wanted: Any, problems: Problems) -> Any:
 
 def _read(kind: ResourceType, name: str, wanted: Any, place: KeyPath, problems: Problems) -> Any:
     fields = property_fields(kind)
-    if name == CONTENT:  # also of a type without such a property, and of a directory as a mapping
+    if name == CONTENT:  # also for a type without such a property, and for a directory as a mapping
         return wanted
     if name not in fields or name == "name":
         known = sorted({*fields, CONTENT} - {"name"})
@@ -222,7 +224,7 @@ def _read(kind: ResourceType, name: str, wanted: Any, place: KeyPath, problems: 
 
 
 def _why(kind: ResourceType, name: str, wanted: Any, error: Exception) -> list[Problem]:
-    """The problems of a value that the property cannot have."""
+    """Return the problems of an invalid value of a property."""
     if has_matcher(wanted):
         return [_invalid(f"{name}: {shown(wanted)} has a value that it cannot have: {error}")]
     found = explain(kind.properties_type, {name: wanted}, "property")
@@ -230,10 +232,10 @@ def _why(kind: ResourceType, name: str, wanted: Any, error: Exception) -> list[P
 
 
 def property_fields(kind: ResourceType) -> Mapping[str, msgspec.structs.FieldInfo]:
-    """The properties of a type, by their names in manifests."""
+    """Return the properties of a type, by their names in manifests."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind.properties_type)}
 
 
 def _typed(kind: Any, value: Any) -> Any:
-    """A plain value as the property shows it: ``60s`` for ``1m``."""
+    """Return a plain value in the form of the property: ``60s`` for ``1m``."""
     return msgspec.to_builtins(msgspec.convert(value, kind, dec_hook=parse_value), enc_hook=str)

@@ -37,11 +37,11 @@ from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedRes
 from puller.resources.registry import find_type
 
 _MOST_LINES: Final = 60
-"""Lines of a diff in a message."""
+"""Maximum lines of a diff in a message."""
 
 
 class _Mismatch(Exception):
-    """Something that is not as expected."""
+    """A difference from the expectation."""
 
     def __init__(self, message: str, expected: str = "", found: str = "", diff: str = "") -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class _Mismatch(Exception):
 
 
 def judge(loaded: LoadedCase, resolution: Resolution) -> Iterator[Failure]:
-    """All that is not as the case expects, in its order, and then what fails without being expected to."""
+    """Yield all differences from the case, in its order, then unexpected failures."""
     judging = _Judging(loaded, resolution)
     for reference, wanted in loaded.case.expect.items():
         yield from judging.expectation(reference, wanted)
@@ -57,7 +57,7 @@ def judge(loaded: LoadedCase, resolution: Resolution) -> Iterator[Failure]:
 
 
 def judge_refusal(loaded: LoadedCase, problems: Iterable[Problem]) -> Iterator[Failure]:
-    """All that is not as the case expects of a bundle whose manifest is refused with ``problems``."""
+    """Yield all differences from the case for a bundle whose manifest is refused with ``problems``."""
     texts = _texts(loaded)
     if texts and loaded.case.expect:
         message = "the manifest is refused, so that there is nothing that could be expected of its resources"
@@ -73,7 +73,7 @@ def _texts(loaded: LoadedCase) -> list[str]:
 
 
 def _compare(loaded: LoadedCase, found: list[tuple[str, str, str]]) -> Iterator[Failure]:
-    """Failures that nothing expects, and texts that stand in none; ``found``: text, what to say of it, declaration."""
+    """Yield unexpected failures, and expected texts without a failure. ``found``: text, message, declaration."""
     texts = _texts(loaded)
     where = loaded.places.where(("fails",))
     for text in texts:
@@ -87,7 +87,7 @@ def _compare(loaded: LoadedCase, found: list[tuple[str, str, str]]) -> Iterator[
 
 
 class _Judging:
-    """One case with what its bundle comes to."""
+    """One case with the resolved bundle."""
 
     def __init__(self, loaded: LoadedCase, resolution: Resolution) -> None:
         self.loaded = loaded
@@ -95,7 +95,7 @@ class _Judging:
         self.by_name = {name: one for one in resolution.resources for name in one.names or (one.reference,)}
 
     def failures(self) -> Iterator[Failure]:
-        """Resources that fail and are not expected to; what may be resolved when its turn comes fails for nobody."""
+        """Yield unexpected failures of resources. A failure that a later resolution may repair does not count."""
         texts = _texts(self.loaded)
         found = [
             (one.failure, f"{one.reference} fails: {one.failure}", one.where)
@@ -106,7 +106,7 @@ class _Judging:
         yield from _compare(self.loaded, found)
 
     def expectation(self, reference: str, wanted: Any) -> Iterator[Failure]:
-        """All that is not as expected of one resource."""
+        """Yield all differences from the expectation of one resource."""
         found = self.by_name.get(reference)
         if not isinstance(wanted, dict):
             yield from self._presence(reference, wanted, found)
@@ -123,7 +123,7 @@ class _Judging:
         elif found.failure and _texts(self.loaded):
             what = f"nothing can be compared of what fails: {found.failure}"
             yield self._failure((reference,), f"{reference}: {what}", found)
-        elif not found.failure:  # what fails is told once, as a failure of its own
+        elif not found.failure:  # a failed resource is reported once, by failures()
             yield from self._properties(reference, wanted, found)
 
     def _presence(self, reference: str, wanted: str, found: ResolvedResource | None) -> Iterator[Failure]:
@@ -190,7 +190,7 @@ def _hidden(path: str = "") -> _Mismatch:
 
 
 def _value(name: str, found: ResolvedResource) -> Any:
-    """The value of a property, that which its type gives it where nobody does."""
+    """Return the value of a property, or the default of its type."""
     if name in found.properties:
         return found.properties[name]
     kind = find_type(found.reference.partition("#")[0])
@@ -207,7 +207,7 @@ def _unequal(wanted: Any, found: Any) -> _Mismatch:
 
 
 def _check_content(wanted: Any, found: ResolvedResource) -> None:
-    if not found.contents and CONTENT in found.properties:  # a property of its type, as that of a block is
+    if not found.contents and CONTENT in found.properties:  # a property of its type, such as that of a block
         _check_property(CONTENT, wanted, found)
     elif isinstance(wanted, Mapping):
         for path, value in wanted.items():
@@ -221,7 +221,7 @@ def _check_content(wanted: Any, found: ResolvedResource) -> None:
 
 
 def _content_at(path: str, found: ResolvedResource) -> ResolvedContent | None:
-    """The content at a path, which may be relative to the name of the resource."""
+    """Return the content at a path, which may be relative to the name of the resource."""
     return found.contents.get(join(found.reference.partition("#")[2], path))
 
 
@@ -255,7 +255,7 @@ def _different(wanted: Any, text: str, path: str) -> _Mismatch:
 
 
 def bounded_diff(lines: list[str]) -> str:
-    """The lines of a diff as one text, and how many are left out."""
+    """Return the first lines of a diff as one text, with the number of omitted lines."""
     kept = lines[:_MOST_LINES]
     more = [f"… and {len(lines) - len(kept)} further lines"] if len(lines) > len(kept) else []
     return "\n".join([*kept, *more])
@@ -272,7 +272,7 @@ format: {format}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Text of several lines as it would be written, and no aliases."""
+    """Writes multi-line text as a block, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data
@@ -287,12 +287,12 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def snapshot_path(directory: Path, case: str) -> Path:
-    """The snapshot of a case of the bundle in ``directory``."""
+    """Return the path of the snapshot of a case of the bundle in ``directory``."""
     return directory / TESTS / SNAPSHOTS / f"{case}.yaml"
 
 
 def read_snapshot(path: Path) -> str:
-    """The text of a snapshot, however its lines end; raises ``OSError`` and ``ValueError``."""
+    """Return the text of a snapshot, with normalised line ends. Raises ``OSError`` and ``ValueError``."""
     data = read_limited(path, _SIZE_LIMIT)
     try:
         return data.decode("utf-8").replace("\r\n", "\n")
@@ -301,13 +301,13 @@ def read_snapshot(path: Path) -> str:
 
 
 def stale_snapshots(directory: Path, cases: Iterable[str]) -> list[Path]:
-    """The snapshots of a bundle that belong to none of these cases, which have some."""
+    """Return the snapshots of a bundle that belong to other cases than ``cases``."""
     wanted = {snapshot_path(directory, case) for case in cases}
     return sorted(set((directory / TESTS / SNAPSHOTS).rglob("*.yaml")) - wanted)
 
 
 def snapshot_of(resolution: Resolution, directory: Path) -> str:
-    """All resources of the bundle in ``directory`` as text, without the path that this has here."""
+    """Return all resources of the bundle in ``directory`` as text, without the path of the directory."""
     resources: dict[str, Any] = {}
     for one in sorted(resolution.resources, key=lambda one: (one.reference, one.where)):
         resources[_free_name(mask_urls(one.reference), resources)] = _resource(one)
@@ -317,7 +317,7 @@ def snapshot_of(resolution: Resolution, directory: Path) -> str:
 
 
 def compare(before: str, now: str, name: str) -> str:
-    """A unified diff of two snapshots; empty when they are the same."""
+    """Return a unified diff of two snapshots. Empty if they are equal."""
     if before == now:
         return ""
     lines = difflib.unified_diff(before.splitlines(), now.splitlines(), name, "now", lineterm="", n=3)
@@ -325,12 +325,12 @@ def compare(before: str, now: str, name: str) -> str:
 
 
 def is_of_this_format(text: str) -> bool:
-    """Whether a snapshot was written in the format of this version."""
+    """Return whether a snapshot has the format of this version."""
     return f"\nformat: {FORMAT}\n" in text[: len(_HEAD) + 20]
 
 
 def _free_name(reference: str, taken: dict[str, Any]) -> str:
-    # A child manifest may be applied several times, each with data of its own.
+    # A child manifest may be applied several times, with different data.
     names = (reference, *(f"{reference} ({number})" for number in range(2, len(taken) + 3)))
     return next(name for name in names if name not in taken)
 
@@ -355,7 +355,7 @@ def _content(content: ResolvedContent) -> Any:
 
 
 def _without(value: Any, path: str) -> Any:
-    """A plain value whose texts do not name the directory of the bundle."""
+    """Return a plain value whose texts do not name the directory of the bundle."""
     if isinstance(value, dict):
         return {_without(key, path): _without(item, path) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""Values that a case expects: plain ones, which must be equal, and tags that say what must be true of what is found.
+"""Expected values of a case: plain values, which must be equal, and tags with conditions.
 
-* ``None`` stands for a property that has no value.
-* Nothing is equal to what is hidden, so no tag but ``!secret`` tells anything of it.
-* YAML gives a value one tag only, so ``!lacks`` is there beside ``!contains``, and ``!all`` puts several together.
+* ``None`` stands for a property without a value.
+* A hidden value equals no other value, so only ``!secret`` can match it.
+* YAML allows one tag per value. Therefore ``!lacks`` exists beside ``!contains``, and ``!all`` combines tags.
 """
 
 import json
@@ -17,14 +17,14 @@ from foundation.masking import HIDDEN, VALUE_MASK, mask_urls
 from hiera.regex import is_found
 
 _LONGEST: Final = 300
-"""Characters of a value in a message."""
+"""Maximum characters of a value in a message."""
 
 Read = Callable[[Any], Any]
-"""Reads a plain value as the property would, so that ``1m`` and ``60s`` are one; raises ``ValueError``."""
+"""Reads a plain value like the property, so that ``1m`` equals ``60s``. Raises ``ValueError``."""
 
 
 class Matcher(msgspec.Struct, frozen=True):
-    """One tag with what stands behind it."""
+    """One tag with its value."""
 
     tag: ClassVar[str]
     wanted: Any
@@ -33,17 +33,19 @@ class Matcher(msgspec.Struct, frozen=True):
         return self.tag if self.wanted is None else f"{self.tag} {shown(self.wanted)}"
 
     def fits(self, found: Any) -> bool:
-        """Whether it is true of ``found``; raises ``LimitError`` for an expression that takes too long."""
+        """Return whether the condition holds for ``found``. Raises ``LimitError`` for an expression that takes too
+        long.
+        """
         raise NotImplementedError
 
     def read(self, read: Read) -> "Matcher":
-        """Itself, with values read as those of a property are."""
+        """Return the matcher with its values read like those of a property."""
         del read
         return self
 
 
 class Contains(Matcher, frozen=True):
-    """A text has these texts in it."""
+    """The text contains all of these texts."""
 
     tag: ClassVar[str] = "!contains"
 
@@ -52,7 +54,7 @@ class Contains(Matcher, frozen=True):
 
 
 class Lacks(Matcher, frozen=True):
-    """A text has none of these in it."""
+    """The text contains none of these texts."""
 
     tag: ClassVar[str] = "!lacks"
 
@@ -61,7 +63,7 @@ class Lacks(Matcher, frozen=True):
 
 
 class Matches(Matcher, frozen=True):
-    """A regular expression fits somewhere in a text; ``^`` and ``$`` are begin and end of a line."""
+    """The regular expression matches somewhere in the text. ``^`` and ``$`` match at line ends."""
 
     tag: ClassVar[str] = "!matches"
 
@@ -70,7 +72,7 @@ class Matches(Matcher, frozen=True):
 
 
 class Not(Matcher, frozen=True):
-    """A value is there, and is another one."""
+    """The value exists and differs."""
 
     tag: ClassVar[str] = "!not"
 
@@ -82,7 +84,7 @@ class Not(Matcher, frozen=True):
 
 
 class Has(Matcher, frozen=True):
-    """A list has an item like this."""
+    """The list has a matching item."""
 
     tag: ClassVar[str] = "!has"
 
@@ -97,7 +99,7 @@ class Has(Matcher, frozen=True):
 
 
 class All(Matcher, frozen=True):
-    """Several things are true at once."""
+    """All conditions hold."""
 
     tag: ClassVar[str] = "!all"
 
@@ -109,7 +111,7 @@ class All(Matcher, frozen=True):
 
 
 class Absent(Matcher, frozen=True):
-    """There is no value."""
+    """The value is missing."""
 
     tag: ClassVar[str] = "!absent"
 
@@ -118,7 +120,7 @@ class Absent(Matcher, frozen=True):
 
 
 class Something(Matcher, frozen=True):
-    """There is a value, whatever it is."""
+    """The value exists."""
 
     tag: ClassVar[str] = "!any"
 
@@ -127,7 +129,7 @@ class Something(Matcher, frozen=True):
 
 
 class IsSecret(Matcher, frozen=True):
-    """There is a value, and it is hidden."""
+    """The value exists and is hidden."""
 
     tag: ClassVar[str] = "!secret"
 
@@ -194,7 +196,7 @@ TAGS: Final[Mapping[str, Callable[[Any], Matcher]]] = MappingProxyType(
 
 
 def fits(wanted: Any, found: Any) -> bool:
-    """Whether ``found`` is as wanted; mappings have the same keys, but for those that are wanted ``!absent``."""
+    """Return whether ``found`` matches ``wanted``. Mappings must have the same keys, except those with ``!absent``."""
     if isinstance(wanted, Matcher):
         return wanted.fits(found)
     if isinstance(wanted, Mapping):
@@ -203,17 +205,17 @@ def fits(wanted: Any, found: Any) -> bool:
     if isinstance(wanted, list | tuple):
         same = isinstance(found, list | tuple) and len(found) == len(wanted)
         return same and all(map(fits, wanted, found))
-    # Python takes 1 for True, and YAML does not.
+    # Python treats 1 as True. YAML does not.
     return isinstance(wanted, bool) == isinstance(found, bool) and bool(wanted == found)
 
 
 def is_hidden(found: Any) -> bool:
-    """Whether a value is shown by a mark, because it is secret, or has a secret in it."""
+    """Return whether a value is shown by a mask, because it is or contains a secret."""
     return isinstance(found, str) and (found == HIDDEN or VALUE_MASK in found)
 
 
 def compares_hidden(wanted: Any, found: Any) -> bool:
-    """Whether something hidden would have to be known to say whether ``found`` is as wanted."""
+    """Return whether a comparison of ``found`` with ``wanted`` needs a hidden value."""
     if isinstance(wanted, IsSecret | Something):
         return False
     if isinstance(found, Mapping):
@@ -226,28 +228,28 @@ def compares_hidden(wanted: Any, found: Any) -> bool:
 
 
 def read_as(wanted: Any, read: Read) -> Any:
-    """A wanted value, its plain parts read as those of the property are; raises ``ValueError``."""
+    """Return a wanted value, with its plain parts read like the property. Raises ``ValueError``."""
     if isinstance(wanted, Matcher):
         return wanted.read(read)
     return wanted if has_matcher(wanted) else read(wanted)
 
 
 def has_matcher(value: Any) -> bool:
-    """Whether a tag stands anywhere in a value."""
+    """Return whether a value contains a tag."""
     if isinstance(value, Mapping):
         return any(map(has_matcher, value.values()))
     return any(map(has_matcher, value)) if isinstance(value, list | tuple) else isinstance(value, Matcher)
 
 
 def has_tag(value: Any, kind: type[Matcher]) -> bool:
-    """Whether a value is a certain tag, or several of which one is."""
+    """Return whether a value is a certain tag, or an ``!all`` that contains it."""
     return isinstance(value, kind) or (
         isinstance(value, All) and any(has_tag(one, kind) for one in value.wanted)
     )
 
 
 def shown(value: Any) -> str:
-    """A value in a message, shortened."""
+    """Return a value for a message, shortened."""
     if isinstance(value, Matcher):
         return str(value)
     if has_matcher(value):

@@ -17,17 +17,17 @@ from puller.values.visible import visible, visible_json
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as a case says."""
+    """One difference from a case."""
 
     where: str
-    """*file:line* of what the case says."""
+    """*file:line* of the expectation."""
     message: str
     expected: str = ""
     found: str = ""
     declared: str = ""
     """*file:line* of the resource's declaration."""
     diff: str = ""
-    """A unified diff, where texts are compared."""
+    """A unified diff of two texts."""
     problem: Problem | None = None
     """The problem, if the case or the manifest has one."""
 
@@ -36,16 +36,16 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One case that was checked."""
+    """One checked case."""
 
     bundle: str
-    """As the user has named it."""
+    """As the user named it."""
     case: str
     file: str
     failures: tuple[Failure, ...] = ()
     seconds: float = 0.0
     snapshot: str | None = None
-    """What is to be written as its snapshot; ``None`` where nothing is."""
+    """The new snapshot, or ``None`` for no snapshot."""
 
     @property
     def passed(self) -> bool:
@@ -58,12 +58,12 @@ _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def title(result: Result) -> str:
-    """The name of a case among those of all bundles: ``web: web01``."""
+    """Return the name of a case among the cases of all bundles: ``web: web01``."""
     return f"{result.bundle}: {result.case}" if result.bundle else result.case
 
 
 def text_lines(result: Result, *, colours: bool = False) -> Iterator[str]:
-    """A line for a case, and its failures below it; with ``colours``, in those of a terminal."""
+    """Yield a line for a case, and its failures below, with terminal colours if ``colours``."""
     word, colour = ("ok  ", "green") if result.passed else ("FAIL", "red")
     yield f"{coloured(word, colour) if colours else word}  {visible(title(result))}"
     for failure in result.failures:
@@ -81,13 +81,13 @@ def _lines(failure: Failure, paint: Callable[[str], str]) -> Iterator[str]:
 
 
 def summary(results: Sequence[Result], seconds: float) -> str:
-    """``12 cases: 11 passed, 1 failed, in 0.42 s``."""
+    """Return the summary ``12 cases: 11 passed, 1 failed, in 0.42 s``."""
     failed = sum(not result.passed for result in results)
     return f"{counted(len(results), 'case')}: {len(results) - failed} passed, {failed} failed, in {seconds:.2f} s"
 
 
 def as_json(results: Sequence[Result], seconds: float) -> str:
-    """All results, for programs."""
+    """Return all results as JSON."""
     failed = sum(not result.passed for result in results)
     document = {
         "format": 1,
@@ -111,7 +111,7 @@ def _plain(result: Result) -> dict[str, object]:
 
 
 def as_junit(results: Sequence[Result], seconds: float) -> str:
-    """All results as JUnit XML, a test suite for each bundle."""
+    """Return all results as JUnit XML, with a test suite for each bundle."""
     root = ET.Element("testsuites", _counts(results, seconds))
     for bundle in dict.fromkeys(result.bundle for result in results):
         own = [result for result in results if result.bundle == bundle]
@@ -139,11 +139,11 @@ def _add_case(suite: ET.Element, result: Result) -> None:
             "time": f"{result.seconds:.3f}",
         },
     )
-    if result.failures:  # one element: not every reader takes several
+    if result.failures:  # one element, because some readers do not accept several
         failure = ET.SubElement(case, "failure", {"message": _xml(str(result.failures[0]))})
         failure.text = _xml("\n".join(line for one in result.failures for line in _lines(one, str)))
 
 
 def _xml(text: str) -> str:
-    """A text without the characters that XML cannot have."""
+    """Return a text without characters that are invalid in XML."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", visible(text))

@@ -46,20 +46,20 @@ from puller.facts.fact_tree import described
 from puller.manifest.manifest import Inputs, ManifestSource, open_source
 
 _KEY: Final = b"digests in snapshots, of nothing secret"
-"""The same everywhere, so that digests in snapshots are; they are of contents that may be shown."""
+"""A constant, so that digests in snapshots are equal everywhere. They are digests of non-secret contents."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The choices of whoever runs cases."""
+    """The options of a run."""
 
     private_key: str
     """The file of the key for encrypted values in a bundle's Hiera tree."""
     update: bool = False
-    """Whether snapshots are written anew instead of compared."""
+    """Whether to write snapshots instead of comparing them."""
     apply: bool = False
-    """Whether each case is applied for real, too, on the tree that it names."""
+    """Whether to also apply each case to its tree."""
     tree: str = ""
-    """The tree of cases that name none."""
+    """The tree of cases without their own tree."""
 
 
 class BundleWithCases(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class BundleWithCases(msgspec.Struct, frozen=True):
 
     manifest: Path
     shown: str
-    """As the user has named its directory; empty for the working directory."""
+    """Its directory as the user named it. Empty for the working directory."""
 
     @property
     def directory(self) -> Path:
@@ -75,7 +75,7 @@ class BundleWithCases(msgspec.Struct, frozen=True):
 
 
 def run_case(bundle: BundleWithCases, file: CaseFile, settings: Settings) -> Result:
-    """Check one case; whatever is wrong with it or with the bundle is a failure in the result."""
+    """Check one case. Problems of the case or the bundle are failures in the result."""
     start = time.perf_counter()
     snapshot: str | None = None
     failures: list[Failure]
@@ -112,7 +112,7 @@ def _of_case(problem: Problem, file: CaseFile) -> Failure:
 
 
 def _masked(failure: Failure) -> Failure:
-    """A failure without passwords in URLs, as all that commands say: names of resources may have some."""
+    """Return a failure without passwords in URLs, which names of resources may contain."""
     return msgspec.structs.replace(
         failure,
         message=mask_urls(failure.message),
@@ -122,15 +122,15 @@ def _masked(failure: Failure) -> Failure:
 
 
 def _placed(failure: Failure, bundle: BundleWithCases) -> Failure:
-    """A failure with the place of the declaration as the user knows it."""
+    """Return a failure with the path of the declaration as the user knows it."""
     if not failure.declared or not bundle.shown:
         return failure
     return msgspec.structs.replace(failure, declared=f"{bundle.shown}/{failure.declared}")
 
 
 def _resolved(bundle: BundleWithCases, loaded: LoadedCase, settings: Settings) -> Resolution | list[Problem]:
-    """What the bundle comes to, or why its manifest is refused; raises where the case itself cannot be run."""
-    # Named as in the bundle, so that messages are the same wherever it lies.
+    """Return the resolved bundle, or the problems of its manifest. Raises if the case itself cannot run."""
+    # A name inside the bundle, so that messages do not depend on the bundle's location.
     source = ManifestSource(bundle.manifest, bundle.manifest.name)
     with _before(bundle, loaded) as before:
         try:
@@ -142,7 +142,7 @@ def _resolved(bundle: BundleWithCases, loaded: LoadedCase, settings: Settings) -
 
 
 def _tried(bundle: BundleWithCases, file: CaseFile, loaded: LoadedCase, settings: Settings) -> list[Failure]:
-    """All that goes wrong when the bundle is applied twice; raises ``UsageError`` where there is no tree for it."""
+    """Apply the bundle twice, and return all failures. Raises ``UsageError`` without a tree."""
     tree = os.path.join(bundle.directory, loaded.case.tree) if loaded.case.tree else settings.tree
     if not tree:
         raise UsageError("names no tree to be applied to, and there is no --tree")
@@ -179,7 +179,7 @@ def _inputs(loaded: LoadedCase, settings: Settings) -> Inputs:
 def _compared(
     now: str, bundle: BundleWithCases, file: CaseFile, loaded: LoadedCase, settings: Settings
 ) -> Iterator[Failure]:
-    """What has changed since the snapshot was written; nothing where it is written anew."""
+    """Yield the changes since the snapshot was written, or nothing if it is rewritten."""
     if settings.update:
         return
     where = loaded.places.where(("snapshot",))
@@ -204,20 +204,20 @@ def _compared(
 # All cases of a bundle, in several processes.
 
 _FEW: Final = 8
-"""Cases that are run sooner than another process is started."""
+"""Number of cases that run faster than another process starts."""
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """The cases of one bundle that are to be run."""
+    """The selected cases of one bundle."""
 
     bundle: BundleWithCases
     cases: Sequence[CaseFile]
     all_names: Sequence[str]
-    """Of all cases that the bundle has."""
+    """Names of all cases of the bundle."""
 
     @property
     def without_any(self) -> str:
-        """A sentence about a bundle that has no case; empty where it has some."""
+        """A sentence about a bundle without cases. Empty if it has some."""
         shown = self.bundle.shown or "."
         return (
             ""
@@ -227,7 +227,7 @@ class Suite(msgspec.Struct, frozen=True):
 
 
 def suite_of(bundle: BundleWithCases, only: Sequence[str] = ()) -> Suite:
-    """The cases of a bundle whose names fit one of the patterns; raises ``ConfigurationError``."""
+    """Return the cases of a bundle whose names match a pattern. Raises ``ConfigurationError``."""
     try:
         found = find_cases(bundle.directory, bundle.shown)
     except OSError as error:
@@ -239,12 +239,12 @@ def suite_of(bundle: BundleWithCases, only: Sequence[str] = ()) -> Suite:
 
 
 def processors() -> int:
-    """The processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def run_suite(suite: Suite, settings: Settings, jobs: int) -> Iterator[Result]:
-    """The results of all its cases, in ``jobs`` processes at most; ends at once when it is interrupted."""
+    """Yield the results of all cases, from at most ``jobs`` processes. An interrupt ends it at once."""
     run = partial(run_case, suite.bundle, settings=settings)
     workers = min(jobs, -(-len(suite.cases) // _FEW))
     if workers < 2:
@@ -254,7 +254,7 @@ def run_suite(suite: Suite, settings: Settings, jobs: int) -> Iterator[Result]:
 
 
 def _spread(run: "partial[Result]", cases: Sequence[CaseFile], workers: int) -> Iterator[Result]:
-    # Forked: all that is imported and found out by now is there, and a few milliseconds are all that it costs.
+    # Forked, so that the children have all imported modules and caches. A fork costs a few milliseconds.
     context = multiprocessing.get_context("fork")
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_the_user)
     try:
@@ -264,8 +264,9 @@ def _spread(run: "partial[Result]", cases: Sequence[CaseFile], workers: int) -> 
         for future in futures:
             yield from future.result()
     except BaseException:
-        # Whoever does not want the rest does not wait for it either. Nothing is cancelled: the executor's thread would
-        # fail when it finds that, and its processes gone. It is waited for, as Python would fail to do at its end.
+        # The caller does not want the remaining results. The futures are not cancelled, because the executor's thread
+        # would fail on cancelled futures of dead processes. The shutdown waits here, because waiting at the exit of
+        # Python fails.
         for child in multiprocessing.active_children():
             child.terminate()
         executor.shutdown()
@@ -279,7 +280,7 @@ def _run_part(run: "partial[Result]", cases: Sequence[CaseFile]) -> list[Result]
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until all processes are there: within a fork it would be lost, as Python cannot raise there."""
+    """Delay Ctrl-C until all processes exist. Within a fork, Python cannot raise KeyboardInterrupt."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -288,14 +289,14 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _die_with_the_user() -> None:
-    """End at once, and without a word, with Ctrl-C: there is nothing to clean up."""
+    """End silently at Ctrl-C, because there is nothing to clean up."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def update_snapshots(suite: Suite, results: Sequence[Result]) -> list[str]:
-    """Write the snapshots of these results, and remove those that belong to none; gives a sentence for each.
+    """Write the snapshots of these results, and remove stale ones. Return a sentence for each.
 
     Raises ``ConfigurationError``.
     """
@@ -316,8 +317,8 @@ def update_snapshots(suite: Suite, results: Sequence[Result]) -> list[str]:
 
 
 def _written(path: Path, text: str) -> bool:
-    """Write a snapshot; false where it is the same."""
-    with contextlib.suppress(FileNotFoundError, ValueError):  # what cannot be a snapshot is replaced
+    """Write a snapshot. Return false if it is unchanged."""
+    with contextlib.suppress(FileNotFoundError, ValueError):  # an invalid snapshot is replaced
         if read_snapshot(path) == text:
             return False
     write_output(path, text.encode(), make_directories=True)
@@ -325,13 +326,13 @@ def _written(path: Path, text: str) -> bool:
 
 
 def _stale(suite: Suite, results: Sequence[Result]) -> list[Path]:
-    """Snapshots of no case that asks for one; those of a case that failed are kept."""
+    """Return the snapshots without a case that requests one. Snapshots of failed cases stay."""
     kept = [result.case for result in results if result.snapshot is not None or not result.passed]
     return stale_snapshots(suite.bundle.directory, kept)
 
 
 def notes_on_snapshots(suite: Suite) -> list[str]:
-    """Sentences about snapshots whose case is gone."""
+    """Return sentences about snapshots whose case is missing."""
     stale = stale_snapshots(suite.bundle.directory, suite.all_names)
     return [f"{_shown(suite, path)}: belongs to no case; `puller test --update` removes it" for path in stale]
 

@@ -40,7 +40,7 @@ class Refreshed(msgspec.Struct, frozen=True):
 
 
 def refreshed(resources: Iterable[ResolvedResource], changed: Collection[str]) -> Iterator[Refreshed]:
-    """The refreshes that follow where the resources ``changed`` are brought into another state."""
+    """Yield the refreshes that follow from changes of the resources ``changed``."""
     changing = set(changed)
     for found in resources:
         if (refresh := _refresh(found, changing)) is not None:
@@ -62,11 +62,11 @@ def _refresh(found: ResolvedResource, changing: Collection[str]) -> Refreshed | 
 
 
 def skipped(resources: Iterable[ResolvedResource]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The references of what is left out because of requirements that fail, and these."""
+    """Yield the references of resources that are skipped for failing requirements, with these requirements."""
     failing: set[str] = set()
     for found in resources:
         if found.failure:
-            # What an earlier resource may mend is not known to fail.
+            # An earlier resource may repair a late failure.
             failing.update(() if found.is_late else _names(found))
         elif not found.unmanaged and (because := [name for name in found.requires if name in failing]):
             failing.update(_names(found))
@@ -78,13 +78,13 @@ def _names(found: ResolvedResource) -> Iterable[str]:
 
 
 THE_BUNDLE = "the bundle"
-"""The reference of what concerns all resources at once."""
+"""The reference for changes of the whole bundle."""
 
 _HIDDEN_PROPERTY = "a hidden property"
 
 
 class Kind(StrEnum):
-    """The way in which a resource is different."""
+    """The kind of a change."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -110,42 +110,42 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 Outcome = Resolution | Refusal
-"""A bundle on one machine."""
+"""The result of a bundle on one machine."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is different of one resource."""
+    """The differences of one resource."""
 
     reference: str
     kind: Kind
     why: str = ""
-    """Why it fails or is not managed, or what becomes of what is removed."""
+    """Reason for the failure or for not managing it, or what happens to a removed resource."""
     differences: tuple[Difference, ...] = ()
-    """Of properties, then of the files that it writes. Only files of other resources than ``file`` have a path."""
+    """Differences of properties, then of written files. Only files of other types than ``file`` have a path."""
     refresh: str = ""
     """``restarts``, ``reloads`` or ``runs``."""
     problems: tuple[Problem, ...] = ()
-    """The problems for which it fails, or no longer does."""
+    """The problems for which it fails, or no longer fails."""
     because: tuple[str, ...] = ()
-    """The resources whose changes refresh it, or whose failures leave it out."""
+    """The resources whose changes refresh it, or whose failures skip it."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The changes on one machine, and what fails there before and after."""
+    """The changes on one machine, and its failures before and after."""
 
     changes: tuple[Change, ...]
     still_failing: tuple[Change, ...] = ()
     is_refused: bool = False
-    """Whether the new bundle is refused, so that nothing of it could be compared."""
+    """Whether the new bundle is refused, so that it could not be compared."""
 
     @property
     def fails(self) -> bool:
-        """Whether anything fails that did not, or all of it as before."""
+        """Return whether there are new failures, or the bundle is refused."""
         return self.is_refused or any(change.kind in (Kind.FAILS, Kind.SKIPPED) for change in self.changes)
 
 
 def compare(old: Outcome, new: Outcome) -> Comparison:
-    """All changes that lead from ``old`` to ``new``, in the order of the new resources."""
+    """Return all changes from ``old`` to ``new``, in the order of the new resources."""
     if isinstance(new, Refusal):
         refused = Change(reference=THE_BUNDLE, kind=Kind.FAILS, why=new.why, problems=new.problems)
         if isinstance(old, Refusal):
@@ -174,7 +174,7 @@ def _compare(old: Resolution, new: Resolution) -> Comparison:
 
 
 def _told_apart(resources: Iterable[ResolvedResource]) -> Iterator[ResolvedResource]:
-    """Resources with a name of its own for each: a child manifest may be applied several times."""
+    """Yield resources with unique names, because a child manifest may be applied several times."""
     seen: Counter[str] = Counter()
     for found in resources:
         seen[found.reference] += 1
@@ -187,7 +187,7 @@ def _told_apart(resources: Iterable[ResolvedResource]) -> Iterator[ResolvedResou
 
 
 def _settings(old: Resolution, new: Resolution) -> Iterator[Change]:
-    """The change of how the bundle is applied."""
+    """Yield the change of the settings of the bundle."""
     properties = tuple(
         _property(name, old.settings.get(name), new.settings.get(name))
         for name in dict.fromkeys((*old.settings, *new.settings))
@@ -202,7 +202,7 @@ def _skips(
     now: Mapping[str, tuple[str, ...]],
     after: Mapping[str, ResolvedResource],
 ) -> Iterator[tuple[str, Change]]:
-    """The resources that were not left out for a requirement that fails and are now, and the other way round."""
+    """Yield the resources that are newly skipped, or no longer skipped, for failing requirements."""
     for name, because in now.items():
         if name not in before:
             yield name, Change(reference=name, kind=Kind.SKIPPED, because=because)
@@ -222,7 +222,7 @@ def _with_refresh(known: Change | None, refresh: Refreshed) -> Change:
 
 
 def _change(old: ResolvedResource | None, new: ResolvedResource) -> Change | None:
-    """The change of a resource that the new bundle declares; ``None`` for none."""
+    """Return the change of a resource that the new bundle declares, or ``None``."""
     if new.failure:
         return None if old is not None and old.failure else _fails(new)
     if new.unmanaged:
@@ -238,7 +238,7 @@ def _change(old: ResolvedResource | None, new: ResolvedResource) -> Change | Non
 
 
 def _at(old: ResolvedResource, new: ResolvedResource) -> ResolvedResource:
-    """The new resource where the old one stood: its line, and names that are linked otherwise, are no change."""
+    """Return the new resource with the line and the links of the old one, which do not count as changes."""
     return msgspec.structs.replace(
         new,
         where=old.where,
@@ -260,7 +260,7 @@ def _properties(
     old: ResolvedResource | None, new: ResolvedResource, *, has_content: bool
 ) -> Iterator[Difference]:
     before: Mapping[str, Any] = {} if old is None else old.properties
-    left_out = {"content"} if has_content else set()  # its diff says more
+    left_out = {"content"} if has_content else set()  # its diff has more details
     differs = False
     for name in dict.fromkeys((*before, *new.properties)):
         was, is_now = before.get(name), new.properties.get(name)
@@ -278,7 +278,7 @@ def _property(name: str, old: Any, new: Any) -> Difference:
         return added(name, _text(new))
     if new is None:
         return removed(name, _text(old))
-    if any(mask in f"{old}{new}" for mask in (HIDDEN, VALUE_MASK)):  # perhaps in a part of it
+    if any(mask in f"{old}{new}" for mask in (HIDDEN, VALUE_MASK)):  # a part of the value may be hidden
         return secret(name)
     if name == "ensure":
         return presence(_text(old), _text(new))
@@ -286,7 +286,7 @@ def _property(name: str, old: Any, new: Any) -> Difference:
 
 
 def _hidden(old: ResolvedResource, new: ResolvedResource, *, has_content: bool) -> Iterator[Difference]:
-    """What is different, and shown as equal; which property it is, as far as that can be told."""
+    """Yield the difference of equal-looking values, with the name of the hidden property if it is certain."""
     hidden = [name for name, value in new.properties.items() if value == HIDDEN]
     if has_content and hidden == ["content"]:
         return
@@ -341,7 +341,7 @@ def _fails(found: ResolvedResource) -> Change:
 
 
 def _matters(old: ResolvedResource) -> bool:
-    """Whether the removal of a declaration says anything: what was not managed may have been made earlier."""
+    """Return whether the removal of a declaration matters. An unmanaged resource may have been created earlier."""
     return not old.unmanaged or old.properties.get("removed") == ABSENT
 
 
@@ -354,11 +354,11 @@ def _removed(old: ResolvedResource) -> Change:
 _OF_THE_CATALOG = frozenset(
     {"alias", "require", "after", "subscribe", "reload", "control", "health_checks", "noop", "removed"}
 )
-"""Properties that say how a resource is treated, and nothing of the state that it brings about."""
+"""Properties that control how a resource is treated, but not its state."""
 
 
 def _touched(changes: Any, after: Mapping[str, ResolvedResource]) -> set[str]:
-    """The resources that are brought into another state, so that what follows them is refreshed."""
+    """Return the resources whose state changes, so that their subscribers are refreshed."""
     return {
         change.reference
         for change in changes

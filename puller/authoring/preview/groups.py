@@ -1,8 +1,8 @@
-"""A preview of a fleet: machines by what a new bundle changes there.
+"""A preview of a fleet: machines grouped by the changes of a new bundle.
 
-* Machines are of one group when the same is told of them. Of a changed file this is the lines that come and go: those
-  around them may name the machine, and are shown as they are on the first of the group.
-* The largest group comes first; where nothing changes, machines are only counted and named.
+* Machines in a group have equal changes. In diffs only added and removed lines are compared, because context lines may
+  name the machine. The diff of the group's first machine is shown.
+* The largest group comes first. Unchanged machines are only counted and named.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from puller.authoring.preview.differences import THE_BUNDLE, Change, Comparison,
 from puller.authoring.preview.machines import Machine, Machines
 
 _MOST_KEPT = 1024
-"""Comparisons that are kept."""
+"""Maximum number of cached comparisons."""
 
 
 Resolver = Callable[[Machine], Outcome]
@@ -21,7 +21,7 @@ Resolver = Callable[[Machine], Outcome]
 
 
 class Group(msgspec.Struct, frozen=True):
-    """The machines on which one list of changes is all that happens, in the order in which they were given."""
+    """The machines with equal changes, in the given order."""
 
     comparison: Comparison
     machines: tuple[str, ...]
@@ -32,24 +32,24 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class StillFailing(msgspec.Struct, frozen=True):
-    """One failure that is there before and after, and the machines that have it."""
+    """One failure that exists before and after, and its machines."""
 
     change: Change
     machines: tuple[str, ...]
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a new bundle changes on the machines that were given."""
+    """All changes of a new bundle on the given machines."""
 
     total: int
     groups: tuple[Group, ...]
     unchanged: tuple[str, ...] = ()
-    """The machines on which nothing changes."""
+    """The machines without changes."""
     still_failing: tuple[StillFailing, ...] = ()
     missing: Mapping[str, tuple[str, ...]] = {}
-    """Facts that the bundle asks for, and the machines that have not sent them."""
+    """Facts that the bundle reads, and the machines that have not sent them."""
     notes: tuple[str, ...] = ()
-    """What the preview cannot know."""
+    """Limits of the preview."""
 
     @property
     def incomplete(self) -> frozenset[str]:
@@ -58,18 +58,18 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether anything changes on any machine."""
+        """Whether any machine changes."""
         return bool(self.groups)
 
     @property
     def fails(self) -> bool:
-        """Whether anything fails that did not before, or the whole bundle, so that nothing was compared."""
+        """Whether there are new failures, or the whole bundle is refused and could not be compared."""
         refused = any(found.change.reference == THE_BUNDLE for found in self.still_failing)
         return refused or any(group.comparison.fails for group in self.groups)
 
 
 def preview(old: Resolver, new: Resolver, machines: Machines, notes: Iterable[str] = ()) -> Preview:
-    """The changes from ``old`` to ``new`` on all of ``machines``."""
+    """Return the changes from ``old`` to ``new`` on all of ``machines``."""
     grouping = _Grouping(old, new)
     for machine in machines:
         grouping.add(machine)
@@ -77,7 +77,7 @@ def preview(old: Resolver, new: Resolver, machines: Machines, notes: Iterable[st
 
 
 class _Grouping:
-    """The work of one ``preview``."""
+    """The state of one ``preview`` call."""
 
     def __init__(self, old: Resolver, new: Resolver) -> None:
         self.old = old
@@ -85,20 +85,22 @@ class _Grouping:
         self.total = 0
         self.unchanged: list[str] = []
         self.comparisons: dict[bytes, Comparison] = {}
-        """Of the first machine of each group."""
+        """Comparison of the first machine of each group."""
         self.groups: dict[bytes, list[str]] = {}
         self.failing: dict[Change, list[str]] = {}
         self.known: dict[tuple[int, int], tuple[Comparison, bytes, Outcome, Outcome]] = {}
-        """Comparisons by their two sides, which are kept with them: machines may share both."""
+        """Comparisons by the identities of both outcomes. The outcomes are stored too, so that the identities stay
+        unique.
+        """
 
     def add(self, machine: Machine) -> None:
-        """Put one machine into its group."""
+        """Add one machine to its group."""
         self.total += 1
         comparison, key = self._compared(self.old(machine), self.new(machine))
         for change in comparison.still_failing:
             self.failing.setdefault(change, []).append(machine.name)
         if not comparison.changes:
-            # Where the bundle is refused before and after nothing is known, which is not that nothing changes.
+            # If the bundle is refused before and after, the changes are unknown.
             if not comparison.is_refused:
                 self.unchanged.append(machine.name)
             return
@@ -115,7 +117,7 @@ class _Grouping:
         return self.known[sides][:2]
 
     def preview(self, notes: tuple[str, ...]) -> Preview:
-        """All groups, the largest first."""
+        """Return all groups, largest first."""
         groups = [Group(self.comparisons[key], tuple(names)) for key, names in self.groups.items()]
         return Preview(
             total=self.total,

@@ -1,7 +1,7 @@
-"""The machines that a preview is made for: their names and facts, from files or from whatever else knows a fleet.
+"""The machines of a preview: their names and facts, from files or another source.
 
-* A machine is called by its fact ``networking.fqdn``, or else as its file, or its key in a file of several, says.
-* A name is that of one machine: two files with one name are a mistake, and are refused.
+* The name of a machine is its fact ``networking.fqdn``, or else the name of its file, or its key in a file of several.
+* Names are unique. Two files with the same name are an error.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,18 +25,18 @@ class Machine(msgspec.Struct, frozen=True):
     name: str
     facts: Mapping[str, Any]
     is_partial: bool = False
-    """Whether the machine may have more facts than these, so that a missing fact is unknown."""
+    """Whether the machine may have further facts, so that a missing fact is unknown."""
 
 
 class Machines(Protocol):
-    """A fleet: whatever can tell its machines one after the other."""
+    """A fleet as an iterable of machines."""
 
     def __iter__(self) -> Iterator[Machine]:
-        """Each machine once; raises ``UsageError`` where what is known of one cannot be read."""
+        """Yield each machine once. Raises ``UsageError`` if its facts cannot be read."""
 
 
 class FactFiles:
-    """The machines of files and directories: one a file, or a mapping from names to facts."""
+    """The machines in files and directories. A file has one machine, or a mapping from names to facts."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._paths = tuple(paths)
@@ -55,7 +55,7 @@ class FactFiles:
 
 
 class Several:
-    """Several fleets as one; a name is that of one machine in all of them."""
+    """Several fleets as one. Names are unique among all of them."""
 
     def __init__(self, fleets: Iterable[Machines]) -> None:
         self._fleets = tuple(fleets)
@@ -113,7 +113,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_of_several(facts: Mapping[str, Any]) -> bool:
-    """Whether values are the facts of machines: almost all have facts of their network or system, no names of facts."""
+    """Return whether a mapping contains several machines: its values, not its keys, have the names of usual facts."""
     return not any(map(facts.__contains__, _USUAL)) and any(
         isinstance(of, Mapping) and any(map(of.__contains__, _USUAL)) for of in facts.values()
     )

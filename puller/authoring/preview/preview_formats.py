@@ -32,22 +32,22 @@ _LONGEST_SENTENCE = 200
 
 
 def machines(names: Sequence[str], most: int = _MOST_NAMES) -> str:
-    """``web01, web02, web03 and 9 more``."""
+    """Return the first names: ``web01, web02, web03 and 9 more``."""
     return first_few(list(map(one_line, names)), most)
 
 
 def of_machines(count: int, total: int) -> str:
-    """``412 of 418 machines``."""
+    """Return a count such as ``412 of 418 machines``."""
     return f"{count} of {counted(total, 'machine')}"
 
 
 def title(group: Group, preview: Preview) -> str:
-    """The machines of a group: counted and, as far as there is room, named."""
+    """Return the count and the first names of a group's machines."""
     return f"{of_machines(len(group.machines), preview.total)} ({machines(group.machines)})"
 
 
 def headline(change: Change) -> str:
-    """One change in one line."""
+    """Return one change in one line."""
     reference = one_line(change.reference)
     if change.kind is Kind.FAILS:
         return f"{reference} fails: {one_line(change.why)}"
@@ -69,7 +69,7 @@ def _because(change: Change) -> str:
 
 
 def difference_line(change: Change, difference: Difference, arrow: str = "") -> str:
-    """Return a line such as ``mode 0644 → 0600``; empty where the headline contains it."""
+    """Return a line such as ``mode 0644 → 0600``. Empty if the headline contains it."""
     is_presence = difference.property == "ensure" and difference.kind is not DifferenceKind.CHANGED
     if is_presence and not difference.path and change.kind in (Kind.ADDED, Kind.REMOVED):
         return ""
@@ -77,7 +77,7 @@ def difference_line(change: Change, difference: Difference, arrow: str = "") -> 
 
 
 def unchanged_line(preview: Preview) -> str:
-    """The machines on which nothing changes; empty when there are none."""
+    """Return the line about unchanged machines. Empty without any."""
     if not preview.unchanged:
         return ""
     parts = (
@@ -95,7 +95,7 @@ def unchanged_line(preview: Preview) -> str:
 
 
 def still_failing_lines(preview: Preview) -> list[str]:
-    """Failures of before and after, so that nobody takes *nothing changes* for *all is well*."""
+    """Return failures that exist before and after, because *nothing changes* does not mean *no failures*."""
     return [
         f"{of_machines(len(found.machines), preview.total)} ({machines(found.machines)}):"
         f" {one_line(found.change.reference)} {_as_before(found.change)}: {one_line(found.change.why)}"
@@ -108,7 +108,7 @@ def _as_before(change: Change) -> str:
 
 
 def note_lines(preview: Preview) -> list[str]:
-    """All notes, each in one line; one may name many programs."""
+    """Return all notes, one line each. A note may name many programs."""
     missing = [
         f"the bundle asks for the fact {one_line(fact)}, which the store does not have of "
         f"{of_machines(len(names), preview.total)} ({machines(names)}): "
@@ -119,19 +119,19 @@ def note_lines(preview: Preview) -> list[str]:
 
 
 def one_line(text: str, most: int = _LONGEST_SENTENCE) -> str:
-    """A value in one line of at most so many characters, without control characters."""
+    """Return a value in one line of at most ``most`` characters, without control characters."""
     found = visible_line(text)
     return found if len(found) <= most else f"{found[:most]}…"
 
 
 _MOST_LINES = 200
-"""Lines of one diff that are shown."""
+"""Maximum lines of one diff."""
 _LONGEST_DIFF_LINE = 400
-"""Characters of one of them."""
+"""Maximum characters of a diff line."""
 
 
 def as_text(preview: Preview, *, colours: bool = False) -> str:
-    """The whole, with the end of its last line; ``colours`` are for its diffs."""
+    """Return the whole preview, with a final line end. ``colours`` are for its diffs."""
     return "".join(f"{line}\n" for line in _lines(preview, coloured_diff_line if colours else str))
 
 
@@ -157,7 +157,7 @@ def _change_as_text(change: Change, paint: Callable[[str], str]) -> Iterator[str
 
 
 def shown_diff(diff: str, most: int = _MOST_LINES) -> list[str]:
-    """The first lines of a diff, and how much there is more; without characters that steer a terminal."""
+    """Return the first lines of a diff, and the number of omitted lines, without terminal control characters."""
     lines = diff.split("\n")
     lines = lines[:-1] if not lines[-1] else lines
     found = [visible(_shortened(line)) for line in lines[:most]]
@@ -173,25 +173,25 @@ def _shortened(line: str) -> str:
 
 MARKDOWN_LIMIT = 60_000
 _MOST_SAID = 20
-"""Notes, and failures that are there before and after."""
+"""Maximum notes, and maximum failures that exist before and after."""
 
 
 class _Extent(msgspec.Struct, frozen=True):
-    """The part of a group that is shown."""
+    """The visible part of a group."""
 
     lines: int
-    """Of each diff."""
+    """Maximum lines of each diff."""
     changes: int = 100_000
     has_details: bool = True
     """Whether properties and files are shown."""
 
 
 _EXTENTS = (_Extent(80), _Extent(20), _Extent(5), _Extent(0), _Extent(0, 50, has_details=False))
-"""The first of them that has room is taken: a group whose diffs are too long still says what changes."""
+"""The first extent that fits is used, so that a group with long diffs still lists its changes."""
 
 
 def as_markdown(preview: Preview) -> str:
-    """The whole comment."""
+    """Return the whole comment."""
     parts = [_summary(preview)]
     room = MARKDOWN_LIMIT - len(parts[0]) - 200
     for number, group in enumerate(preview.groups):
@@ -263,7 +263,7 @@ def _longest_run(text: str) -> int:
 
 
 def as_json(preview: Preview) -> str:
-    """The document, indented; ``docs/preview.md`` names its keys."""
+    """Return the indented document. ``docs/preview.md`` describes its keys."""
     return visible_json(json.dumps(_plain_preview(preview), indent=2, ensure_ascii=False)) + "\n"
 
 

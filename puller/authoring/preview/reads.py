@@ -1,8 +1,8 @@
-"""The part of a machine's facts that a resolution has looked at, as a question that other machines can be asked.
+"""The facts that a resolution has read, as questions that can be compared between machines.
 
-* All that a resolution learns of facts goes through ``Watched``: it is no dict, so nothing gets at what is in it but
-  by asking, and each answer is noted: a value, that there is none, the names in a mapping and their order.
-* Two machines of which all questions have the same answers cannot be told apart by what has asked them.
+* A resolution reads facts only through ``Watched``. It is not a dict, so every access is recorded: a value, a missing
+  value, or the names in a mapping and their order.
+* Machines with equal answers to all questions have equal outcomes.
 * Answers are compared by their ``repr``: 1, 1.0, true and "1" are four answers.
 """
 
@@ -17,13 +17,13 @@ _MAPPING = "mapping"
 
 
 class Read(msgspec.Struct, frozen=True, order=True):
-    """One question: what is at a path, or which names are there."""
+    """One question: the value at a path, or the names in it."""
 
     path: tuple[Any, ...]
     is_names: bool = False
 
     def answer(self, facts: Mapping[str, Any]) -> str:
-        """The answer of a machine with these facts."""
+        """Return the answer of a machine with these facts."""
         value: Any = facts
         for key in self.path:
             if not isinstance(value, Mapping) or key not in value:
@@ -35,38 +35,38 @@ class Read(msgspec.Struct, frozen=True, order=True):
 
 
 class Reads:
-    """The questions of one resolution, each once, in the order in which they were asked first."""
+    """The questions of one resolution, without duplicates, in order."""
 
     def __init__(self) -> None:
         self._asked: dict[Read, None] = {}
 
     def note(self, path: tuple[Any, ...], *, is_names: bool = False) -> None:
-        """A question was asked."""
+        """Record a question."""
         self._asked[Read(path, is_names)] = None
 
     def questions(self) -> tuple[Read, ...]:
-        """All questions so far."""
+        """Return all questions so far."""
         return tuple(self._asked)
 
 
 def answers(reads: Iterable[Read], facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """The answers of a machine to all of these."""
+    """Return the answers of a machine to all questions."""
     return tuple(read.answer(facts) for read in reads)
 
 
 def missing(reads: Iterable[Read], facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the dotted names of the facts that were asked for, and that a machine does not have."""
+    """Yield the dotted names of the facts that were read but that a machine lacks."""
     for read in reads:
         if read.path and not read.is_names and read.answer(facts) == _ABSENT:
-            # The beginning is named where all of a group is missing, because nobody could ask any further.
+            # If a whole group is missing, the resolution could read only its name.
             yield ".".join(map(str, read.path))
 
 
 class Watched(Mapping[Any, Any]):
-    """Facts, or a mapping in them, that note what is asked of them. Lists are asked for as a whole."""
+    """Facts, or a mapping in them, that record every access. Lists are read as a whole."""
 
     unlisted = True
-    """A template is given what it asks for, name by name."""
+    """A template reads only the names that it uses."""
 
     def __init__(self, values: Mapping[Any, Any], reads: Reads, path: tuple[Any, ...] = ()) -> None:
         self._values = values
@@ -79,7 +79,7 @@ class Watched(Mapping[Any, Any]):
         value = self._values[key]
         if isinstance(value, Mapping):
             return Watched(value, self._reads, path)
-        # Whoever appends to a list must not change what the machine's answer is compared with.
+        # Callers may append to a list, which must not change the recorded answer.
         return copy.deepcopy(value) if isinstance(value, list) else value
 
     def __iter__(self) -> Iterator[Any]:
@@ -91,7 +91,7 @@ class Watched(Mapping[Any, Any]):
         return len(self._values)
 
     def __deepcopy__(self, memo: object) -> dict[Any, Any]:
-        # A copy of this would note what is asked where nobody looks.
+        # A copy of this object would record accesses that belong to no resolution.
         return self._plain()
 
     def __copy__(self) -> dict[Any, Any]:
@@ -101,6 +101,6 @@ class Watched(Mapping[Any, Any]):
         return repr(self._plain())
 
     def _plain(self) -> dict[Any, Any]:
-        """All of it, every value asked for."""
+        """Return all values as a dict, and record all of them as read."""
         found = {key: self[key] for key in self}
         return {key: value._plain() if isinstance(value, Watched) else value for key, value in found.items()}

@@ -32,25 +32,25 @@ from puller.manifest.manifest import Inputs, ManifestSource
 
 
 class Given(msgspec.Struct, frozen=True):
-    """All that is the same for both sides of a preview, and all its machines."""
+    """Inputs that are equal for both sides of a preview and for all machines."""
 
     key: bytes
-    """Of the fingerprints: 16 to 64 random bytes."""
+    """Key of the fingerprints: 16 to 64 random bytes."""
     data_files: tuple[Path, ...] = ()
     assigned: tuple[DataSource, ...] = ()
-    """Of ``--set``."""
+    """Data of ``--set``."""
     private_key: str = ""
-    """The file of the key for encrypted values; empty for this host's."""
+    """The file of the key for encrypted values. Empty for this host's key."""
 
     def inputs(self, facts: Mapping[str, Any]) -> Inputs:
-        """The inputs of a machine, whose environment nobody knows; raises ``ConfigurationError``."""
+        """Return the inputs of a machine, with an unknown environment. Raises ``ConfigurationError``."""
         sources = Surroundings(facts, {}).load(self.data_files, Origin.COMMAND_LINE)
         inputs = Inputs(facts, {}, (*sources, *self.assigned))
         return msgspec.structs.replace(inputs, private_key=self.private_key) if self.private_key else inputs
 
 
 class OneByOne:
-    """Resolves the bundle at ``source`` anew for each machine."""
+    """Resolves the bundle at ``source`` separately for each machine."""
 
     def __init__(self, source: ManifestSource, given: Given, before: Iterable[ManifestSource] = ()) -> None:
         self.source = source
@@ -61,7 +61,7 @@ class OneByOne:
         return self.of(machine.facts)
 
     def of(self, facts: Mapping[str, Any]) -> Outcome:
-        """The bundle on a machine with these facts; raises ``SourceError``."""
+        """Return the outcome of the bundle on a machine with these facts. Raises ``SourceError``."""
         try:
             return resolve(self.source, self.given.inputs(facts), key=self.given.key, before=self.before)
         except (ManifestError, ConfigurationError, HieraError) as error:
@@ -69,9 +69,9 @@ class OneByOne:
 
 
 def empty_documents(data_files: Iterable[Path]) -> Iterator[str]:
-    """Yield a sentence for each data document without data: a run refuses it as a document of the site.
+    """Yield a sentence for each data document without data, because hosts refuse it as a document of the site.
 
-    Raises ``ConfigurationError`` for a document without any text, which a run refuses wherever it comes from.
+    Raises ``ConfigurationError`` for a document without any text, which hosts refuse from every source.
     """
     for path in data_files:
         text = read(path)
@@ -83,7 +83,9 @@ def empty_documents(data_files: Iterable[Path]) -> Iterator[str]:
 
 
 def unknown_facts(source: ManifestSource) -> str:
-    """A sentence about facts that a bundle gathers by programs, which run for no other machine; empty without any."""
+    """Return a sentence about facts from programs of a bundle, which do not run for other machines. Empty without
+    any.
+    """
     root = source.path.parent
     found = [os.path.relpath(path, root) for place in _places(source) for path in _programs(place / FACTS)]
     if not found:
@@ -96,7 +98,7 @@ _DOCUMENTS = (".json", ".yaml", ".yml", ".txt")
 
 
 def _places(source: ManifestSource) -> Iterator[Path]:
-    """The directories of a bundle and its libraries, as far as they can be told: a broken manifest tells none."""
+    """Yield the known directories of a bundle and its libraries. With a broken manifest, libraries are unknown."""
     yield source.path.parent
     with contextlib.suppress(PullerError):
         yield from (Path(library.root) for library in files_in(source.path.parent).libraries.values())
@@ -105,20 +107,20 @@ def _places(source: ManifestSource) -> Iterator[Path]:
 def _programs(directory: Path) -> list[Path]:
     try:
         return sorted(path for path in directory.iterdir() if path.suffix.lower() not in _DOCUMENTS)
-    except OSError:  # as most bundles have none; what cannot be read is told when it is asked for
+    except OSError:  # most bundles have none, and reading it later reports other errors
         return []
 
 
 # Outcomes that machines of the same kind share.
 
 _MOST_KEPT = 512
-"""Outcomes that are kept; so that a bundle that looks at the name of every machine does not fill the memory."""
+"""Maximum cached outcomes. A bundle that reads the name of every machine must not exhaust the memory."""
 _MOST_SHAPES = 64
-"""Lists of questions that a machine is asked, at most."""
+"""Maximum lists of questions to compare with a machine."""
 _MOST_IN_VAIN = 200
-"""Machines in a row that share nothing, after which few are asked what they could share."""
+"""Machines in a row without a shared outcome, after which only some are watched."""
 _SELDOM = 16
-"""The one of how many is asked then: a fleet in the order of its names may have its like machines last."""
+"""One of this many is then watched, because a fleet sorted by name may have its similar machines last."""
 
 
 def joined_missing(sides: Iterable["Shared"]) -> dict[str, tuple[str, ...]]:
@@ -139,13 +141,13 @@ class Shared:
         self._count = 0
         self._in_vain = 0
         self._is_trusted = True
-        """Whether watching has never got in the way."""
+        """Whether watching has never changed an outcome."""
         self._asked: tuple[Read, ...] = ()
-        """The questions of the last resolution that was watched."""
+        """The questions of the last watched resolution."""
         self.missing: dict[str, list[str]] = {}
-        """Facts that the bundle asks for, and the machines with partial facts that do not have them."""
+        """Facts that the bundle reads, and the machines with partial facts that lack them."""
         self.resolved = 0
-        """Machines that were resolved, and did not share another's outcome."""
+        """Number of machines that were resolved without a shared outcome."""
 
     def __call__(self, machine: Machine) -> Outcome:
         outcome = self._resolved(machine)

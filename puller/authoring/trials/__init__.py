@@ -1,1 +1,1 @@
-"""A bundle applied for real, twice, in a private root that goes when it is done."""
+"""Real application of a bundle, twice, in a temporary private root."""

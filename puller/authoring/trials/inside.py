@@ -48,7 +48,7 @@ from puller.system.signals import StopRequests
 #    systems. See user_namespaces(7) and mount_namespaces(7).
 
 _PLACE: Final = "/sys"
-"""Where the private root is built: in these namespaces nothing else of it is looked at."""
+"""Location of the private root. Nothing else in these namespaces uses it."""
 
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS: Final = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -63,33 +63,34 @@ _PR_SET_DUMPABLE: Final = 4
 
 
 def enter_private_root(tree: str, needed: Iterable[str]) -> None:
-    """Change the root of this process, which has a mount namespace of its own and one thread, to a copy of ``tree``.
+    """Change the root of this process to a copy of ``tree``. The process has its own mount namespace and one thread.
 
-    ``needed``: paths of this machine that stay readable. Raises ``SourceError`` where the kernel refuses.
+    ``needed``: paths of this machine that stay readable. Raises ``SourceError`` if the kernel refuses.
     """
     root = f"{_PLACE}/root"
     _mount("-t", "tmpfs", "-o", "mode=0755", "puller-trial", _PLACE)
     for name in ("tree", "upper", "work", "root"):
         os.mkdir(f"{_PLACE}/{name}")
-    # By a path without commas and colons, which options of overlayfs would be cut at.
+    # Bind-mounted, because commas and colons in the path would split the options of overlayfs.
     _mount("--bind", tree, f"{_PLACE}/tree")
     layers = f"lowerdir={_PLACE}/tree,upperdir={_PLACE}/upper,workdir={_PLACE}/work"
     mode = os.stat(f"{_PLACE}/tree").st_mode & 0o7777
     os.chmod(f"{_PLACE}/upper", mode)
     _mount("-t", "overlay", "-o", f"nodev,{layers}", "overlay", root)
     _mount_kernel(root)
-    for path in needed:  # after /dev, for a bundle may lie in /dev/shm
+    for path in needed:  # after /dev, because a bundle may be in /dev/shm
         _show(path, root)
     settings = os.open(
         "/proc/sys/user", os.O_PATH | os.O_DIRECTORY
-    )  # writable, as that of the private root is not
+    )  # writable, unlike the settings in the private root
     try:
         _change_root(root)
         _enter_user_namespace()
         _forbid_control_groups(settings)
     finally:
         os.close(settings)
-    # Its memory is still of the machine's namespace: no command sees its environment, or writes the answer for it.
+    # The memory of this process still belongs to the machine's namespace. Commands must not read its environment or
+    # forge its result.
     _libc_call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -122,7 +123,9 @@ def _mount_kernel(root: str) -> None:
 
 
 def _of_kernel(proc: str) -> list[str]:
-    """What lies below ``/proc``, is of no process, and could be written: its mode alone lets root do so."""
+    """Return the entries of ``/proc`` that belong to no process and are writable. Only their mode protects them from
+    root.
+    """
     with os.scandir(proc) as entries:
         return [
             entry.path
@@ -134,7 +137,7 @@ def _of_kernel(proc: str) -> list[str]:
 
 
 def _change_root(root: str) -> None:
-    """Puts the old root over the new one, as pivot_root(2) describes, and takes it away."""
+    """Put the old root over the new root, as pivot_root(2) describes, and unmount it."""
     os.chdir(root)
     _run("pivot_root", ".", ".")
     _libc_call("umount2", b".", _MNT_DETACH)
@@ -142,9 +145,9 @@ def _change_root(root: str) -> None:
 
 
 def _enter_user_namespace() -> None:
-    """Give up all rights outside a new user namespace, in which each account has the number that it had.
+    """Give up all rights outside a new user namespace, in which each account keeps its number.
 
-    Its numbers can only be written by a process that is still outside: a child, which runs nothing of the tree.
+    Only a process outside the namespace can write its numbers: a child, which runs nothing of the tree.
     """
     maps = {name: _same_numbers(Path(f"/proc/self/{name}").read_text()) for name in ("uid_map", "gid_map")}
     process = os.getpid()
@@ -168,12 +171,12 @@ def _enter_user_namespace() -> None:
 
 
 def _same_numbers(lines: str) -> str:
-    """A map of a namespace inside one with the map ``lines`` (*inside outside count*) that changes no number."""
+    """Return a map without renumbering, for a namespace inside one with the map ``lines`` (*inside outside count*)."""
     return "".join(f"{inside} {inside} {count}\n" for inside, _, count in map(str.split, lines.splitlines()))
 
 
 def _write_maps(wait: int, process: int, maps: dict[str, str]) -> int:
-    """Status 0 when ``process`` has its numbers, or has not come as far as wanting them."""
+    """Write the maps of ``process`` when it asks for them. Return 1 if that fails, otherwise 0."""
     try:
         if os.read(wait, 1):
             for name, lines in maps.items():
@@ -184,9 +187,9 @@ def _write_maps(wait: int, process: int, maps: dict[str, str]) -> int:
 
 
 def _forbid_control_groups(settings: int) -> None:
-    """Forbid namespaces of control groups, in one of which those of this machine could be mounted, and written.
+    """Forbid namespaces of control groups, in which those of this machine could be mounted and written.
 
-    ``settings``: a descriptor of ``/proc/sys/user``, where each process finds the limits of its own user namespace.
+    ``settings``: a descriptor of ``/proc/sys/user``, where each process sees the limits of its own user namespace.
     """
     file = os.open("max_cgroup_namespaces", os.O_WRONLY, dir_fd=settings)
     with open(file, "w") as stream:
@@ -210,7 +213,7 @@ def _libc_call(name: str, *arguments: int | bytes) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments):
         number = ctypes.get_errno()
-        # unshare(2): no space is left in user.max_user_namespaces, which some machines have set to 0.
+        # unshare(2) reports ENOSPC for the limit user.max_user_namespaces, which some machines set to 0.
         limit = (
             ": user.max_user_namespaces is too low" if name == "unshare" and number == errno.ENOSPC else ""
         )
@@ -224,14 +227,14 @@ _STATE: Final = Path("/var/lib/puller")
 
 _PACKAGES: Final = ("puller", "hiera", "bundles")
 _NOT_HERE: Final = ("puller.cli", "puller.run", "puller.authoring", "puller.__main__", "bundles.client")
-"""Packages with nothing that a resource needs."""
+"""Packages that no resource needs."""
 
 _COMPILED: Final = ("bz2", "ctypes", "hashlib", "lzma", "ssl", "uuid", "zlib", "yaml.cyaml", "encodings.idna")
-"""Modules with libraries of this machine, which a tree may have in other versions or not at all."""
+"""Modules with libraries of this machine, which a tree may lack or have in other versions."""
 
 
 def main() -> None:
-    """Make the trial that standard input describes."""
+    """Run the trial that standard input describes."""
     answer = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     trial = msgspec.json.decode(sys.stdin.buffer.read(), type=Trial)
@@ -277,7 +280,7 @@ def _load_code() -> None:
 
 
 def _needed(trial: Trial, catalog: HostCatalog) -> Iterator[str]:
-    """Paths of this machine: the modules of Python, each bundle, its libraries."""
+    """Yield paths of this machine: the modules of Python, each bundle, its libraries."""
     found = {path for entry in sys.path if os.path.exists(entry) for path in (entry, os.path.realpath(entry))}
     found -= {path for path in found if _is_of_system(path) and os.path.exists(trial.tree + path)}
     for path, _ in trial.manifests:
@@ -289,7 +292,7 @@ def _needed(trial: Trial, catalog: HostCatalog) -> Iterator[str]:
 
 
 def _is_of_system(path: str) -> bool:
-    """Whether it is part of the standard library, where the tree may have its own of the same version."""
+    """Return whether a path belongs to the standard library. The tree may have its own of the same version."""
     return os.path.dirname(os.__file__) == path or path.endswith("lib-dynload")
 
 

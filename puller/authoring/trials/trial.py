@@ -26,12 +26,12 @@ from puller.reporting.report import Event, State, from_a_word
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A bundle, the machine that it is resolved for, and the tree that it is applied to."""
+    """A bundle, its machine, and the tree to apply it to."""
 
     tree: str
     """The absolute path of the directory with an installed system."""
     manifests: tuple[tuple[str, str], ...]
-    """Path and name of the bundle's manifest, after those of the bundles that come before it on its hosts."""
+    """Path and name of each manifest: the bundles that precede it on its hosts, then the bundle."""
     facts: dict[str, Any] = {}
     data: tuple[tuple[str, dict[str, Any]], ...] = ()
     """Place and values of data over that of the bundle, lowest precedence first."""
@@ -41,16 +41,16 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of each resource in both runs; of the second run nothing where something failed in the first."""
+    """The result of each resource in both runs. After a failed first run, the second is empty."""
 
     first: tuple[Event, ...] = ()
     second: tuple[Event, ...] = ()
     error: str = ""
-    """Why nothing, or not all, was applied."""
+    """Why the application was incomplete."""
 
     @property
     def failures(self) -> list[str]:
-        """A sentence for all that is not as it must be; none when the trial has passed."""
+        """A sentence for each failure. Empty if the trial has passed."""
         return [
             *([self.error] if self.error else []),
             *(_of_first(event) for event in self.first if event.state is State.FAILED),
@@ -73,11 +73,11 @@ def _of_second(event: Event) -> str:
 _TOOLS: Final = ("setpriv", "unshare", "mount", "pivot_root")  # all of util-linux
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _LIMIT: Final = 1800.0  # seconds, for both runs
-_SAID: Final = 2000  # characters of what a process said before it ended without an answer
+_SAID: Final = 2000  # characters of the output of a process that ended without a result
 
 
 def run_trial(trial: Trial, *, limit: float = _LIMIT) -> TrialOutcome:
-    """Apply the bundle twice, in at most ``limit`` seconds; raises ``UsageError`` where no trial can be made here."""
+    """Apply the bundle twice, in at most ``limit`` seconds. Raises ``UsageError`` if no trial is possible here."""
     verify_allowed()
     _verify_tree(trial.tree)
     try:
@@ -87,7 +87,7 @@ def run_trial(trial: Trial, *, limit: float = _LIMIT) -> TrialOutcome:
             capture_output=True,
             env=_environment(),
             cwd="/",
-            # Ctrl-C is for this process, whose end is that of the trial.
+            # Ctrl-C reaches only this process. When it ends, the trial ends.
             start_new_session=True,
             timeout=limit,
             check=False,
@@ -101,7 +101,7 @@ def run_trial(trial: Trial, *, limit: float = _LIMIT) -> TrialOutcome:
 
 
 def verify_allowed() -> None:
-    """Raises ``UsageError`` where no trial can be made, whatever the tree."""
+    """Raise ``UsageError`` if no trial is possible here, with any tree."""
     if os.geteuid() != 0:
         raise UsageError("--apply mounts a private root, which only root may do")
     if missing := [tool for tool in _TOOLS if not shutil.which(tool, path=_PATH)]:
@@ -128,7 +128,7 @@ def _verify_tree(tree: str) -> None:
 
 def _command() -> list[str]:
     return [
-        # Each process ends with the one before it, whatever ends that: this one, unshare, process 1 and all others.
+        # Each process ends with its parent, for any reason: this process, unshare, process 1 and all others.
         *("setpriv", "--pdeathsig", "KILL"),
         *("unshare", "--mount", "--propagation", "private", "--net", "--pid"),
         *("--fork", "--kill-child=KILL"),
