@@ -1,1 +1,1 @@
-"""Lint: the mistakes of a bundle, found where it is written. ``findings.py`` says how to add a rule."""
+"""Lint: checks of a bundle's sources for mistakes. ``findings.py`` describes how to add a rule."""

@@ -59,7 +59,7 @@ class _Cause(NamedTuple):
     path: KeyPath
 
     def explains(self, finding: Finding) -> bool:
-        """Whether a finding in the same file follows from this mistake."""
+        """Return whether a finding in the same file follows from this mistake."""
         problem = finding.problem
         if self.code not in _FOLLOWS_FROM.get(problem.code, ()):
             return False
@@ -70,7 +70,7 @@ class _Cause(NamedTuple):
         return is_file or self.name == problem.name
 
     def _is_file(self, path: str) -> bool:
-        """Whether a path, which may be absolute, is that of the missing file. Prefixes of trees do not count."""
+        """Return whether a path, which may be absolute, is that of the missing file. Prefixes of trees do not count."""
         written = os.path.normpath(self.name.rpartition(":")[2])
         return path == written or os.path.normpath(path).endswith(f"/{written}")
 
@@ -79,7 +79,7 @@ class _Cause(NamedTuple):
 
 
 def without_consequences(refusals: Iterable[Finding], findings: Iterable[Finding]) -> list[Finding]:
-    """Return all findings but consequences of others. ``refusals`` are those of reading the manifest."""
+    """Return all findings except consequences of others. ``refusals`` come from reading the manifest."""
     refusals, findings = list(refusals), list(findings)
     causes: dict[str, list[_Cause]] = defaultdict(list)
     for finding in findings:
@@ -143,40 +143,40 @@ _CHECKS: Final[tuple[str, ...]] = (
     "secret_commands",
     "templates",
 )
-"""The modules below ``checks``; each is imported when it runs."""
+"""The modules below ``checks``. Each is imported when it runs."""
 
 
 class Linted(msgspec.Struct, frozen=True):
-    """All that lint has to say of one bundle."""
+    """The result of lint for one bundle."""
 
     name: str
-    """What messages call its manifest: ``web/manifest.yaml``."""
+    """Name of its manifest in messages: ``web/manifest.yaml``."""
     findings: tuple[Finding, ...]
-    """By place."""
+    """The findings, sorted by place."""
     resources: int | None
-    """The number of those that it declares for these facts; ``None`` where its manifest is refused."""
+    """Number of resources for these facts, or ``None`` if the manifest is refused."""
 
     def of(self, severity: Severity) -> list[Finding]:
-        """The findings of one weight."""
+        """Return the findings of one severity."""
         return [found for found in self.findings if found.severity is severity]
 
     @property
     def has_errors(self) -> bool:
-        """Whether the bundle must not be published like this."""
+        """Whether the bundle must not be published."""
         return any(found.severity is Severity.ERROR for found in self.findings)
 
     def errors(self) -> list[Problem]:
-        """The problems that are errors, without those that packing reports by itself."""
+        """Return the problems that are errors, except those that packing reports itself."""
         errors = (error for error in self.of(Severity.ERROR) if error.rule != UNPACKABLE)
         return [_exact(error.problem) for error in errors]
 
     def misspelt_references(self) -> list[Problem]:
-        """References that only another bundle can declare, and that are similar to a declared one."""
+        """Return references that only another bundle can declare, but that are similar to a declared one."""
         undeclared = (one.problem for one in self.of(Severity.UNCHECKED) if one.is_undeclared)
         return [_exact(problem) for problem in undeclared if problem.suggestions]
 
     def strict(self) -> "Linted":
-        """A copy with errors in the place of all warnings."""
+        """Return a copy with errors instead of warnings."""
         findings = (
             msgspec.structs.replace(found, severity=Severity.ERROR)
             if found.severity is Severity.WARNING
@@ -194,11 +194,12 @@ def lint_bundle(
     data_files: Iterable[str] = (),
     of_any_host: bool = False,
 ) -> Linted:
-    """The findings of the bundle whose manifest is at ``source``.
+    """Return the findings of the bundle whose manifest is at ``source``.
 
-    ``before``: the bundles that come before it on its hosts. ``data_files``: those that ``inputs`` have been made of.
-    ``of_any_host``: nothing is known of its hosts, and what their facts, data or other bundles could mend is unchecked.
-    Raises ``SourceError`` where there is no manifest to read, and ``ManifestError`` where one ``before`` is refused.
+    ``before``: the bundles that precede it on its hosts. ``data_files``: the sources of the data in ``inputs``.
+    ``of_any_host``: its hosts are unknown, so problems that their facts, data or other bundles could solve are
+    unchecked. Raises ``SourceError`` without a readable manifest, and ``ManifestError`` if a manifest in ``before`` is
+    refused.
     """
     # 1. As a host reads it.
     subject, problems = _read(source, inputs, before, tuple(map(Path, data_files)))
@@ -206,10 +207,10 @@ def lint_bundle(
     # 2. All checks.
     found: list[Finding] = []
     for name in _CHECKS:
-        # Without facts hardly a template renders, and that is no error.
+        # Without facts most templates fail to render, which is no error.
         if not (of_any_host and name == "rendering"):
             found += _check(name)(subject)
-    # 3. What is said twice, or switched off.
+    # 3. Consequences, and suppressed warnings.
     kept = Suppressions.of(subject).applied(without_consequences(refusals, found))
     # 4. The order.
     findings = sorted(dict.fromkeys(kept), key=_order)
@@ -223,18 +224,18 @@ def _check(name: str) -> Check:
 
 
 def _exact(problem: Problem) -> Problem:
-    """A problem whose text shows the column, as lint does."""
+    """Return a problem whose text shows the column."""
     return replaced(problem, location=msgspec.structs.replace(problem.location, is_exact=True))
 
 
 def _order(found: Finding) -> tuple[object, ...]:
-    return found.place.order, found.severity  # what is found at one place keeps its order
+    return found.place.order, found.severity  # findings at one place keep their order
 
 
 def _read(
     source: ManifestSource, inputs: Inputs, before: Sequence[ManifestSource], data_files: tuple[Path, ...]
 ) -> tuple[Subject, Sequence[Problem]]:
-    """The bundle for the checks, and the problems that a host would refuse it with."""
+    """Return the bundle for the checks, and the problems for which a host would refuse it."""
     texts: list[Problems] = []
     manifest, problems = _loaded(source, inputs, before, texts)
     subject = Subject(
@@ -261,5 +262,5 @@ def _loaded(
 
 
 def _as_it_is(source: ManifestSource) -> Problems:
-    """The text of a manifest that is no YAML, and need not even be text."""
+    """Return the text of a manifest that is not valid YAML, or not even text."""
     return Problems.of_text(source.name, source.path.read_text(errors="replace"))

@@ -47,7 +47,7 @@ def _in_colour(found: Finding) -> str:
 
 
 def summary(linted: Linted) -> str:
-    """``web: 12 resources, 1 error, 2 warnings, 3 expressions not checked``."""
+    """Return the summary ``web: 12 resources, 1 error, 2 warnings, 3 expressions not checked``."""
     errors, warnings, unchecked = (len(linted.of(severity)) for severity in Severity)
     parts = [
         *([] if linted.resources is None else [counted(linted.resources, "resource")]),
@@ -59,7 +59,7 @@ def summary(linted: Linted) -> str:
 
 
 def _bundle(name: str) -> str:
-    """``web`` for ``web/manifest.yaml``; any other manifest by its own name."""
+    """Return ``web`` for ``web/manifest.yaml``. Other manifests keep their names."""
     directory, file = os.path.split(name)
     return directory if directory and file == "manifest.yaml" else name
 
@@ -71,7 +71,7 @@ _LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity
 
 
 def as_json(linted: Linted) -> str:
-    """The plain document."""
+    """Return the findings as JSON."""
     document = {
         "manifest": linted.name,
         "resources": linted.resources,
@@ -142,7 +142,7 @@ def _sarif_location(place: Location) -> dict[str, Any]:
 
 
 _GITHUB_COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNCHECKED: "notice"}
-# As the runner undoes it: a message ends at a line break, a property at a comma or colon as well.
+# Escapes of the runner: a message ends at a line break, a property also at a comma or colon.
 _GITHUB_MESSAGE_ESCAPES: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _GITHUB_PROPERTY_ESCAPES: Final = str.maketrans(
     {"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"}
@@ -150,7 +150,7 @@ _GITHUB_PROPERTY_ESCAPES: Final = str.maketrans(
 
 
 def github_lines(linted: Linted, *, verbose: bool = False) -> Iterator[str]:
-    """One command for each finding, and the summary; what is unchecked only when ``verbose``."""
+    """Yield a command for each finding, and the summary. Unchecked findings require ``verbose``."""
     for found in linted.findings:
         if verbose or found.severity is not Severity.UNCHECKED:
             yield _github_command(found)
@@ -169,12 +169,12 @@ def _github_command(found: Finding) -> str:
     return f"::{_GITHUB_COMMANDS[found.severity]} {written}::{message}"
 
 
-# What XML 1.0 has no way to write.
+# Characters that XML 1.0 cannot contain.
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def as_junit(linted: Linted) -> str:
-    """The document; what is no error is in the output of its case."""
+    """Return the document. Warnings are in the output of their case."""
     cases: dict[str, list[Finding]] = {linted.name: []}
     for file, of_file in groupby(linted.findings, key=lambda found: found.place.file):
         cases.setdefault(file, []).extend(of_file)

@@ -23,12 +23,12 @@ from foundation.problems import ProblemCode as Code
 
 
 class Severity(StrEnum):
-    """The weight of a finding."""
+    """The severity of a finding."""
 
     ERROR = "error"
-    """The bundle cannot work like this on any host: it is not published."""
+    """The bundle cannot work on any host, and is not published."""
     WARNING = "warning"
-    """Most likely a mistake."""
+    """Probably a mistake."""
     UNCHECKED = "unchecked"
     """Depends on values that only hosts have."""
 
@@ -55,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def rule(self) -> ProblemCode:
-        """The name that the finding is shown with, and switched off by."""
+        """The displayed rule, which also switches the finding off."""
         return self.switched_by or self.problem.code
 
     @property
@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 UNPACKABLE: Final = Code.UNPACKABLE_FILE
-"""The rule that packing a bundle holds it to as well."""
+"""The rule that packing enforces as well."""
 _ERROR, _WARNING, _UNCHECKED = Severity.ERROR, Severity.WARNING, Severity.UNCHECKED
 
 
@@ -82,7 +82,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     name: Code
     severity: Severity
-    """Of its findings; those of an error that depend on what only hosts know are unchecked."""
+    """Severity of its findings. Findings of an error rule that depend on host data are unchecked."""
     summary: str
     """The rule in one sentence."""
 
@@ -125,7 +125,7 @@ _ROWS: Final = (
 )  # fmt: skip
 
 RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in _ROWS}
-"""By name."""
+"""The rules by name."""
 
 
 def severity_of(code: Code) -> Severity:
@@ -139,5 +139,5 @@ def summary_of(code: Code) -> str:
 
 
 def may_be_switched_off(name: str) -> bool:
-    """Whether a rule is one of warnings that authors can decide about."""
+    """Return whether authors may switch off a rule. Only warnings qualify."""
     return name in RULES and RULES[name].severity is Severity.WARNING and name != Code.SUPPRESSION

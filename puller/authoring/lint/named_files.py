@@ -1,6 +1,6 @@
-"""The files that a bundle names: each path of a manifest, where it stands, and the files that it may mean.
+"""The files that a bundle names: each path of a manifest, its place, and the possible files.
 
-A path with expressions may mean several files; one of which nothing is known but an expression may mean any.
+A path with expressions may match several files. A path that is only an expression may be any file.
 """
 
 import os
@@ -22,7 +22,7 @@ from puller.system.local import LocalSystem
 from puller.templates.engine_choice import ENGINES, choose_engine, named_engine
 
 ELSEWHERE: Final = ("/", "http://", "https://")
-"""What paths of other places begin with."""
+"""Prefixes of paths outside the bundle."""
 
 
 class NamedFile(msgspec.Struct, frozen=True):
@@ -30,38 +30,38 @@ class NamedFile(msgspec.Struct, frozen=True):
 
     manifest: ManifestFile
     entry: Entry | None
-    """The resource that names it; ``None`` for ``resources_template``."""
+    """The resource with the path. ``None`` for ``resources_template``."""
     key: str
     """The property, or ``resources_template``."""
     written: str
     path: tuple[str | int, ...]
-    """Where it stands in the manifest."""
+    """Place in the manifest."""
     meant: tuple[str, ...]
-    """The real paths of the files, or directories, that are there and may be meant."""
+    """The real paths of existing files or directories that match."""
     is_open: bool
-    """Whether only an expression says which file it is."""
+    """Whether only an expression determines the file."""
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is written without expressions."""
+        """Whether it contains no expression."""
         return "{{" not in self.written
 
 
 class TemplateUse(msgspec.Struct, frozen=True):
-    """One template, and how it is read where it is used."""
+    """One template, and its context."""
 
     path: str
     """The real path of its file."""
     engine: str
     files: BundleFiles
-    """What its paths mean."""
+    """The base of its paths."""
     delimiters: tuple[str, str] = ("", "")
     tree: str = ""
-    """The directory of the scaffold that it is a file of."""
+    """The scaffold directory that contains it."""
 
 
 def named_files(bundle: Bundle) -> Iterator[NamedFile]:
-    """All paths of files in the manifests of a bundle, but those of child manifests."""
+    """Yield all file paths in the manifests of a bundle, except paths of child manifests."""
     for manifest in bundle.manifests.values():
         for entry in manifest.resources:
             yield from _of_entry(entry, manifest, bundle)
@@ -74,7 +74,7 @@ def named_files(bundle: Bundle) -> Iterator[NamedFile]:
 def _of_entry(entry: Entry, manifest: ManifestFile, bundle: Bundle) -> Iterator[NamedFile]:
     try:
         found = find_type(entry.type_name)
-    except PullerError:  # one of another distribution that cannot be used here
+    except PullerError:  # a type of another distribution that cannot be used here
         return
     if found is None or entry.properties.get("ensure") == "absent":
         return
@@ -111,7 +111,7 @@ def _is_open(written: str) -> bool:
 
 
 def template_uses(named: NamedFile) -> Iterator[TemplateUse]:
-    """The templates that a path means: itself, or the files of a scaffold."""
+    """Yield the templates of a path: itself, or the files of a scaffold."""
     properties: dict[str, Any] = named.entry.properties if named.entry else {}
     files, engine = named.manifest.files, properties.get("engine")
     if named.key == "source":
@@ -128,20 +128,22 @@ def _of_scaffold(directory: str, properties: dict[str, Any], files: BundleFiles)
     delimiters = str(properties.get("left_delimiter") or ""), str(properties.get("right_delimiter") or "")
     engine = properties.get("engine")
     if isinstance(engine, str) and "{{" in engine:
-        engine = os.path.basename(directory)  # one directory for each engine is called like it
+        engine = os.path.basename(
+            directory
+        )  # with a directory for each engine, the directory has the engine's name
     chosen = _engine(directory, engine, "jet")
     if chosen is None or any("{{" in one and "}}" in one for one in delimiters):
         return
     try:
         source = read_source(directory, directory, LocalSystem(), ())
-    except ResourceError:  # said where the source is checked
+    except ResourceError:  # reported where the source is checked
         return
     for path in sorted(source.templates):
         yield TemplateUse(f"{directory}/{path}", chosen, files.within(directory), delimiters, directory)
 
 
 def _engine(path: str, engine: Any, otherwise: str) -> str | None:
-    """The engine that renders a file; ``None`` where an expression says which, or the manifest is wrong."""
+    """Return the engine that renders a file, or ``None`` for an engine from an expression or an invalid engine."""
     if engine is not None and engine not in ENGINES:
         return None
     try:

@@ -13,7 +13,7 @@ from puller.manifest.declaration import Declaration
 
 
 def needs_facts(problem: Problem) -> bool:
-    """Whether a fact is missing, which a host may have."""
+    """Return whether a missing fact, which a host may have, is the reason."""
     return problem.code is ProblemCode.UNDEFINED_FACT
 
 
@@ -59,13 +59,13 @@ def failure(
     rule = ProblemCode.RESOURCE_FAILS
     if is_of_host or needs_facts(problem):
         rule = ProblemCode.DEPENDS_ON_FACTS
-    if declaration.looped is not None:  # a loop that fails names itself, and an item does not
+    if declaration.looped is not None:  # a failed loop names itself, but an item does not
         problem = replaced(problem, message=f"{problem.message} ({declaration.item})")
     return of_resource(declaration, problem, subject, rule=rule)
 
 
 def _shown(location: Location, subject: Subject) -> Location:
-    """Return the location with its file as the user has named the bundle."""
+    """Return the location with the file as the user named the bundle."""
     if not location.file:
         return Location(subject.manifest_name)
     root = os.path.realpath(subject.directory)

@@ -1,4 +1,4 @@
-"""The linted bundle as all checks see it: its files, their texts, and its manifest as far as it is valid."""
+"""The linted bundle as all checks see it: its files, their texts, and its manifest if it is valid."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,28 +17,28 @@ class Subject(msgspec.Struct, frozen=True):
     """One bundle."""
 
     directory: Path
-    """Where its manifest is: the root of the bundle."""
+    """Directory of its manifest: the root of the bundle."""
     name: str
-    """As the user has named the directory; findings name files below it: ``web``, empty for the working directory."""
+    """Directory as the user named it, for findings: ``web``, or empty for the working directory."""
     inputs: Inputs
-    """The facts at hand, and the data that is given."""
+    """The current facts, and the given data."""
     manifest: Manifest | None
-    """As it is with these; ``None`` where it is refused, which is a finding already."""
+    """The manifest with these inputs. ``None`` if it is refused, which is already a finding."""
     texts: tuple[Problems, ...]
-    """All YAML texts that were read: of the manifest, its children, and lists that templates have rendered."""
+    """All YAML texts: of the manifest, its children, and rendered lists of resources."""
     manifest_name: str = ""
-    """What messages call its manifest: ``web/manifest.yaml``."""
+    """Name of its manifest in messages: ``web/manifest.yaml``."""
     data_files: tuple[Path, ...] = ()
-    """Documents of data that are given beside the bundle."""
+    """Additional data documents."""
 
     @property
     def is_bundle(self) -> bool:
-        """Whether it is a directory or an archive, and not a manifest of another name alone."""
+        """Whether it is a directory or an archive, and not a single manifest with another name."""
         return not self.manifest_name or self.manifest_name.endswith(MANIFEST)
 
 
 Check = Callable[[Subject], Iterable[Finding]]
-"""Looks for what breaks some rules; never raises for what is wrong with the bundle."""
+"""Yields violations of some rules. Problems of the bundle never raise."""
 
 
 # Texts of files. Only regular files are read, since a pipe or a device would block all checks.
@@ -47,7 +47,9 @@ _SIZE_LIMIT: Final = 16 * 1024 * 1024
 
 
 def read_text(path: str, limit: int = _SIZE_LIMIT) -> str | None:
-    """Return the text of a file of at most ``limit`` bytes, without a byte order mark; ``None`` if it is unreadable."""
+    """Return the text of a file of at most ``limit`` bytes without a byte order mark, or ``None`` if it is
+    unreadable.
+    """
     try:
         data = _read(path, limit)
         is_text = len(data) <= limit and not is_wide(data)
@@ -57,7 +59,7 @@ def read_text(path: str, limit: int = _SIZE_LIMIT) -> str | None:
 
 
 def problem_of_text(path: str) -> str:
-    """The reason why `read_text` gives nothing although there is a file: it is no text; empty for all others."""
+    """Return why `read_text` rejects an existing file: it is not text. Empty for other reasons."""
     try:
         data = _read(path, _SIZE_LIMIT)
         if len(data) <= _SIZE_LIMIT:

@@ -1,10 +1,10 @@
 """Warnings that the author of a bundle has switched off.
 
-* A comment ``puller-lint: disable=RULE[,RULE] - reason``, in YAML and in templates, counts for its own line; one that
-  stands alone on its line for the next line as well.
-* The file ``.puller-lint.yaml`` at the root of the bundle: ``disable: [RULE]`` for the whole bundle,
-  ``files: {"templates/*": [RULE]}`` for some files.
-* Only warnings can be switched off. A name that is no rule, or a rule of errors, is a finding itself.
+* A comment ``puller-lint: disable=RULE[,RULE] - reason``, in YAML and in templates, applies to its own line. A comment
+  alone on its line also applies to the next line.
+* The file ``.puller-lint.yaml`` at the root of the bundle: ``disable: [RULE]`` for the whole bundle, ``files:
+  {"templates/*": [RULE]}`` for some files.
+* Only warnings can be switched off. An unknown rule, or a rule of errors, is a finding.
 """
 
 import os
@@ -30,34 +30,34 @@ from puller.manifest.problems import Problems
 
 _SIZE_LIMIT: Final = 1024 * 1024  # bytes of a file that may have comments
 _MARK: Final = b"puller-lint:"
-# What begins a comment: YAML's #, Jinja's {#, the /* of Go's templates, the {* of Jet's.
+# Beginnings of comments: YAML's #, Jinja's {#, the /* of Go templates, and Jet's {*.
 _COMMENT: Final = re.compile(r"(?P<start>#|/\*|\{\*)-?\s*puller-lint:\s*(?P<rest>[^\n]*)")
 _DISABLE: Final = re.compile(r"disable=\s*(?P<names>[\w-]*\w(?:\s*,\s*[\w-]*\w)*)(?=\s|[*#}-]|$)")
 
 
 class Suppressions(msgspec.Struct, frozen=True):
-    """All that is switched off in one bundle."""
+    """All suppressions of one bundle."""
 
     name: str
-    """As the user has named the bundle's directory."""
+    """The bundle's directory as the user named it."""
     everywhere: frozenset[str] = frozenset()
     files: tuple[tuple[str, frozenset[str]], ...] = ()
-    """Patterns of paths below the bundle, and what is switched off there."""
+    """Patterns of paths below the bundle, with their suppressed rules."""
     lines: frozenset[tuple[str, int, str]] = frozenset()
     """File, line and rule."""
     findings: tuple[Finding, ...] = ()
-    """What is wrong with the suppressions."""
+    """Problems of the suppressions."""
 
     @classmethod
     def of(cls, subject: Subject) -> "Suppressions":
-        """The suppressions in the files of the bundle."""
+        """Return the suppressions in the files of the bundle."""
         found: list[Finding] = []
         everywhere, files = _of_file(subject, found)
         lines = frozenset(_of_comments(subject, found))
         return cls(subject.name, everywhere, files, lines, tuple(found))
 
     def applied(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """The findings that are left, and those of the suppressions."""
+        """Yield the remaining findings, and those of the suppressions."""
         yield from (one for one in findings if one.severity is not Severity.WARNING or not self._covers(one))
         yield from self.findings
 
@@ -85,7 +85,7 @@ def _of_comments(subject: Subject, found: list[Finding]) -> Iterator[tuple[str, 
 
 
 def _next(lines: list[str], number: int) -> int:
-    """The number of the line that a comment on a line of its own is about: several may stand above it."""
+    """Return the line to which a comment on its own line applies. Several comments may precede it."""
     while number < len(lines) and _is_suppression(lines[number]):
         number += 1
     return number + 1
@@ -106,7 +106,7 @@ def _rules_of(rest: str, place: Location, found: list[Finding]) -> Iterator[str]
 
 
 def _checked(names: Iterable[str], place: Location, found: list[Finding]) -> Iterator[str]:
-    """The names of rules that can be switched off; of the others it is noted why not."""
+    """Yield the rules that can be switched off, and note problems of the other names."""
     for name in names:
         if may_be_switched_off(name):
             yield name
@@ -122,15 +122,15 @@ def _wrong(place: Location, message: str, **names: Unpack[Meant]) -> Finding:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """All files of the bundle, by their paths in it."""
+    """Yield all files of the bundle, by their paths in it."""
     try:
         yield from sorted(path for path, _ in walk(directory, is_left_out))
     except OSError:
-        return  # packing says what cannot be read
+        return  # packing reports unreadable files
 
 
 def _text(path: Path) -> str:
-    """The text of a file that may have comments; empty for any other."""
+    """Return the text of a file that may have comments. Empty for other files."""
     try:
         data = read_limited(path, _SIZE_LIMIT)
     except (OSError, ValueError):
@@ -162,7 +162,7 @@ def _of_file(subject: Subject, found: list[Finding]) -> tuple[frozenset[str], _P
 
 
 class _LintFile(msgspec.Struct):
-    """The reading of one ``.puller-lint.yaml``."""
+    """The reader of one ``.puller-lint.yaml``."""
 
     problems: Problems
     found: list[Finding]

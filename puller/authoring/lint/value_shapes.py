@@ -25,22 +25,22 @@ from puller.facts.fact_tree import BUILT_IN
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """All that can stand at one place."""
+    """All possible values of one place."""
 
     keys: Mapping[str, Shape] = {}
     others: Shape | None = None
-    """The value of every further key, where the keys are free."""
+    """The value of every further key, if keys are free."""
     items: Shape | None = None
-    """Of lists: one of their items."""
+    """One item of a list."""
     is_open: bool = False
-    """Whether anything can stand here."""
+    """Whether any value is possible."""
     is_example: bool = False
-    """Whether it is one of the items that a bundle knows, beside which there may be others."""
+    """Whether it is one known item of several. Further items may exist."""
     is_loose: bool = False
-    """Whether something of which nothing is known stands beside what is known."""
+    """Whether unknown values are possible beside the known ones."""
 
     def child(self, key: str | int) -> Shape | None:
-        """The value at a key or index; ``None`` where no host has it."""
+        """Return the value at a key or index, or ``None`` if no host has it."""
         if self.is_open:
             return ANY
         found = self.keys.get(str(key), self.others)
@@ -53,18 +53,18 @@ class Shape(msgspec.Struct, frozen=True):
         return found if found is None or not self.is_example else example(found)
 
     def each(self) -> Shape:
-        """One of its items: of a list those, of a mapping its values."""
+        """Return one item: of a list an item, of a mapping a value."""
         items = [*self.keys.values(), *(one for one in (self.others, self.items) if one is not None)]
         found = [item for item in items if not item.is_open]
         if self.is_open or not found:
             return ANY
         shape = example(union(found))
-        # Null stands for an item that is left out; an expression may give any.
+        # Null stands for an omitted item. An expression may produce any item.
         return shape if len(found) == len(items) else msgspec.structs.replace(shape, is_loose=True)
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is text, a number or the like, and nothing else."""
+        """Whether it is only a text, a number or another single value."""
         return not (self.is_open or self.keys or self.items is not None or self.others is not None)
 
 
@@ -73,20 +73,20 @@ SCALAR: Final = Shape()
 
 
 def example(shape: Shape) -> Shape:
-    """A shape that is one of several items."""
+    """Return a shape as one of several items."""
     if shape.is_open or shape.is_example:
         return shape
     return msgspec.structs.replace(shape, is_example=True)
 
 
 def union(shapes: Iterable[Shape]) -> Shape:
-    """The shape with the keys of each of them; anything where there is none."""
+    """Return the shape with the keys of all shapes, or any shape without any."""
     found = list(shapes)
     return reduce(_either, found) if found else ANY
 
 
 def of_value(value: Any, mark: str = "{{") -> Shape:
-    """The shape of what a file holds; ``mark`` begins the expressions in its texts."""
+    """Return the shape of a file's content. ``mark`` begins the expressions in its texts."""
     if isinstance(value, Mapping):
         if not value or any(isinstance(key, str) and mark in key for key in value):
             return ANY
@@ -121,7 +121,7 @@ def _any_of(one: Shape | None, other: Shape | None) -> Shape | None:
 # Shapes of facts: the built-in facts, and the facts of a bundle.
 
 RUN: Final = Shape(is_open=True, is_example=True)
-"""What a program of the bundle prints."""
+"""The output of a program of the bundle."""
 
 NAMES: Final = """
 disks.DISK{model serial size size_bytes type vendor wwn}
@@ -146,12 +146,12 @@ puller{version} puller.bundle{name version}
 ssh.ALGORITHM{fingerprints key type} ssh.ALGORITHM.fingerprints{sha1 sha256}
 system_uptime{days hours seconds uptime}
 """
-"""The names below each group, a path before the names that stand below it."""
+"""The names below each group, as a path before its names."""
 
 
 @cache
 def built_in() -> Shape:
-    """The facts that Puller gathers; further top-level names are those of hosts."""
+    """Return the facts that Puller gathers. Hosts may have further top-level names."""
     top: dict[str, object] = {**dict.fromkeys(BUILT_IN), **dict.fromkeys(legacy.PATHS), "interfaces": None}
     for path, names in _groups():
         group = top
@@ -162,7 +162,7 @@ def built_in() -> Shape:
 
 
 def of_bundle(directories: Iterable[str]) -> dict[str, Shape]:
-    """The facts in directories ``facts.d`` by name; anything for what is run."""
+    """Return the facts in directories ``facts.d`` by name. Programs have any shape."""
     found: dict[str, Shape] = {}
     for directory in directories:
         try:
@@ -175,7 +175,7 @@ def of_bundle(directories: Iterable[str]) -> dict[str, Shape]:
 
 
 def may_be_legacy(name: str) -> bool:
-    """Whether hosts may have a fact of this flat name: ``ipaddress_eth0``."""
+    """Return whether hosts may have a fact with this flat name: ``ipaddress_eth0``."""
     return legacy.is_name(name)
 
 

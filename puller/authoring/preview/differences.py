@@ -140,7 +140,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def fails(self) -> bool:
-        """Return whether there are new failures, or the bundle is refused."""
+        """Whether there are new failures, or the bundle is refused."""
         return self.is_refused or any(change.kind in (Kind.FAILS, Kind.SKIPPED) for change in self.changes)
 
 

@@ -1,7 +1,7 @@
-"""Comments at the keys of data that look like annotations and have no effect.
+"""Comments at the keys of data that look like annotations but have no effect.
 
-* One that is nearly ``@sensitive``, ``@require`` or ``@validate``, or that belongs to no key, is an error: the value is
-  shown or unchecked.
+* A misspelt ``@sensitive``, ``@require`` or ``@validate``, or one that belongs to no key, is an error, because the
+  value is shown or unchecked.
 * Any other ``@word`` may be for another program.
 """
 
@@ -18,12 +18,12 @@ from puller.authoring.lint.subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The findings of all texts that authors have written."""
+    """Yield the findings in all texts of authors."""
     written = [(text.text, text.source) for text in subject.texts if not text.is_rendered]
     written += [(file.yaml.text, file.yaml.name) for file in bundle_of(subject).data_files]
     for text, source in written:
         try:
             problems = find_annotations(text, source).warnings
         except (HieraError, yaml.YAMLError):
-            continue  # reading the manifest has found the mistake
+            continue  # reading the manifest reports the mistake
         yield from (finding(problem, subject) for problem in problems)

@@ -41,17 +41,17 @@ _TEMPLATE: Final = "template"
 
 
 class Called(NamedTuple):
-    """One path, and where it stands in the text."""
+    """One path, and its position in the text."""
 
     path: str
     function: str
     line: int = 1
     offset: int = -1
-    """Of the text; -1 where only the line is known."""
+    """Offset in the text, or -1 if only the line is known."""
 
 
 def of_jinja(tree: nodes.Node) -> Iterator[Called]:
-    """The calls of a template of Jinja2, or of an expression; of a name that the template sets itself none."""
+    """Yield the calls in a template or expression of Jinja2, except calls of names that the template sets."""
     found = [tree] if isinstance(tree, nodes.Call) else []
     own = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"} | {*_imported(tree)}
     for call in (*found, *tree.find_all(nodes.Call)):
@@ -63,7 +63,7 @@ def of_jinja(tree: nodes.Node) -> Iterator[Called]:
 
 
 def _imported(tree: nodes.Node) -> Iterator[str]:
-    """The names of macros that a template defines or imports."""
+    """Yield the names of macros that a template defines or imports."""
     for node in tree.find_all((nodes.Macro, nodes.FromImport)):
         if isinstance(node, nodes.Macro):
             yield node.name
@@ -72,7 +72,7 @@ def _imported(tree: nodes.Node) -> Iterator[str]:
 
 
 def of_go(value: Any) -> Iterator[Called]:
-    """The calls of a template of Go, which may be piped: ``"motd" | readFile``."""
+    """Yield the calls in a Go template, including piped ones: ``"motd" | readFile``."""
     for node in _all(value):
         if isinstance(node, go.Command):
             yield from _of_words(node.words)
@@ -90,14 +90,14 @@ def _of_words(words: tuple[go.Operand, ...]) -> Iterator[Called]:
 
 
 def undefined_in_go(bodies: dict[str, go.Body]) -> Iterator[tuple[str, int]]:
-    """The names that ``{{ template "name" }}`` asks for and the file does not define, each with its offset."""
+    """Yield the names in ``{{ template "name" }}`` that the file does not define, with their offsets."""
     for node in _all(bodies):
         if isinstance(node, go.Call) and node.name not in bodies:
             yield node.name, node.position
 
 
 def of_jet(value: Any) -> Iterator[Called]:
-    """The calls of a template of Jet outside of ``try``, and its includes."""
+    """Yield the calls of a Jet template outside ``try``, and its includes."""
     for node in _outside_of_try(value):
         match node:
             case jet.Include(path=jet.Literal(value=str(path)), offset=offset):
@@ -118,14 +118,14 @@ def _of_arguments(name: str, arguments: jet.Arguments) -> Iterator[Called]:
 
 
 def _is_path(value: Any, function: str) -> bool:
-    """Whether a constant is a path; ``template`` also takes text."""
+    """Return whether a constant is a path. ``template`` also accepts text."""
     if not isinstance(value, str) or not value:
         return False
     return function != _TEMPLATE or not ("\n" in value or "{{" in value)
 
 
 def _all(value: Any) -> Iterator[Any]:
-    """A node and all that is below it."""
+    """Yield a node and all nodes below it."""
     yield value
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ():
         yield from _all(part)
@@ -148,7 +148,7 @@ _SHARES: Final = (
 
 
 def in_template(use: TemplateUse, text: str, name: str) -> Iterator[Finding]:
-    """The findings in one template. A template that does not parse has none."""
+    """Yield the findings in one template. A template that does not parse has no findings here."""
     if use.engine == "jinja":
         if (parsed := parse_jinja(text, use.delimiters)) is not None:
             part = template_part(name, text, skipped=parsed.skipped)
@@ -161,7 +161,7 @@ def in_template(use: TemplateUse, text: str, name: str) -> Iterator[Finding]:
 
 
 def in_expressions(parsed: Parsed, files: BundleFiles, part: TextPart) -> Iterator[Finding]:
-    """The findings in the expressions of one text."""
+    """Yield the findings in the expressions of one text."""
     for tree, _ in parsed.trees:
         for called in of_jinja(tree):
             yield from _missing(called, files, "", part)
@@ -216,7 +216,7 @@ _DONE: Final = {"file": "read", "readFile": "read", "read_file": "read", "templa
 
 
 def _near(written: str, path: str) -> tuple[str, ...]:
-    """Similar files beside the missing one."""
+    """Return similar file names in the same directory."""
     try:
         beside = os.listdir(os.path.dirname(path))
     except OSError:
@@ -229,7 +229,7 @@ Path = tuple[str | int, ...]
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each such call."""
+    """Yield a finding for each call with a missing file."""
     for manifest in bundle_of(subject).manifests.values():
         for key in ("resources", "exports", "pre_message", "post_message"):
             path = (*manifest.run_path, key)
@@ -242,7 +242,7 @@ def _found(manifest: ManifestFile, path: Path, parsed: Parsed) -> Iterator[Findi
 
 
 def _parsed(value: Any, path: Path) -> Iterator[tuple[Path, Parsed]]:
-    """All texts with expressions below a value, and those that are expressions without braces."""
+    """Yield all texts with expressions below a value, and expressions without braces."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _parsed(item, (*path, key))

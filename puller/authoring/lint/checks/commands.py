@@ -1,10 +1,10 @@
-"""Command lines that do not do what they say.
+"""Command lines with an unintended meaning.
 
-* ``command-syntax``: one that cannot be split into words.
-* ``shell-operator``: a redirection, a pipe or another word of the shell's own language, where no shell runs the
-  command: the program would get it as an argument, or there is no such program.
-* ``relative-program``: a path of a program that starts nowhere in particular: neither at / nor at a ``cwd``.
-* ``shell-syntax``: a character that a shell would replace, and that stays as it is here.
+* ``command-syntax``: the command cannot be split into words.
+* ``shell-operator``: a redirection, a pipe or another shell word in a command without a shell. The program would get it
+  as an argument, or a program of that name is missing.
+* ``relative-program``: the path of a program has no starting point: neither / nor a ``cwd``.
+* ``shell-syntax``: a character that a shell would replace, but that stays unchanged here.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _BUILT_IN: Final = frozenset(
     )
 )
 _EXPANDED: Final = re.compile(r"\$[\w(?!#@*$-]|\$\{\w|`|(?<![\w.])~(?=/|$)|\*|;$|>{1,2}(?=/)|<(?=/)|&&|\|\|")
-_STAND_IN: Final = "x"  # for what an expression gives
+_STAND_IN: Final = "x"  # for the value of an expression
 _LITERAL: Final = frozenset({"find", "grep", "sed", "awk", "systemd-run"})
-"""Programs that have uses of their own for such characters."""
+"""Programs with their own use of such characters."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The findings of all commands of resources and health checks."""
+    """Yield the findings in all commands of resources and health checks."""
     for manifest in bundle_of(subject).manifests.values():
         for entry in manifest.resources:
             for path, written, is_shell in _commands(entry):
@@ -79,7 +79,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
-    """Each command with its place below the resource, and whether a shell runs it."""
+    """Yield each command with its place below the resource, and whether a shell runs it."""
     properties = entry.properties
     if entry.type_name == "exec":
         provider = properties.get("provider") or "posix"
@@ -94,7 +94,7 @@ def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]
 
 
 def place_of(manifest: ManifestFile, entry: Entry, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Where a command stands; a resource that is named by its command has no other place."""
+    """Return the place of a command. If the command is the name of the resource, this is the resource."""
     value: Any = manifest.root
     for step in (*entry.path, *path):
         try:
@@ -126,7 +126,7 @@ def _mistakes(written: str, *, is_shell: bool, has_cwd: bool) -> Iterator[_Mista
 
 
 def _is_relative(written: str, program: str) -> bool:
-    """Whether a path names a program, and not from the root, where an expression may begin it."""
+    """Return whether a program's path is relative. A path that begins with an expression is not."""
     if written.lstrip("'\" ").startswith("{{"):
         return False
     return "/" in program and program[0] not in "/~$"
@@ -148,10 +148,10 @@ def _of_words(raw: list[str], program: str) -> Iterator[_Mistake]:
 
 
 def without_expressions(written: str) -> str | None:
-    """The text with a word in the place of each expression; ``None`` for one that is nothing else, or is none."""
+    """Return the text with a word in place of each expression, or ``None`` for one expression or an invalid text."""
     try:
         pieces = parse(written)
-    except HieraError:  # said where expressions are checked
+    except HieraError:  # reported where expressions are checked
         return None
     if len(pieces) == 1 and not isinstance(pieces[0], str):
         return None
@@ -159,6 +159,6 @@ def without_expressions(written: str) -> str | None:
 
 
 def _raw_words(text: str) -> list[str]:
-    """The words with what is quoted in them left out, so that what is left is what a shell would look at."""
+    """Return the words without their quoted parts, which a shell would not expand."""
     kept = re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", _STAND_IN, text, flags=re.DOTALL)
     return kept.split()

@@ -1,6 +1,6 @@
-"""Exports that a host could not report: with the facts at hand they do not fit their types, or they are secrets.
+"""Exports that a host could not report: with the current facts they do not fit their types, or they are secrets.
 
-A fact that is not at hand may be there on the machines that the bundle is for: what needs it is unchecked.
+A missing fact may exist on the machines of the bundle, so an export that needs it is unchecked.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from puller.authoring.lint.subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each such export."""
+    """Yield a finding for each such export."""
     if subject.manifest is None or not subject.manifest.export_problems:
         return
     for problem in subject.manifest.export_problems:
-        if problem.code is ProblemCode.EXPOSED_SECRET:  # a secret here is one everywhere
+        if problem.code is ProblemCode.EXPOSED_SECRET:  # it is secret on every host
             yield finding(problem, subject)
         elif needs_facts(problem):
             yield finding(problem, subject, Severity.UNCHECKED, ProblemCode.DEPENDS_ON_FACTS)

@@ -11,7 +11,7 @@ from puller.authoring.lint.subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each failure of a resource."""
+    """Yield a finding for each failure of a resource."""
     for declaration in subject.manifest.declarations if subject.manifest else ():
         for problem in declaration.failures:
             yield failure(declaration, problem, subject)

@@ -1,10 +1,10 @@
-"""Files that a manifest names and the bundle does not have, and files that nothing uses.
+"""Files that a manifest names but the bundle lacks, and unused files.
 
-* ``missing-file``: a source, template or directory of a scaffold that is not there, or is of another kind; of a path
-  with expressions, where no file of the bundle can be meant.
-* ``resource-fails``: a path that an expression gives for the facts at hand, and that is not there.
-* ``unused-file``: a file that no path, template or level can lead to. Nothing is called unused where an expression
-  alone says which file is meant.
+* ``missing-file``: a source, template or scaffold directory that is missing or of another kind, or a path with
+  expressions that matches no file of the bundle.
+* ``resource-fails``: a missing path from an expression, with the current facts.
+* ``unused-file``: a file that no path, template or level can reach. This check is skipped if an expression alone
+  determines a path.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from puller.manifest.manifest import MANIFEST
 
 _MISSING: Final = ProblemCode.MISSING_FILE
 _ANYWAY: Final = ("README*", "LICENSE*", "CHANGELOG*", "COPYING*", "Makefile", "*.md", "*.rst")
-"""Names of files that are there for people."""
+"""Names of files for people."""
 _APART: Final = ("tests", "docs", "facts.d", "libraries", "examples")
-"""Directories of a bundle whose files no path has to name."""
+"""Directories of a bundle that need not be named by a path."""
 _IN_NAMES: Final = r"[\w.@%+-]"
 _LAST_WORD: Final = re.compile(rf"{_IN_NAMES}+\Z")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each path that leads nowhere, and for each file that none leads to."""
+    """Yield a finding for each path without a file, and for each file without a path."""
     bundle = bundle_of(subject)
     named = list(named_files(bundle))
     for one in named:
@@ -57,7 +57,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _problem(one: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
-    """Return the message about a path that leads to no file, and similar paths. Empty for an existing file."""
+    """Return the message about a path without a file, and similar paths. Empty for an existing file."""
     if not one.is_constant:
         return ("" if one.meant or one.is_open else _none_fits(one)), ()
     try:
@@ -71,7 +71,7 @@ def _problem(one: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
 
 
 def _given(subject: Subject) -> Iterator[Finding]:
-    """A warning for each path that an expression gives for the facts at hand, and that is not in the bundle."""
+    """Yield a warning for each path from an expression, with the current facts, that the bundle lacks."""
     for declaration in subject.manifest.declarations if subject.manifest else ():
         for name in sorted(declaration.type.relative_paths & declaration.dynamic):
             written = getattr(declaration.properties, name, None)
@@ -128,7 +128,7 @@ def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
         for path in bundle.listed[bundle.root]
         if path not in used and not _is_apart(os.path.relpath(path, bundle.root))
     ]
-    # An expression or a template may put a path together: a file whose name stands somewhere may be meant.
+    # Expressions and templates may build paths, so a file name in any text counts as a use.
     written = _written(bundle, {os.path.basename(path) for path in left})
     for path in left:
         if os.path.basename(path) not in written:
@@ -158,9 +158,9 @@ def _is_apart(path: str) -> bool:
 
 
 def _written(bundle: Bundle, names: set[str]) -> set[str]:
-    """Those of ``names`` that stand as words in some text of the bundle.
+    """Return the ``names`` that some text of the bundle contains as words.
 
-    Their endings are looked for, and the word before each: to take all words out of a hundred megabytes takes seconds.
+    The search looks for their suffixes, then for the word before. Extracting all words of 100 MB would take seconds.
     """
     found: set[str] = set()
     if not names:
@@ -173,7 +173,7 @@ def _written(bundle: Bundle, names: set[str]) -> set[str]:
     for path in bundle.listed[bundle.root]:
         text = read_text(path) or ""
         for one in ending.finditer(text):
-            # One character more than the longest name: what is longer is none of them.
+            # One more character than the longest name, because longer words do not match.
             word = _LAST_WORD.search(text, max(one.end() - longest - 1, 0), one.end())
             if word and word[0] in names:
                 found.add(word[0])

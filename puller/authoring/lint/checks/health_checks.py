@@ -1,10 +1,9 @@
-"""Health checks that wait for something else, and are not told for how long; goss files that are not understood.
+"""Health checks that wait for something without a time limit, and invalid goss files.
 
-``health-check-limit``: every try ends after a minute, by default. That is long for a run that waits for it, and much
-longer than whoever wrote ``curl http://localhost/`` has seen it take; a command that looks at this machine alone needs
-no limit of its own.
+``health-check-limit``: by default, each try ends after a minute. That is long for a waiting run, and much longer than
+authors of ``curl http://localhost/`` expect. Commands that only check this machine need no limit.
 
-``goss-file``: what a goss file asks that is not answered here, each with its place in that file.
+``goss-file``: unsupported tests of a goss file, each with its place in the file.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _LIMITS: Final = {
     "wget": re.compile(r"(^|\s)(-[a-zA-Z]*T|--timeout)"),
     "while": _NONE,
 }
-"""What waits for others, or repeats, and the option that says for how long."""
+"""Programs that wait or repeat, and the option with their time limit."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each such check."""
+    """Yield a finding for each such check."""
     bundle = bundle_of(subject)
     for manifest in bundle.manifests.values():
         for entry in manifest.resources:
@@ -60,7 +59,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _of_goss(
     bundle: Bundle, manifest: ManifestFile, entry: Entry, index: int, path: str
 ) -> Iterator[Finding]:
-    """What is wrong with the file that a check names."""
+    """Yield the problems of the file that a check names."""
     if without_expressions(path) != path:
         return
     place = place_of(manifest, entry, ("health_checks", index, "goss"))
@@ -95,10 +94,10 @@ def _trouble(one: Mapping[str, Any]) -> str:
 
 
 def _programs(text: str) -> list[str]:
-    """The names of the programs that a command line starts, as far as that can be told."""
+    """Return the names of the programs that a command line starts, as far as they are known."""
     try:
         words = split_words(text)
-    except ValueError:  # which is found already
+    except ValueError:  # already reported
         return []
     first = words[0].rpartition("/")[2] if words else ""
     if first not in _SHELLS:

@@ -1,7 +1,7 @@
-"""Files of the Hiera tree that no level can lead to.
+"""Files of the Hiera tree that no level can reach.
 
-``unused-file``: a data file that no level names, whatever its interpolations give. A level without any file is fine:
-it may be for what some sites or hosts add. Nothing is said where data is not only in files of the bundle.
+``unused-file``: a data file that no level names, with any interpolated values. Levels without files are valid, because
+sites or hosts may add files. This check requires that all data is in files of the bundle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SPECIAL: Final = re.compile(r"[*?\[{\\]|%\{")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The findings of the environment's tree and of its modules."""
+    """Yield the findings in the tree of the environment and its modules."""
     bundle = bundle_of(subject)
     trees = list(levels_of(bundle.root))
     patterns = [pattern for levels, _ in trees for level in levels for pattern in _patterns(level)]
@@ -38,13 +38,13 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _is_named(path: str, bundle: Bundle) -> bool:
-    """Whether a manifest has the name of a file, and may use it for something else."""
+    """Return whether a manifest contains the name of a file, and may use it otherwise."""
     name = os.path.basename(path)
     return any(name in manifest.yaml.text for manifest in bundle.manifests.values())
 
 
 def _patterns(level: LevelConfig) -> Iterator[re.Pattern[str]]:
-    """All paths that the places of a level may come to."""
+    """Yield patterns of all paths that a level may have."""
     places = level.places[-1:] if level.location == "mapped_paths" else level.places
     if level.location is None:
         yield re.compile(re.escape(os.path.join(level.datadir, "")) + ".*", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Warnings of every host that reads the manifest, without those of annotations."""
+"""Warnings of every host that reads the manifest, except warnings of annotations."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from puller.authoring.lint.subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each warning."""
+    """Yield a finding for each warning."""
     for problem in subject.manifest.warnings if subject.manifest else ():
-        if problem.code is ProblemCode.HOST_WARNING:  # `annotations` has the others
+        if problem.code is ProblemCode.HOST_WARNING:  # `annotations` reports the others
             yield finding(problem, subject)

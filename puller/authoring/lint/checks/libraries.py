@@ -1,4 +1,4 @@
-"""Libraries that are packed for nothing."""
+"""Packed but unused libraries."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from puller.manifest.libraries import unused_libraries
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each library that nothing uses."""
+    """Yield a finding for each unused library."""
     manifest = subject.manifest
     if manifest is None or not manifest.files.libraries:
         return

@@ -1,6 +1,6 @@
-"""Links, devices and the like, which cannot be packed.
+"""Links, devices and similar files, which cannot be packed.
 
-``unpackable-file``: ``puller bundle build`` refuses the bundle for it.
+``unpackable-file``: ``puller bundle build`` refuses the bundle.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from foundation.problems import Location
 from puller.authoring.lint.findings import UNPACKABLE, Finding, Severity
 from puller.authoring.lint.subject import Subject
 
-_MOST: Final = 20_000  # files that are looked at: a path may have led to a whole machine
+_MOST: Final = 20_000  # maximum files to check, because a path may point to a whole machine
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each such file of a bundle; what lies beside a manifest that is one file is nobody's."""
+    """Yield a finding for each such file of a bundle. Files beside a single manifest are not checked."""
     if not subject.is_bundle:
         return
     try:
@@ -31,4 +31,4 @@ def check(subject: Subject) -> Iterator[Finding]:
             if number > _MOST:
                 return
     except OSError:
-        return  # packing says what cannot be read
+        return  # packing reports unreadable files

@@ -1,8 +1,8 @@
-"""Names that no host can have, in every expression of a bundle and in every template that it uses.
+"""Names that no host can have, in all expressions and templates of a bundle.
 
-* ``unknown-name``: a key of data or facts, or a variable, that is nowhere. What only hosts know is unchecked.
-* ``unknown-function``: a filter, test or function that there is not.
-* ``expression-syntax``: an expression outside of templates that is none.
+* ``unknown-name``: an unknown key of data or facts, or an unknown variable. Names that only hosts have are unchecked.
+* ``unknown-function``: an unknown filter, test or function.
+* ``expression-syntax``: an invalid expression outside templates.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Path = tuple[str | int, ...]
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The findings, each once, by file and line."""
+    """Yield the findings without duplicates, by file and line."""
     found = sorted(
         dict.fromkeys(_Checking(bundle_of(subject)).findings()), key=lambda one: (one.place.order, one.rule)
     )
-    # A fact of hosts is said once for each file that asks for it, and not wherever it does.
+    # A fact of hosts is reported once per file.
     said: set[object] = set()
     for one in found:
         key = (one.place.file, one.problem.name) if one.severity is Severity.UNCHECKED else one
@@ -86,7 +86,7 @@ class _Checking:
             self._data(file, (key,), file.value.get(key), known)
         hierarchy = file.value.get("hierarchy")
         order = hierarchy.get("order") if isinstance(hierarchy, Mapping) else None
-        # There is no data yet when it is chosen; that it asks for some is found by resolving it.
+        # The order is evaluated without data. An expression that reads data fails when the manifest is resolved.
         self._data(file, ("hierarchy", "order"), order, known.with_data(ANY))
         self._annotations(file.yaml)
 
@@ -150,7 +150,7 @@ class _Checking:
             self._follow(manifest, path, parse_condition(value), known, guards)
 
     def _texts(self, manifest: ManifestFile, path: Path, value: Any, known: Known, guards: Guards) -> None:
-        """Follow all texts in a value; keys are no expressions."""
+        """Follow all texts in a value. Keys are not expressions."""
         for where, text in _all_texts(value, path):
             self._follow(manifest, where, parse_text(text), known, guards)
 
@@ -169,9 +169,9 @@ class _Checking:
     def _files_of(self, manifest: ManifestFile, entry: Entry, known: Known, guards: Guards) -> None:
         properties = entry.properties
         if properties.get("interpolate"):
-            return  # of TinyCM: its templates see data by its own names
+            return  # TinyCM templates use their own names for data
         if properties.get("data") is not None:
-            # What a rendered list hands over may be something else for the facts of other hosts.
+            # With the facts of other hosts, a rendered list may pass other data.
             is_known = manifest.rendered is None
             known = known.with_data(shape_of(properties["data"], known) if is_known else ANY)
         engine = properties.get("engine")
@@ -195,7 +195,7 @@ class _Checking:
         for directory in self.bundle.meant_by(properties.get("source"), manifest.files, directories=True):
             engine = properties.get("engine")
             if isinstance(engine, str) and "{{" in engine:
-                # One directory for each engine is called like it.
+                # With a directory for each engine, the directory has the engine's name.
                 engine = os.path.basename(directory)
             if chosen := _engine(directory, engine, "jet"):
                 self._tree_of(directory, chosen, delimiters, known, manifest, guards)
@@ -215,18 +215,18 @@ class _Checking:
         for place, names, found in walk_directories(directory):
             names.sort()
             if "_partials" in os.path.relpath(place, directory).split("/"):
-                continue  # followed from where they are rendered
+                continue  # followed from their renderings
             for name in sorted(found):
                 path = os.path.join(place, name)
                 use = Use(path, engine, known, files, guards, delimiters, tree=directory)
                 self.found += self.templates.follow(use)
 
     def _unreached(self) -> None:
-        """Follow the templates that nothing names in so many words: what they see beside data is not known."""
+        """Follow the templates without an explicit reference. Their further names are unknown."""
         bundle = self.bundle
         manifests = bundle.manifests.values()
         data = mappings(bundle.data_of(manifest) for manifest in manifests)
-        # A template that is handed data of its own may be any of these.
+        # A template with its own data may be one of these.
         if data is None or any(
             "data" in one.properties for manifest in manifests for one in manifest.resources
         ):
@@ -240,7 +240,7 @@ class _Checking:
 
 
 def _engine(path: str, engine: Any, otherwise: str) -> str | None:
-    """The engine that renders a file; ``None`` where that is somebody else's finding."""
+    """Return the engine that renders a file, or ``None`` for an invalid engine, which another check reports."""
     if engine is not None and engine not in ENGINES:
         return None
     try:
@@ -250,7 +250,7 @@ def _engine(path: str, engine: Any, otherwise: str) -> str | None:
 
 
 def _guards_of(entry: Entry) -> Guards:
-    """All that any text of an entry asks for with care: its condition keeps the others from being reached."""
+    """Return the guards of all texts of an entry. Its condition protects the other texts."""
     guards = Guards()
     clauses = entry.loop.clauses if entry.loop else ()
     for clause in clauses:
@@ -270,7 +270,7 @@ def _guards_of(entry: Entry) -> Guards:
 
 
 def _all_texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """All texts with expressions in a value, and where they stand; keys are no expressions."""
+    """Yield all texts with expressions in a value, with their places. Keys are not expressions."""
     if isinstance(value, str):
         if "{{" in value:
             yield path, value
@@ -280,7 +280,7 @@ def _all_texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def _place(manifest: ManifestFile, entry: Entry, key: str) -> Path:
-    """Where a property of an entry stands: its own, or in the defaults of its list."""
+    """Return the place of a property of an entry: its own, or in the defaults of its list."""
     own = _own(manifest, entry.path)
     if key in own:
         return (*entry.path, key)
@@ -304,4 +304,4 @@ def _own(manifest: ManifestFile, path: Sequence[str | int]) -> Any:
 
 
 def _unheard(path: str, names: Mapping[str, Shape], is_open: bool) -> None:
-    """No templates are called by annotations."""
+    """Ignore templates, because annotations call none."""

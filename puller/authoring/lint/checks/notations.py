@@ -1,4 +1,4 @@
-"""YAML that says something else than its author means: the notation of another tool, and octal numbers."""
+"""YAML with an unintended meaning: the notation of another tool, and octal numbers."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _MAYBE_OCTAL: Final = re.compile(r"(?<![\w.'\"])0[0-7_]+\b")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The findings of all texts, and of the documents of data that are given beside the bundle."""
+    """Yield the findings in all texts, and in the given data documents."""
     given = (Problems.of_text(str(path), path.read_text()) for path in subject.data_files)
     for text in (*subject.texts, *given):
         yield from _foreign(text)
@@ -25,7 +25,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _foreign(text: Problems) -> Iterator[Finding]:
-    """Expressions that would be installed as they are."""
+    """Yield expressions that would be installed literally."""
     for line, expression in find_foreign(text.text):
         what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
         yield _warning(
@@ -37,13 +37,13 @@ def _foreign(text: Problems) -> Iterator[Finding]:
 
 
 def _octal(text: Problems) -> Iterator[Finding]:
-    """Numbers such as ``0644``, which YAML takes for 420."""
+    """Yield numbers such as ``0644``, which YAML reads as 420."""
     if not _MAYBE_OCTAL.search(text.text):
         return
     try:
         for event in yaml.parse(text.text, yaml.CSafeLoader):
             if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
-                mark: Any = event.start_mark  # the types know of events without one
+                mark: Any = event.start_mark  # the types allow events without one
                 what = f"{event.value} is the number {int(event.value, 8)}: quote it, '{event.value}', for a mode"
                 yield _warning(
                     ProblemCode.UNQUOTED_OCTAL,
@@ -52,7 +52,7 @@ def _octal(text: Problems) -> Iterator[Finding]:
                     what,
                 )
     except yaml.YAMLError:
-        return  # which is found already
+        return  # already reported
 
 
 def _warning(code: ProblemCode, text: Problems, place: Location, what: str) -> Finding:

@@ -1,6 +1,6 @@
-"""Properties that no resource of the type has, and whose values are expressions that need facts.
+"""Unknown properties whose values are expressions that need facts.
 
-A host has the facts, and refuses the manifest for the name; here the expression has failed first.
+A host has the facts and refuses the manifest for the name. Here the expression fails first.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from puller.manifest.declaration import Declaration
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each such property."""
+    """Yield a finding for each such property."""
     for declared in subject.manifest.declarations if subject.manifest else ():
         for declaration in declared.places():
             for problem in _unknown(declaration):

@@ -1,9 +1,8 @@
-"""Data that no host can come to.
+"""Data that no host can use.
 
-* ``unreachable-override``: a section of overrides that no entry of the hierarchy's order can lead to, whatever the
-  facts are.
-* ``unused-data``: a key of data whose name stands nowhere else in the bundle. Nothing is said where data is used as a
-  whole, or is asked for by a name that an expression gives.
+* ``unreachable-override``: an override section that no entry of the hierarchy's order produces, with any facts.
+* ``unused-data``: a key of data whose name occurs nowhere else in the bundle. This check is skipped if data is used as
+  a whole, or by a computed name.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The findings of all manifests of the bundle."""
+    """Yield the findings in all manifests of the bundle."""
     bundle = bundle_of(subject)
     for manifest in bundle.manifests.values():
         yield from _overrides(manifest)
@@ -63,7 +62,7 @@ def _overrides(manifest: ManifestFile) -> Iterator[Finding]:
 
 
 def _pattern(entry: str) -> re.Pattern[str]:
-    """All texts that an entry may come to: an expression may give anything."""
+    """Return a pattern of all values of an entry. An expression may produce any text."""
     try:
         pieces = parse(entry)
     except HieraError:
@@ -95,7 +94,7 @@ def _unused(bundle: Bundle, manifest: ManifestFile) -> Iterator[Finding]:
 
 
 def _keys(manifest: ManifestFile, data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The keys of data, and those that only sections of overrides have, each with its place."""
+    """Yield the keys of data, and keys that only override sections have, each with its place."""
     yield from ((("data", key), key) for key in filter(_is_text, data))
     overrides = manifest.value.get("overrides")
     for section, own in overrides.items() if isinstance(overrides, Mapping) else ():
@@ -113,7 +112,7 @@ def _others(bundle: Bundle, manifest: ManifestFile) -> Iterator[str]:
 
 
 def _values(value: Any) -> Iterator[str]:
-    """All texts of a value with an expression in them, and conditions and loops, which have no braces."""
+    """Yield all texts of a value, including conditions and loops, which have no braces."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -1,7 +1,8 @@
-"""Resources that fail with the facts at hand when their turn comes: a template that cannot be rendered, and the like.
+"""Resources that fail with the current facts when they are applied, for example because a template fails.
 
-* Nothing is touched: templates are rendered, and sources looked for, as ``puller test`` does it.
-* To compile a template takes far longer than to follow its names, so that only some are; how many are not is unchecked.
+* Templates are rendered and sources located as in ``puller test``, without changes of the machine.
+* Compiling a template takes much longer than following its names. Therefore only some are rendered, and the number of
+  skipped resources is reported as unchecked.
 """
 
 from collections.abc import Iterator
@@ -13,18 +14,18 @@ from puller.authoring.lint.refusals import failure
 from puller.authoring.lint.subject import Subject
 from puller.authoring.resolution import Failing
 
-_MOST: Final = 20  # files that are rendered: a few tenths of a second
+_MOST: Final = 20  # maximum files to render, in a few tenths of a second
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each such resource."""
+    """Yield a finding for each such resource."""
     if subject.manifest is None:
         return
 
     failing = Failing(_MOST)
     for declaration, problems in failing.of(subject.manifest):
         for problem in problems:
-            # The line of a template that fails says which fact it is about, if any; of what is set from one it may not.
+            # The failing line names a missing fact. A variable that was set from a fact is not recognised.
             is_of_host = problem.depends_on is DependsOn.FACTS
             yield failure(declaration, problem, subject, is_of_host=is_of_host)
     if failing.left_out:

@@ -10,7 +10,7 @@ from puller.checks.kinds import HealthCheck
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each property that is a command line, and made of a secret."""
+    """Yield a finding for each command line that contains a secret."""
     for declaration in subject.manifest.declarations if subject.manifest else ():
         for name in sorted(declaration.secret & declaration.type.command_lines):
             if name == "health_checks" and not _has_commands(declaration.properties.health_checks):
@@ -23,5 +23,5 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _has_commands(checks: Iterable[HealthCheck]) -> bool:
-    """Whether one of the checks starts a program of the manifest; what others ask is on no command line."""
+    """Return whether a check starts a program of the manifest. Other checks have no command line."""
     return any(check.command is not None for check in checks)

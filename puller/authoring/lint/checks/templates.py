@@ -1,12 +1,11 @@
-"""Templates that their engine cannot read, and includes that lead nowhere.
+"""Templates that their engine cannot read, and includes of missing files.
 
 * ``template-syntax``: an error of the parser, with its line and column. Nothing is rendered.
-* ``missing-file``: a template that is included by a constant path, or a file that a function is asked for by one,
-  and that is not in the bundle.
-* ``unknown-name``: a template of Go that its file does not define.
-* ``foreign-expression``: ``${data.port}``, which no engine here replaces.
+* ``missing-file``: a constant path of an included template, or in a function call, that the bundle lacks.
+* ``unknown-name``: a Go template that its file does not define.
+* ``foreign-expression``: ``${data.port}``, which no supported engine replaces.
 
-Every template that the bundle uses is read, and every file whose name says that it is one.
+All templates that the bundle uses are read, and all files with the name of a template.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MISSING: Final = ProblemCode.MISSING_FILE
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The findings of all templates."""
+    """Yield the findings in all templates."""
     bundle = bundle_of(subject)
     seen: set[tuple[str, str, tuple[str, str]]] = set()
     waiting = [use for named in named_files(bundle) for use in template_uses(named)]
@@ -54,7 +53,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _by_name(bundle: Bundle, used: set[str]) -> Iterator[TemplateUse]:
-    """The files whose ending says which engine renders them, and that are not known to be used."""
+    """Yield unused files whose suffix determines their engine."""
     for path in bundle.listed[bundle.root]:
         engine = named_engine(path)
         if engine is not None and path not in used and not _is_in_tests(path, bundle):
@@ -77,12 +76,12 @@ def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUs
     except TemplateError as error:
         place = Location(name, error.line, error.column)
         yield Finding.of(_SYNTAX, Severity.ERROR, place, error.message)
-    except ResourceError:  # delimiters that cannot be are the manifest's
+    except ResourceError:  # another check reports invalid delimiters of the manifest
         return
 
 
 def _foreign(name: str, text: str) -> Iterator[Finding]:
-    """Expressions in the notation of another tool, which are written out as they are."""
+    """Yield expressions in the notation of another tool, which would be printed literally."""
     for line, column, expression in find_foreign_in_template(text):
         what = (
             f"{expression} is ordinary text here; an expression stands between the delimiters of the engine"
@@ -93,7 +92,7 @@ def _foreign(name: str, text: str) -> Iterator[Finding]:
 def _includes(
     use: TemplateUse, tree: nodes.Template, skipped: int, name: str, waiting: list[TemplateUse]
 ) -> Iterator[Finding]:
-    """The files that a template of Jinja2 includes, imports or extends by constant paths."""
+    """Yield findings about constant paths that a Jinja2 template includes, imports or extends."""
     kinds = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
     for node in tree.find_all(kinds):
         written = getattr(node, "template", None)
@@ -108,7 +107,7 @@ def _includes(
 
 
 def _meant(use: TemplateUse, written: str) -> tuple[str | None, str]:
-    """The file that an include means, or what is wrong with it."""
+    """Return the file of an include, or the problem."""
     if use.tree and not use.files.is_prefixed(written):
         path = os.path.join(use.tree, written)
     else:

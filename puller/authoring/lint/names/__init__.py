@@ -1,1 +1,1 @@
-"""Names in expressions and templates, followed through the shapes of what hosts can have."""
+"""Names in expressions and templates, checked against the shapes of host values."""

@@ -1,8 +1,8 @@
-"""The manifests of a bundle with the data that each can see: the top one, its children, and theirs.
+"""The manifests of a bundle with their visible data: the top manifest, its children, and their children.
 
-* A child is found by what its name may come to: an expression in it stands for anything.
-* One that is applied from several places sees what any of them gives it.
-* What cannot be read is somebody else's finding, and passed over here.
+* The name of a child may contain expressions, which match any text.
+* A child with several parents sees the data of all parents.
+* Unreadable files are skipped, because another check reports them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from puller.manifest.problems import Problems
 IN_DATA: Final = ("lookup",)
 IN_RESOURCES: Final = ("lookup", "hiera", "read_file", "readFile", "file", "template")
 _MOST_FILES: Final = 20_000
-_MOST_TIMES: Final = 50  # that one child is found to see more than before
+_MOST_TIMES: Final = 50  # maximum extensions of the data of one child
 _LEFT_OUT: Final = frozenset({".git", ".hg", ".svn", "__pycache__"})
 
 
 class ManifestFile(msgspec.Struct):
-    """One manifest: what is written in it, and what it is given."""
+    """One manifest: its content, and its inputs."""
 
     path: str
     """The real path."""
@@ -52,16 +52,16 @@ class ManifestFile(msgspec.Struct):
     value: Mapping[str, Any]
     files: BundleFiles
     above: Shape | None = None
-    """The documents of those that apply it, or what they hand it; ``None`` for the top one."""
+    """The documents of its parents, or the data that they pass. ``None`` for the top manifest."""
     resources: list[Entry] = []
     times: int = 0
-    """How often it was found to see more than before."""
+    """Number of extensions of its visible data."""
     rendered: Any = None
-    """The list of resources that its template has rendered with the facts at hand, where this stands for that list."""
+    """The list of resources that its template rendered with the current facts, if this object stands for that list."""
 
     @property
     def root(self) -> Any:
-        """The value that paths in its text begin at."""
+        """The value at which paths in its text begin."""
         return self.value if self.rendered is None else self.rendered
 
     @property
@@ -72,36 +72,36 @@ class ManifestFile(msgspec.Struct):
 
     @property
     def run_path(self) -> tuple[str, ...]:
-        """Where that mapping stands."""
+        """Place of that mapping."""
         return ("ccm",) if self.run is not self.value else ()
 
     def document(self) -> Shape | None:
-        """The shape of its own data, with all overrides; ``None`` without any."""
+        """Return the shape of its own data with all overrides, or ``None``."""
         return _document(self.value)
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """One document of data that is no manifest."""
+    """One data document that is not a manifest."""
 
     yaml: YamlText
     value: Mapping[str, Any]
     is_given: bool
-    """Whether it is given beside the bundle, whose data it does not see."""
+    """Whether it was passed in addition to the bundle, so that the bundle's data is not visible."""
 
     def document(self) -> Shape | None:
-        """The shape of its data, with all overrides; ``None`` without any."""
+        """Return the shape of its data with all overrides, or ``None``."""
         return _document(self.value)
 
 
 class Bundle:
-    """The files of one bundle, as names in them are followed."""
+    """The files of one bundle, for checks of names."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.root = os.path.realpath(subject.directory)
         manifest = subject.manifest
         self.at_hand: Mapping[str, Any] = manifest.scope.facts if manifest else subject.inputs.facts
-        """Facts of this machine, with those of the bundle where it can be read."""
+        """Facts of this machine, with those of the bundle if it is readable."""
         self.files = _files_of(subject.directory)
         self.listed = {
             tree.root: _listed(tree.root) for tree in (self.files.tree, *self.files.libraries.values())
@@ -116,7 +116,7 @@ class Bundle:
         )
         self.tree = tree_shape(self.root)
         self.manifests: dict[str, ManifestFile] = {}
-        # Of an archive it is called web-1.4.0.tar.gz:manifest.yaml.
+        # In an archive the name is web-1.4.0.tar.gz:manifest.yaml.
         name = MANIFEST if subject.is_bundle else os.path.basename(subject.manifest_name)
         self.top = self._read(os.path.join(self.root, name), self.files)
         if self.top is not None:
@@ -124,11 +124,11 @@ class Bundle:
             self._expand([*self._rendered(subject.texts)])
 
     def name_of(self, path: str) -> str:
-        """The name of a file in findings, by its real path."""
+        """Return the name of a file in findings, by its real path."""
         return os.path.normpath(os.path.join(self.subject.name, os.path.relpath(path, self.root)))
 
     def data_of(self, manifest: ManifestFile) -> Shape:
-        """All data that a manifest can see; anything where nothing says what there is."""
+        """Return all visible data of a manifest, or any shape if it is unknown."""
         own = self._data_of_bundle(manifest)
         return ANY if own is None else mappings((own, self.outside)) or ANY
 
@@ -136,22 +136,22 @@ class Bundle:
         return mappings((manifest.document(), manifest.above, self.libraries, self.tree))
 
     def known_in_resources(self, manifest: ManifestFile) -> Known:
-        """The scope of its resources."""
+        """Return the scope of its resources."""
         return Known.of(self.data_of(manifest), self.facts, self.at_hand, IN_RESOURCES)
 
     def known_in_data(self, manifest: ManifestFile) -> Known:
-        """The scope of its own data: expressions there are resolved over the data of all sources."""
+        """Return the scope of its own data. Expressions there are resolved over the data of all sources."""
         return Known.of(self.data_of(manifest), self.facts, self.at_hand, IN_DATA)
 
     def known_in_file(self, file: DataFile) -> Known:
-        """The scope of a document that is no manifest: of itself, of others of its kind, and of the bundle."""
+        """Return the scope of a data document: itself, other documents of its kind, and the bundle."""
         others = self.outside if file.is_given else self.libraries
         bundle = None if self.top is None else self._data_of_bundle(self.top)
         shape = mappings((file.document(), others, bundle)) or ANY
         return Known.of(shape, self.facts, self.at_hand, IN_DATA)
 
     def loop_names(self, loop: Loop | None, known: Known) -> Known:
-        """The scope with the names of a loop."""
+        """Return the scope with the names of a loop."""
         for clause in loop.clauses if loop else ():
             shape, _ = follow(parse_condition(clause.expression), known, Guards(), _unheard)
             item = shape.each() if shape.items is not None or len(clause.names) > 1 else ANY
@@ -162,7 +162,7 @@ class Bundle:
     def meant_by(
         self, text: object, files: BundleFiles, *, directories: bool = False, all_below: bool = False
     ) -> list[str]:
-        """The real paths of all files, or directories, that a path with expressions may come to."""
+        """Return the real paths of all files or directories that match a path with expressions."""
         if not isinstance(text, str):
             return []
         parsed = parse_text(text)
@@ -188,7 +188,7 @@ class Bundle:
         paths = [path for listed in self.listed.values() for path in listed]
         if directories:
             paths = sorted({os.path.dirname(path) for path in paths})
-        # Few expressions give a slash; where one has to, all that is deeper may be meant.
+        # Few expressions produce a slash. Deeper paths match only if nothing else does.
         for anything in ("[^/]*", ".*") if not all_below else (".*",):
             pattern = "".join(re.escape(one) if isinstance(one, str) else anything for one in pieces)
             wanted = re.compile(pattern.removeprefix(re.escape(f"{prefix}:")).rstrip("/"))
@@ -209,7 +209,7 @@ class Bundle:
                     waiting += self._applied(entry, manifest, known)
 
     def _applied(self, entry: Entry, parent: ManifestFile, known: Known) -> Iterator[ManifestFile]:
-        """The children that an entry may apply, which see more than was known of them before."""
+        """Yield the children of an entry whose visible data has grown."""
         given = self._given(entry, parent, known)
         for path in self.meant_by(entry.properties.get("name"), parent.files, all_below=True):
             child = self.manifests.get(path) or self._read(path, parent.files.at(os.path.dirname(path)))
@@ -217,17 +217,17 @@ class Bundle:
                 continue
             above = given if child.above is None else mappings((child.above, given)) or ANY
             if child.times > _MOST_TIMES:
-                above = ANY  # manifests that apply each other could hand down more and more
+                above = ANY  # manifests that apply each other could pass more data without end
             if child.above is None or above != child.above:
                 child.above = above
                 child.times += 1
                 yield child
 
     def _given(self, entry: Entry, parent: ManifestFile, known: Known) -> Shape:
-        """The documents that a child sees of its parent, or the data that it is handed instead."""
+        """Return the documents of the parent that a child sees, or the data that it gets instead."""
         handed = entry.properties.get("data")
         if parent.rendered is not None and handed is not None:
-            return ANY  # for the facts of other hosts it may be something else
+            return ANY  # the facts of other hosts may produce other data
         if handed is None:
             return mappings((parent.document(), parent.above)) or Shape()
         return shape_of(handed, self.loop_names(entry.loop, known))
@@ -251,7 +251,7 @@ class Bundle:
         return manifest
 
     def _rendered(self, texts: Iterable[Problems]) -> Iterator[ManifestFile]:
-        """The lists of resources that templates have rendered with the facts at hand, each as a manifest."""
+        """Yield the lists of resources that templates rendered with the current facts, each as a manifest."""
         for manifest in [*self.manifests.values()]:
             path = manifest.run.get("resources_template", manifest.run.get("resources_jet_file"))
             name = os.path.normpath(os.path.join(os.path.dirname(manifest.yaml.name), str(path)))
@@ -273,7 +273,7 @@ class Bundle:
         return found
 
     def _data_files(self) -> Iterator[DataFile]:
-        """The documents of libraries, and those that are given beside the bundle."""
+        """Yield the documents of libraries, and the given data documents."""
         for library in self.files.libraries.values():
             path = os.path.join(library.root, DATA)
             yield from _data_file(path, self.name_of(path), is_given=False)
@@ -299,7 +299,7 @@ def _document(value: Mapping[str, Any]) -> Shape | None:
 
 
 def bundle_of(subject: Subject) -> Bundle:
-    """The bundle of a subject: one for all checks of it."""
+    """Return the bundle of a subject. All of its checks share one object."""
     if not _last or _last[0][0] is not subject:
         _last[:] = [(subject, Bundle(subject))]
     return _last[0][1]
@@ -309,7 +309,7 @@ _last: list[tuple[Subject, Bundle]] = []
 
 
 def shape_of(value: Any, known: Known) -> Shape:
-    """The shape of a value with expressions, each by what it comes to."""
+    """Return the shape of a value with expressions."""
     if isinstance(value, Mapping):
         return Shape({str(key): shape_of(item, known) for key, item in value.items()}) if value else Shape()
     if isinstance(value, list):
@@ -320,7 +320,7 @@ def shape_of(value: Any, known: Known) -> Shape:
 
 
 def mappings(shapes: Iterable[Shape | None]) -> Shape | None:
-    """The union of those that there are; ``None`` for none."""
+    """Return the union of the given shapes, or ``None`` without any."""
     found = [shape for shape in shapes if shape is not None]
     return union(found) if found else None
 
@@ -333,7 +333,7 @@ def _files_of(directory: Path) -> BundleFiles:
 
 
 def _listed(root: str) -> list[str]:
-    """All files below a directory, without what is never packed."""
+    """Return all files below a directory, except files that are never packed."""
     found: list[str] = []
     for directory, names, files in walk_directories(root):
         names[:] = sorted(name for name in names if name not in _LEFT_OUT)
@@ -358,4 +358,4 @@ def _pieces(text: str) -> list[Any]:
 
 
 def _unheard(path: str, names: Mapping[str, Shape], is_open: bool) -> None:
-    """Templates that are called are heard of when the text is checked."""
+    """Ignore templates, because they are followed when the text is checked."""

@@ -1,6 +1,6 @@
 """Names in ``{{ expressions }}`` of YAML texts, and in conditions and loops, which have no braces.
 
-Each text is parsed once, however often it occurs.
+Each text is parsed once.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _SHOWN: Final = 80
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """One text: its expressions, and what is wrong with it."""
+    """One text: its expressions, and its problem."""
 
     pieces: tuple[str | Expression, ...] = ()
     trees: tuple[tuple[nodes.Expr, Environment], ...] = ()
-    """Of the expressions that are more than a name or a constant."""
+    """Trees of the expressions other than names and constants."""
     guards: Guards = msgspec.field(default_factory=Guards)
     problem: Problem | None = None
 
     @property
     def expressions(self) -> Iterable[Expression]:
-        """Its expressions, in their order."""
+        """Its expressions in order."""
         return (piece for piece in self.pieces if isinstance(piece, Expression))
 
 
 def follow(
     parsed: Parsed, known: Known, guards: Guards, used: Used, part: TextPart = UNPLACED
 ) -> tuple[Shape, list[Finding]]:
-    """The shape of the value of a text, and the findings in it. ``part`` is the text."""
+    """Return the shape of a text's value, and its findings. ``part`` is the text."""
     if parsed.problem is not None:
         return ANY, [part.finding(ProblemCode.EXPRESSION_SYNTAX, Severity.ERROR, parsed.problem.message)]
     judge = Judge(guards.over(parsed.guards), known.facts, part)
@@ -60,7 +60,7 @@ def follow(
 
 @functools.lru_cache(maxsize=20_000)
 def parse_text(text: str) -> Parsed:
-    """The expressions of a text."""
+    """Return the expressions of a text."""
     try:
         return _parsed(expressions.parse(text))
     except HieraError as error:
@@ -69,7 +69,7 @@ def parse_text(text: str) -> Parsed:
 
 @functools.lru_cache(maxsize=20_000)
 def parse_condition(source: str, *, is_check: bool = False) -> Parsed:
-    """An expression without braces, which are forgiven; ``is_check``: that of ``@validate``."""
+    """Return an expression with optional braces. ``is_check`` marks an expression of ``@validate``."""
     text = source.strip()
     try:
         if text.startswith("{{") and not is_check:
@@ -84,7 +84,7 @@ def parse_condition(source: str, *, is_check: bool = False) -> Parsed:
 
 
 def constants_of(parsed: Parsed) -> list[str]:
-    """All texts that stand as constants in the expressions of a text."""
+    """Return all constant texts in the expressions of a text."""
     found = [piece.constant for piece in parsed.expressions if isinstance(piece, Constant)]
     for tree, _ in parsed.trees:
         found += [node.value for node in (tree, *tree.find_all(nodes.Const)) if isinstance(node, nodes.Const)]
@@ -112,7 +112,7 @@ def _tree(piece: Expression, *, is_check: bool) -> tuple[nodes.Expr, Environment
 
 
 def _value(piece: Expression, known: Known, judge: Judge) -> Shape | None:
-    """The shape of an expression that is simple; ``None`` for one with a tree."""
+    """Return the shape of a simple expression, or ``None`` for one with a tree."""
     if isinstance(piece, Constant):
         return ANY if piece.constant is None else SCALAR
     if isinstance(piece, Lookup):

@@ -1,8 +1,8 @@
-"""The names of templates in Go's language, followed through their parse tree.
+"""The names of Go templates, followed through their parse tree.
 
-* A key that is missing prints ``<no value>`` on hosts and fails nowhere, which makes finding it here worth the more.
-* What a condition, or a function that knows how to do without, is given may be missing.
-* A template that does not parse, also for a function that there is not, is somebody else's finding.
+* A missing key prints ``<no value>`` on hosts and causes no error there, so lint reports it.
+* Arguments of conditions, and of functions that accept missing values, may be missing.
+* Another check reports templates that do not parse, also because of an unknown function.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _LENIENT: Final = frozenset(
         *("kindOf", "lookup", "not", "or", "required", "ternary", "typeIs", "typeOf"),
     }
 )
-"""The functions that may be given what is missing."""
+"""The functions that accept missing values."""
 
 Render = Callable[[str, Shape], None]
 
 
 @functools.lru_cache(maxsize=5000)
 def parse_go(name: str, text: str, delimiters: tuple[str, str]) -> dict[str, Body] | None:
-    """The trees of a file by name; ``None`` for one that does not parse."""
+    """Return the trees of a file by name, or ``None`` if it does not parse."""
     left, right = delimiters
     try:
         return parse(TemplateSource(name, text), complaint_about, left or "{{", right or "}}", root=name)
@@ -83,7 +83,7 @@ class GoNames:
         self.calling: list[str] = []
 
     def file(self, root: str, dot: Shape | None) -> None:
-        """Follow the tree of the file; ``dot`` is given for a partial."""
+        """Follow the tree of the file. A partial has its own ``dot``."""
         guards = Guards()
         for body in self.bodies.values():
             _guards(body, guards)
@@ -206,7 +206,7 @@ class GoNames:
 
 
 def _guards(body: Body, guards: Guards, at: Path = ()) -> None:
-    """All paths that a body asks for with care; ``at`` is where its dot is, the top where that is not known."""
+    """Note all paths that a body reads with a guard. ``at`` is the path of its dot, or the top if unknown."""
     for node in body:
         match node:
             case Action():
@@ -248,7 +248,7 @@ def _path(word: Operand, at: Path) -> Path | None:
 
 
 def _dot(pipeline: Pipeline | None, at: Path) -> Path:
-    """Where dot is in a body below a pipeline, as far as that is a plain path."""
+    """Return the path of dot in a body below a pipeline, if it is a plain path."""
     if pipeline is None or len(pipeline.commands) != 1 or len(pipeline.commands[0].words) != 1:
         return at
     word = pipeline.commands[0].words[0]

@@ -39,7 +39,7 @@ _OWN: Final = frozenset(
 
 
 def tree_shape(root: str) -> Shape | None:
-    """All keys of the tree in a directory; ``None`` where there is no tree, anything where it cannot be told."""
+    """Return all keys of the tree in a directory, ``None`` without a tree, or any shape if they are unknown."""
     if not os.path.exists(os.path.join(root, TREE)):
         return None
     shapes: list[Shape] = []
@@ -52,7 +52,7 @@ def tree_shape(root: str) -> Shape | None:
 
 
 def tree_files(root: str) -> list[str]:
-    """The ``hiera.yaml`` files and the data files of the tree in a directory."""
+    """Return the ``hiera.yaml`` files and the data files of the tree in a directory."""
     found: dict[str, None] = {}
     for config in _configs(root):
         if config.path is not None:
@@ -63,9 +63,9 @@ def tree_files(root: str) -> list[str]:
 
 
 def levels_of(root: str) -> Iterator[tuple[list[LevelConfig], list[str]]]:
-    """The levels of each ``hiera.yaml`` below a directory, and the files where their data is.
+    """Yield the levels of each ``hiera.yaml`` below a directory, and their data files.
 
-    None whose data is not only in files of directories below.
+    Trees with data outside files below the directory are skipped.
     """
     for config in _configs(root):
         directories = _directories(config)
@@ -83,7 +83,7 @@ def levels_of(root: str) -> Iterator[tuple[list[LevelConfig], list[str]]]:
 def follow_interpolations(
     yaml: YamlText, facts: Shape, tree: Shape, at_hand: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """The findings in all interpolations of a file."""
+    """Yield the findings in all interpolations of a file."""
     for found in _INTERPOLATION.finditer(yaml.text):
         line = yaml.text.count("\n", 0, found.start()) + 1
         judge = Judge(Guards(), at_hand, yaml.line_part(line))
@@ -114,7 +114,7 @@ def _walk(judge: Judge, shape: Shape, path: tuple[str, ...], steps: tuple[str | 
 
 
 def _configs(root: str) -> Iterator[Config]:
-    """The configurations of the environment and of its modules; none of what cannot be read."""
+    """Yield the readable configurations of the environment and its modules."""
     files, places = Files(), [(os.path.join(root, TREE), ENVIRONMENT)]
     try:
         for path in module_path(root, files):
@@ -131,7 +131,7 @@ def _configs(root: str) -> Iterator[Config]:
 
 
 def _directories(config: Config) -> list[str] | None:
-    """Where the data of its levels is; ``None`` where that is no file."""
+    """Return the data directories of its levels, or ``None`` for other sources of data."""
     found: dict[str, None] = {}
     for level in (*config.levels, *(config.default_levels or ())):
         if level.function not in _READ or any(place.startswith("/") for place in level.places):
@@ -165,4 +165,4 @@ def _is_within(path: str, root: str) -> bool:
 
 
 def _unheard(warning: Problem) -> None:
-    """Warnings of a configuration are told by who opens the tree."""
+    """Ignore warnings of a configuration, because the opener of the tree reports them."""

@@ -1,7 +1,7 @@
-"""The names of templates of Jet, followed through their parse tree.
+"""The names of Jet templates, followed through their parse tree.
 
-* What ``isset`` or a condition asks for may be missing.
-* A function or variable that there is not fails only when it is reached, so it is looked for here.
+* Arguments of ``isset`` and of conditions may be missing.
+* An unknown function or variable fails only when it is reached, so lint reports it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NOTHING: Final[Value] = (ANY, ())
 
 @functools.lru_cache(maxsize=5000)
 def parse_jet(name: str, text: str, delimiters: tuple[str, str]) -> Tree | None:
-    """The tree of a file; ``None`` for one that does not parse."""
+    """Return the tree of a file, or ``None`` if it does not parse."""
     left, right = delimiters
     try:
         return parse(TemplateSource(name, text), left or "[[", right or "]]")
@@ -82,16 +82,16 @@ class JetNames:
         self.is_open = known.is_lenient
 
     def file(self, tree: Tree, dot: Shape | None) -> None:
-        """Follow a whole file; ``dot`` is given for a partial, which sees nothing else."""
+        """Follow a whole file. A partial sees only its own ``dot``."""
         guards = Guards()
         for node in _all(tree):
             _note(node, guards, self.set)
         self.judge.guards = self.judge.guards.over(guards)
-        # Blocks, and what includes this, may set names that it sees.
+        # Blocks, and files that include this one, may set further names.
         self.is_open = self.is_open or tree.extends is not None or bool(tree.imports)
         top = dot or self.known.dot()
         self.is_open = self.is_open or top.is_open
-        # Only a scope gives names; of any other value the keys are those of dot alone.
+        # Only a scope provides names. Other values provide keys of dot.
         is_scope = dot is None or "environ" in dot.keys
         names: dict[str, Value] = {}
         if is_scope:
@@ -144,7 +144,7 @@ class JetNames:
         for target in node.targets:
             if isinstance(target, Name):
                 inner[target.name] = (SCALAR, ())
-        # One name is that of the index, as in Go; the item is dot then.
+        # A single name is the index, as in Go, and dot is the item.
         if len(node.targets) == 2 and isinstance(target := node.targets[1], Name):
             inner[target.name] = item
         self._body(node.body, dot if len(node.targets) == 2 else item, inner)
@@ -245,7 +245,7 @@ _EXPRESSIONS: Final = tuple(Expression.__args__)
 
 
 def _all(value: Any) -> Iterable[Any]:
-    """A node and all that is below it."""
+    """Yield a node and all nodes below it."""
     yield value
     if isinstance(value, tuple):
         for part in value:
@@ -256,7 +256,7 @@ def _all(value: Any) -> Iterable[Any]:
 
 
 def _note(node: Any, guards: Guards, names: set[str]) -> None:
-    """Note what a node asks for with care, and the names that it sets."""
+    """Note the paths that a node reads with a guard, and the names that it sets."""
     match node:
         case Call(base=Name(name="isset"), arguments=arguments):
             _guard_all(arguments.expressions, guards)
@@ -277,7 +277,7 @@ def _note(node: Any, guards: Guards, names: set[str]) -> None:
 
 
 def _asked_whether(condition: Expression) -> Iterable[Expression]:
-    """The values that a condition asks whether they are there, and compares with nothing."""
+    """Yield the values that a condition tests for existence, without a comparison."""
     if isinstance(condition, Not):
         yield from _asked_whether(condition.operand)
     elif isinstance(condition, Binary) and condition.operator in ("&&", "||"):

@@ -1,4 +1,4 @@
-"""The paths that a text of Jinja2 asks for with care, and those that stand in its tree as constants."""
+"""The paths that a Jinja2 text reads with a guard, and constant paths in its tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS: Final = frozenset({"boolean", "iterable", "mapping", "none", "number", "
 
 
 def path_of(node: nodes.Node) -> Path | None:
-    """The steps of ``a.b['c']``, an index that is no constant as ``*``; ``None`` for anything else."""
+    """Return the steps of ``a.b['c']``, with ``*`` for a computed index, or ``None`` for other nodes."""
     steps: list[str] = []
     while isinstance(node, nodes.Getattr | nodes.Getitem):
         steps.append(node.attr if isinstance(node, nodes.Getattr) else constant(node.arg, "*"))
@@ -27,12 +27,12 @@ def path_of(node: nodes.Node) -> Path | None:
 
 
 def constant(node: nodes.Node, otherwise: str) -> str:
-    """The text of a constant."""
+    """Return the text of a constant, or ``otherwise``."""
     return str(node.value) if isinstance(node, nodes.Const) else otherwise
 
 
 def called(node: nodes.Call) -> str:
-    """The name of the function that is called; empty for anything else."""
+    """Return the name of the called function. Empty for other calls."""
     return node.node.name if isinstance(node.node, nodes.Name) else ""
 
 
@@ -42,11 +42,11 @@ class Noted(NamedTuple):
     guards: Guards
     """The paths that may be missing, from anywhere in the text."""
     stored: frozenset[str]
-    """The names that a template sets for what comes after, wherever it does: not those of its loops."""
+    """The names that a template sets anywhere, except names of loops."""
 
 
 def note(tree: nodes.Node) -> Noted:
-    """The guards of a text, and the names that it sets."""
+    """Return the guards of a text, and the names that it sets."""
     guards = Guards()
     stored: set[str] = set()
     waiting = [tree]

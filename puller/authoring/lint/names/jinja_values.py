@@ -1,7 +1,7 @@
-"""The names of expressions of Jinja2, followed through its parse tree.
+"""The names of Jinja2 expressions, followed through the parse tree.
 
-* Nothing is compiled or evaluated. A value that only evaluating would tell is anything.
-* Filters, tests and functions are those of the environment that evaluates the text on hosts.
+* Nothing is compiled or evaluated. A value that requires evaluation has any shape.
+* Filters, tests and functions are those of the environment on hosts.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _SAME: Final = frozenset(
     {"list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique"}
 )
 _NAMED: Final = {"map": 0, "reject": 0, "rejectattr": 1, "select": 0, "selectattr": 1}
-"""By filter the place of the argument that names another, or a test."""
+"""By filter: the position of the argument that names a filter or test."""
 _OF_MAP: Final = ("attribute", "default")
 _KEYWORDS: Final = {"hiera": ("key", "default", "merge"), "lookup": ("path", "default")}
 _ONE: Final = frozenset({"first", "last", "max", "min", "random"})
 _PAIRS: Final = frozenset({"dictsort", "items"})
 
 Used = Callable[[str, dict[str, Shape], bool], None]
-"""Told of another template by its path, of the names that it sees beside those of its surroundings, and whether there
-may be others."""
+"""Receives the path of a used template, its names beside the surrounding ones, and whether it may have further
+names.
+"""
 
 
 class JinjaValues:
@@ -52,10 +53,10 @@ class JinjaValues:
         self.used = used
         self.stored: frozenset[str] = frozenset()
         self.branches = 0
-        """How many branches and other pieces that may never be reached are around."""
+        """Number of surrounding branches that may never be reached."""
 
     def expression(self, tree: nodes.Node) -> Shape:
-        """Follow an expression, and give the shape of its value."""
+        """Follow an expression, and return the shape of its value."""
         return self._value(tree, dict(self.known.names))
 
     # -- values -----------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ class JinjaValues:
         self.judge.unknown(UNKNOWN_FUNCTION, name, f"{kind} ", simple, line=node.lineno)
 
     def _named_function(self, name: str, node: nodes.Filter) -> None:
-        """The filter or test that ``map('upper')`` and ``select('match', …)`` are given by its name."""
+        """Check the filter or test that ``map('upper')`` or ``select('match', …)`` names."""
         position = _NAMED.get(name, -1)
         if not 0 <= position < len(node.args) or not isinstance(given := node.args[position], nodes.Const):
             return
@@ -168,7 +169,7 @@ class JinjaValues:
 
     def _filter_keywords(self, node: nodes.Filter) -> None:
         if not node.kwargs or (node.name == "map" and node.args):
-            return  # what follows the filter that map is given, is that one's
+            return  # further arguments belong to the filter that map names
         wanted = _OF_MAP if node.name == "map" else _arguments_of(self.environment.filters[node.name])
         for keyword in node.kwargs if wanted else ():
             if keyword.key not in wanted:
@@ -267,7 +268,7 @@ class JinjaValues:
 
 @functools.cache
 def _arguments_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names that a filter may be given arguments by; none where any will do."""
+    """Return the names of a filter's keyword arguments. Empty if it accepts any."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -278,10 +279,10 @@ def _arguments_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def looked_up(judge: Judge, names: dict[str, Shape], steps: Path, in_branch: bool, line: int) -> Shape:
-    """The value at the path that ``lookup`` is asked for."""
+    """Return the shape at the path of a ``lookup`` call."""
     shape = names.get(steps[0])
     if shape is None:
-        return ANY  # what it says of one that is no path at all depends on what it is
+        return ANY  # the result for an invalid path depends on the path
     for index, key in enumerate(steps[1:], start=1):
         if key == "#":
             return SCALAR
@@ -291,7 +292,7 @@ def looked_up(judge: Judge, names: dict[str, Shape], steps: Path, in_branch: boo
 
 
 def hiera_value(judge: Judge, data: Shape, written: str, in_branch: bool, line: int) -> Shape:
-    """The value of a key as Puppet writes it: dots dig, quotes keep them."""
+    """Return the shape of a key in Puppet's notation: dots descend, except in quotes."""
     try:
         key = explain.parse(written)
     except HieraError:
@@ -317,5 +318,5 @@ def _filtered(name: str, inner: Shape) -> Shape:
 
 
 def _pairs(inner: Shape) -> Shape:
-    """A list of keys and values."""
+    """Return the shape of a list of keys and values."""
     return Shape(items=Shape({"0": ANY, "1": inner.each()}))

@@ -35,42 +35,42 @@ class Known(msgspec.Struct, frozen=True):
     """The names of one scope."""
 
     names: Mapping[str, Shape]
-    """Values and functions; a function is anything."""
+    """Values and functions. Functions have any shape."""
     facts: Mapping[str, Any] = {}
-    """Those at hand: what they have, a host can have."""
+    """The current facts. A host can have all of them."""
     functions: frozenset[str] = frozenset()
     """The names that are functions."""
     is_lenient: bool = False
-    """Whether there may be further names, which only whoever uses the text knows."""
+    """Whether there may be further names, which depend on the use of the text."""
 
     @classmethod
     def of(cls, data: Shape, facts: Shape, at_hand: Mapping[str, Any], functions: Sequence[str]) -> Known:
-        """The scope of a manifest."""
+        """Return the scope of a manifest."""
         roots = {"facts": facts, "data": data, "environ": ANY}
         capitals = {name.capitalize(): shape for name, shape in roots.items()}
         return cls({**roots, **capitals, **dict.fromkeys(functions, ANY)}, at_hand, frozenset(functions))
 
     def dot(self) -> Shape:
-        """The values among the names, as one that engines of Go's kind begin with."""
+        """Return the values among the names, as the initial dot of Go and Jet."""
         values = {name: shape for name, shape in self.names.items() if name not in self.functions}
         return Shape(values, ANY if self.is_lenient else None)
 
     def with_names(self, names: Mapping[str, Shape]) -> Known:
-        """The scope with further names, which come before these."""
+        """Return the scope with further names, which take precedence."""
         return msgspec.structs.replace(self, names={**self.names, **names}) if names else self
 
     def with_data(self, data: Shape) -> Known:
-        """The scope over other data."""
+        """Return the scope with other data."""
         return self.with_names({"data": data, "Data": data})
 
 
 class Guards:
-    """The paths that a text asks for with care."""
+    """The paths that a text reads with a guard."""
 
     def __init__(self, paths: set[Path] | None = None) -> None:
         self.paths: set[Path] = paths or set()
         self.kinds: set[Path] = set()
-        """Paths of which the kind is asked: what is below them may be missing."""
+        """Paths whose kind is tested. Keys below them may be missing."""
 
     def add(self, path: Path | None) -> None:
         """Note a path that may be missing."""
@@ -83,26 +83,26 @@ class Guards:
             self.kinds.add(_folded(path))
 
     def over(self, other: Guards) -> Guards:
-        """Guards of both: these, and those of what is around."""
+        """Return the union of these guards and the surrounding guards."""
         both = Guards(self.paths | other.paths)
         both.kinds = self.kinds | other.kinds
         return both
 
     def cover_name(self, name: str) -> bool:
-        """Whether there may be no such name; what is asked of it says nothing about the name itself."""
+        """Return whether a name may be missing. Guards of its keys do not count."""
         return (name,) in self.paths
 
     def cover(self, missing: Path) -> bool:
-        """Whether what is missing at a path may be so."""
+        """Return whether a path may be missing."""
         folded = _folded(missing)
-        # What is above it is there, or that would be what is missing.
+        # The parents of a missing path exist. Otherwise a parent would be missing.
         if any(_begins(path, folded) for path in self.paths):
             return True
         return any(len(path) < len(folded) and _begins(folded, path) for path in self.kinds)
 
 
 class Judge:
-    """The verdicts on the names of one text."""
+    """The checks of the names of one text."""
 
     def __init__(self, guards: Guards, facts: Mapping[str, Any], part: TextPart) -> None:
         """``part`` is the text."""
@@ -116,7 +116,7 @@ class Judge:
     def step(
         self, shape: Shape, path: Path | None, key: str | int, *, in_branch: bool, line: int, offset: int = -1
     ) -> Shape:
-        """The value at a key of what stands at ``path``; what no host has is noted."""
+        """Return the value at a key of the value at ``path``, and note a key that no host has."""
         missing = (*(path or ("…",)), str(key))
         found = shape.child(key)
         if found is value_shapes.RUN:
@@ -143,7 +143,7 @@ class Judge:
         return ANY
 
     def field(self, shape: Shape, path: Path, key: str, *, in_branch: bool, offset: int) -> Shape:
-        """The value at a key of dot, or of what stands at ``path``; what no host has is noted."""
+        """Return the value at a key of dot or of the value at ``path``, and note a key that no host has."""
         if path:
             return self.step(shape, path, key, in_branch=in_branch, line=0, offset=offset)
         found = shape.child(key)
@@ -189,7 +189,7 @@ class Judge:
         self.findings.append(self._part.finding(code, severity, message, needle, line, offset, **fields))
 
     def _printed(self, path: Path, line: int, offset: int) -> Shape:
-        """The shape of what a program prints here, which is more than nothing of what it may print elsewhere."""
+        """Return the shape of a program's fact on this machine. On other machines it may differ."""
         self.printed.add(path[1])
         value = _at(self.facts, path[1:])
         if value is not MISSING:
@@ -199,7 +199,7 @@ class Judge:
         return ANY
 
     def _own_fact(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
-        """Note a fact that Puller does not have: a host's own, or one that is misspelt."""
+        """Note an unknown top-level fact: a host's own, or a misspelt one."""
         what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
         if near := nearest(missing[1], shape.keys, 1, similarity=VERY_SIMILAR):
             code, severity = ProblemCode.MISSPELT_FACT, Severity.WARNING
@@ -215,7 +215,7 @@ class Judge:
         return _at(self.facts, missing[1:]) is not MISSING
 
     def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
-        """Note what may be missing, and is named so much like what is there that it may be meant."""
+        """Note a guarded missing name that is very similar to an existing name."""
         if near := nearest(missing[-1], shape.keys, 1, similarity=ALMOST_EQUAL):
             what = f"{'.'.join(missing)} is nowhere, and may be missing"
             self._unchecked(what, missing, line, offset, suggestions=near)
@@ -223,7 +223,7 @@ class Judge:
     def _unchecked(
         self, message: str, missing: Path, line: int, offset: int, name: str = "", **fields: Any
     ) -> None:
-        """Note what only a host knows. ``name`` is that of the fact, if the last step is not."""
+        """Note a name that only a host can check. ``name`` is the fact, if the last step is not."""
         fields["name"] = name or missing[-1]
         self._note(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset, **fields)
 
@@ -235,7 +235,7 @@ class Judge:
 
 
 def _at(facts: Mapping[str, Any], steps: Path) -> Any:
-    """A fact at hand; ``MISSING`` also where it cannot be had."""
+    """Return a current fact, or ``MISSING``, also if reading it fails."""
     try:
         return find(facts, steps)
     except HieraError:
@@ -256,7 +256,7 @@ def _missing(shape: Shape, missing: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _folded(path: Path) -> Path:
-    """A path with the small name of its root."""
+    """Return a path with the lower-case name of its root."""
     first = path[0].lower() if path[0].lower() in ROOTS else path[0]
     return (first, *path[1:])
 

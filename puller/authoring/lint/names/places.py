@@ -1,4 +1,4 @@
-"""Places of names in files: line and column of the step of a name that is wrong."""
+"""Places of names in files: line and column of the wrong step of a name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TextPart:
     def __init__(
         self, name: str, text: str, start: int, end: int, path: KeyPath = (), *, skipped: int = 0
     ) -> None:
-        """``skipped`` lines stand before the part that a parser has read."""
+        """``skipped`` is the number of lines before the text that a parser has read."""
         self.name = name
         self.text = text
         self._start, self._end = start, end
@@ -42,10 +42,10 @@ class TextPart:
     ) -> Finding:
         """Return the finding of a mistake.
 
-        ``needle`` are the steps of a name, of which the last one is wrong. ``line`` and ``offset`` are those of the
-        text, if they are known.
+        ``needle`` is a name as steps, and the last step is wrong. ``line`` and ``offset`` are positions in the text, if
+        known.
         """
-        del line, offset  # of one value the span is known better
+        del line, offset  # the span of a value is more exact
         place = self._location(_found(self.text, needle, self._start, self._end))
         return Finding.of(code, severity, place, message, **{"name": needle[-1] if needle else "", **fields})
 
@@ -55,18 +55,18 @@ class TextPart:
 
 
 UNPLACED = TextPart("", "", 0, 0)
-"""For a caller that does not read the findings."""
+"""For callers that ignore the findings."""
 
 
 class _RenderedPart(TextPart):
-    """A part of a text that a template has rendered: for the facts of other hosts it may be another text."""
+    """A part of a rendered text, which may differ with the facts of other hosts."""
 
     mask: Callable[[str], str]
 
     def finding(
         self, code: ProblemCode, severity: Severity, message: str, *more: Any, **fields: Any
     ) -> Finding:
-        """An error becomes a warning about the facts at hand."""
+        """Return the finding of a mistake. An error becomes a warning about the current facts."""
         if severity is not Severity.ERROR:
             return super().finding(code, severity, self.mask(message), *more, **fields)
         found = super().finding(
@@ -91,7 +91,7 @@ class TemplatePart(TextPart):
         """Return the finding of a mistake in a template."""
         if offset < 0:
             start = _line_start(self.text, line + self._skipped)
-            # An expression of several lines has the number of its first, or of its last.
+            # The line of a multi-line expression may be its first or its last.
             offset = _found(self.text, needle, start, min(len(self.text), start + 2000), otherwise=start)
         else:
             end = min(len(self.text), offset + 500)
@@ -101,7 +101,7 @@ class TemplatePart(TextPart):
 
 
 class YamlText:
-    """One text of YAML; it is parsed for places when the first one is asked for."""
+    """One YAML text. Its places are parsed on first use."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -143,12 +143,12 @@ class RenderedText(YamlText):
 
 
 def template_part(name: str, text: str, *, skipped: int = 0) -> TextPart:
-    """Return a template, of which a parser has skipped so many lines."""
+    """Return a template as a part. Its parser has skipped ``skipped`` lines."""
     return TemplatePart(name, text, 0, len(text), skipped=skipped)
 
 
 def _found(text: str, needle: Path, start: int, end: int, *, otherwise: int | None = None) -> int:
-    """The offset of the last step of a name between two others."""
+    """Return the offset of the last step of a name between ``start`` and ``end``."""
     for steps in (needle, needle[-1:]):
         if steps and (found := _pattern(steps).search(text, start, end)):
             return found.start(1)

@@ -37,7 +37,7 @@ class JinjaNames(JinjaValues):
     """The walk through a whole template."""
 
     def template(self, tree: nodes.Template, stored: frozenset[str]) -> None:
-        """Follow a whole template; ``stored`` are the names that it sets for what comes after."""
+        """Follow a whole template. ``stored`` are the names that it sets anywhere."""
         self.stored = stored
         self._body(tree.body, dict(self.known.names))
 
@@ -107,7 +107,7 @@ class JinjaNames(JinjaValues):
             self._value(default, names)
         if isinstance(node, nodes.CallBlock):
             self._value(node.call, names)
-        # Whoever calls it has set more by then than stands above it.
+        # At the time of a call, names that are set below this place may exist.
         own = {name: ANY for name in self.stored if name not in self.known.names}
         self._body(node.body, {**names, **own, **dict.fromkeys((one.name for one in node.args), ANY)})
 
@@ -124,29 +124,29 @@ class JinjaNames(JinjaValues):
 
 
 _DEEPEST = 20  # templates within one another
-_SIZE_LIMIT = 1024 * 1024  # bytes of a template that is read here
+_SIZE_LIMIT = 1024 * 1024  # bytes of a template
 Delimiters = tuple[str, str]
 
 
 class Use(msgspec.Struct, frozen=True):
-    """One template, used somewhere."""
+    """One use of a template."""
 
     path: str
     """The real path of its file."""
     engine: str
     known: Known
     files: BundleFiles
-    """What its paths mean."""
+    """The base of its paths."""
     guards: Guards = msgspec.field(default_factory=Guards)
     delimiters: Delimiters = ("", "")
     tree: str = ""
-    """The directory of a scaffold that it is a file of: paths are in there."""
+    """The scaffold directory that contains it, as the base of paths."""
     dot: Shape | None = None
-    """Of a partial: what it was handed, where that is not the scope."""
+    """Of a partial: its argument, if it differs from the scope."""
 
     @property
     def key(self) -> object:
-        """Equal for two uses of which one is enough."""
+        """Equal for two uses with equal findings."""
         names = tuple(sorted((name, id(shape)) for name, shape in self.known.names.items()))
         guards = frozenset(self.guards.paths), frozenset(self.guards.kinds)
         return self.path, self.engine, self.delimiters, names, guards, id(self.dot)
@@ -156,16 +156,16 @@ class Templates:
     """All templates of one bundle that were followed so far."""
 
     def __init__(self, name_of: Callable[[str], str]) -> None:
-        """``name_of`` gives what findings call a file, by its real path."""
+        """``name_of`` returns the name of a file in findings, by its real path."""
         self._name_of = name_of
         self._texts: dict[str, str | None] = {}
         self._done: dict[object, Use] = {}
-        """The uses are kept: their keys hold identities."""
+        """The uses are stored, because their keys contain identities of objects."""
         self.reached: set[str] = set()
-        """The real paths of all templates that something uses."""
+        """The real paths of all used templates."""
 
     def follow(self, use: Use, depth: int = 0) -> Iterator[Finding]:
-        """The findings in a template, and in those that it uses."""
+        """Yield the findings in a template, and in the templates that it uses."""
         self.reached.add(use.path)
         if depth > _DEEPEST or use.key in self._done:
             return
@@ -180,14 +180,14 @@ class Templates:
             yield from self.follow(inner, depth + 1)
 
     def text(self, path: str) -> str | None:
-        """The text of a file; ``None`` where there is none."""
+        """Return the text of a file, or ``None`` if it is unreadable."""
         if path not in self._texts:
             self._texts[path] = read_text(path, _SIZE_LIMIT)
         return self._texts[path]
 
     @staticmethod
     def _inner(use: Use, path: str) -> str | None:
-        """The file that a path means in a template."""
+        """Return the file of a path in a template."""
         if use.tree and not use.files.is_prefixed(path):
             return os.path.join(use.tree, os.path.normpath(f"./{path}"))
         try:
@@ -226,19 +226,19 @@ def _jinja(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Findi
 
 
 class ParsedJinja(NamedTuple):
-    """A template of Jinja2 that is only read."""
+    """A parsed Jinja2 template."""
 
     tree: nodes.Template
     sandbox: Sandbox
     """The environment that renders it."""
     skipped: int
-    """The lines above the tree."""
+    """Number of lines before the tree."""
     noted: Noted
 
 
 @functools.lru_cache(maxsize=5000)
 def parse_jinja(text: str, delimiters: Delimiters = ("", "")) -> ParsedJinja | None:
-    """The tree of a template; ``None`` for one that does not parse."""
+    """Return the tree of a template, or ``None`` if it does not parse."""
     try:
         sandbox, header = _sandbox(delimiters), read_header(text)
         if header is not None:
@@ -274,7 +274,7 @@ def _jet(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Finding
 
 
 def _rendered(use: Use, tell: Tell, find: Find, judge: Judge) -> Callable[[str, Shape], None]:
-    """Told of a partial by its path, and of what it is handed."""
+    """Return a function that receives the path and the argument of a partial."""
 
     def render(path: str, dot: Shape) -> None:
         if use.tree and (found := find(use, path)):
