@@ -70,7 +70,7 @@ class _Commands(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # Before click has its own sentence for it, which knows no nearest name.
+        # Replaces click's own message, which suggests no similar name.
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}")
         return super().resolve_command(ctx, args)
@@ -96,10 +96,10 @@ with_colour_option(cli)
 
 
 def run_click(arguments: Sequence[str]) -> int:
-    """Run a command line; gives its exit status. Raises what commands raise."""
+    """Run a command line and return its exit status. Raises the errors of commands."""
     colour.choose("auto")
     try:
-        # Not standalone: there click ends the process, with statuses of its own.
+        # In standalone mode click ends the process with its own statuses.
         status = cli.main(
             args=list(arguments), prog_name="puller", standalone_mode=False, color=colour.decided()
         )

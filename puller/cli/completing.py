@@ -1,7 +1,7 @@
-"""Offers of a shell for arguments: bundles, versions and resources of this host or of a site, types, files.
+"""Shell completion of arguments: bundles, versions and resources of this host or of a site, types, files.
 
-* A shell asks at every press of a key, so only records are read: neither the site nor the machine is asked.
-* What cannot be read gives nothing to offer, and never a message in the middle of somebody's line.
+* A shell completes at every key press. Completion therefore only reads records, never the site or the machine.
+* Unreadable records give no completions and no message, which would disturb the user's line.
 """
 
 import functools
@@ -30,7 +30,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _offer(find: Callable[[click.Context], Iterable[str]]) -> Completer:
-    """Of what is found what begins so, in order, each once; nothing when it cannot be found."""
+    """Return a completer that offers the matching values in order, or none if they cannot be found."""
 
     @functools.wraps(find)
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -45,66 +45,66 @@ def _offer(find: Callable[[click.Context], Iterable[str]]) -> Completer:
 
 @_offer
 def bundles_of_host(context: click.Context) -> Iterable[str]:
-    """Bundles of the configuration."""
+    """Return the bundles of the configuration."""
     return [choice.name for choice in _host(context)[0].bundles]
 
 
 @_offer
 def bundles_with_state(context: click.Context) -> Iterable[str]:
-    """Bundles of the configuration, and those of which something is kept."""
+    """Return the bundles of the configuration, and bundles with stored data."""
     configuration, directories = _host(context)
     return [*(choice.name for choice in configuration.bundles), *Store(directories.bundles).names()]
 
 
 @_offer
 def versions_on_host(context: click.Context) -> Iterable[str]:
-    """Versions of the bundle that stands before, as far as they are on this host."""
+    """Return the versions of the preceding bundle argument that are on this host."""
     store = Store(_host(context)[1].bundles)
     return [found.version for found in store.installed(context.params["bundle"])]
 
 
 @_offer
 def quarantined_bundles(context: click.Context) -> Iterable[str]:
-    """Bundles that are in quarantine."""
+    """Return the bundles that are in quarantine."""
     return [bundle for bundle, _ in _quarantined(context)]
 
 
 @_offer
 def quarantined_versions(context: click.Context) -> Iterable[str]:
-    """Versions in quarantine, of the bundle that stands before."""
+    """Return the quarantined versions of the preceding bundle argument."""
     return [version for bundle, version in _quarantined(context) if bundle == context.params["bundle"]]
 
 
 @_offer
 def resources_of_host(context: click.Context) -> Iterable[str]:
-    """References of all resources of the last run."""
+    """Return the references of all resources of the last run."""
     report = load_all_events(_host(context)[1])
     return [event.reference for bundle in report.bundles for event in bundle.events] if report else []
 
 
 @_offer
 def left_behind(context: click.Context) -> Iterable[str]:
-    """References of what the bundle that stands before has left behind."""
+    """Return the references of the leftovers of the preceding bundle argument."""
     managed = Managed(_host(context)[1], _ignore, noop=True)
     return [one.reference for one in managed.left(context.params["bundle"])]
 
 
 @_offer
 def resource_types(context: click.Context) -> Iterable[str]:
-    """Types of resources."""
+    """Return the types of resources."""
     return type_names()
 
 
 @_offer
 def bundles_of_site(context: click.Context) -> Iterable[str]:
-    """Bundles of the site that stands before."""
+    """Return the bundles of the preceding site argument."""
     from bundles.publisher.site import Site
 
     return Site(Path(context.params["directory"])).bundles()
 
 
 def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """Files and directories, as the shell itself offers them."""
+    """Let the shell complete files and directories."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -120,4 +120,4 @@ def _quarantined(context: click.Context) -> list[tuple[str, str]]:
 
 
 def _ignore(text: str) -> None:
-    """A note about damaged state is for commands that read it for people."""
+    """Ignore notes about damaged state, because commands for people print them."""

@@ -1,7 +1,7 @@
-"""The options that several commands have: configuration, facts, data, how to apply, and in which form to print.
+"""The options that several commands share: configuration, facts, data, application and output formats.
 
-* ``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones.
-* A document that is asked for by name must be readable: unlike a custom fact, a broken ``--facts`` file is an error.
+* ``--fact NAME=VALUE`` overrides ``--facts FILE``, which overrides custom facts, which override the built-in ones.
+* An explicitly named document must be readable. Unlike a custom fact, a broken ``--facts`` file is an error.
 """
 
 import functools
@@ -19,7 +19,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*options: Decorator) -> Decorator:
-    """Several options as one decorator; ``--help`` shows them in this order."""
+    """Return several options as one decorator. ``--help`` shows them in this order."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -58,7 +58,7 @@ as_user_option: Decorator = click.option(
 
 
 def configuration_option(help: str, *, name: str = "path", **more: Any) -> Decorator:  # noqa: A002  click's word
-    """``--config``, this host's own by default, and ``--as-user``; the file is the parameter ``name``."""
+    """Return ``--config``, by default this host's file, and ``--as-user``. The file is the parameter ``name``."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -73,7 +73,7 @@ def configuration_option(help: str, *, name: str = "path", **more: Any) -> Decor
 
 
 def _format_option(*formats: str, help: str) -> Decorator:  # noqa: A002  click's word
-    """``--format``, by default the first."""
+    """Return ``--format``, by default the first format."""
     return click.option(
         "--format",
         "output_format",
@@ -113,7 +113,7 @@ fact_options = together(
         help="Take custom facts from DIR instead of /etc/puller/facts.d.",
     ),
 )
-"""For ``puller.facts.given_facts.facts_from``, by way of ``**options``."""
+"""For ``puller.facts.given_facts.facts_from``, through ``**options``."""
 
 no_system_facts_option: Decorator = click.option(
     "--no-system-facts",

@@ -15,7 +15,7 @@ from puller.values.visible import has_invisible, visible, visible_json
 def show(value: Any, output_format: str) -> None:
     """Print a plain value as ``yaml`` or ``json``.
 
-    A text alone is printed as it is, so that scripts can use it; on a terminal no control character of it is.
+    A single text is printed unchanged, so that scripts can use it. On a terminal its control characters are escaped.
     """
     if output_format == "json":
         sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
@@ -28,27 +28,27 @@ def show(value: Any, output_format: str) -> None:
 
 
 def visible_yaml(value: Any, dumper: type[Any], **options: Any) -> str:
-    """Return a value as YAML. If a text has invisible characters, all that is not ASCII is escaped."""
+    """Return a value as YAML. If a text has invisible characters, all non-ASCII characters are escaped."""
     text: str = yaml.dump(value, Dumper=dumper, allow_unicode=True, **options)
     return yaml.dump(value, Dumper=dumper, **options) if has_invisible(text) else text
 
 
 def say(sentence: object, colour: str | None = None, *, err: bool = False, nl: bool = True) -> None:
-    """Print a line for people, in which others may have had words: none of them is a command of the terminal.
+    """Print a line for people. Control characters are escaped, because texts may come from other users.
 
-    ``colour`` is for terminals that want it (``puller.values.colour``). ``err`` and ``nl`` are those of click.
+    ``colour`` is used on terminals with colours (``puller.values.colour``). ``err`` and ``nl`` are those of click.
     """
     text = visible(str(sentence))
     click.echo(click.style(text, fg=colour) if colour else text, err=err, nl=nl)
 
 
 def warn(sentence: str) -> None:
-    """Say on stderr something that is amiss, and keep it apart from the answer."""
+    """Print a warning on stderr, separate from the output."""
     click.echo(visible(f"puller: {sentence}"), err=True)
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in columns that are as wide as they need to be."""
+    """Print rows in columns of the necessary width."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -56,11 +56,11 @@ def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _dumper() -> type[Any]:
-    """PyYAML's, with text of several lines as the author would write it."""
+    """Return PyYAML's dumper, with multi-line texts in block style."""
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
-            return True  # &id001 and *id001 would be about Python's objects, not about the data
+            return True  # &id001 and *id001 would refer to Python's objects
 
     def represent_text(dumper: Any, text: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
@@ -73,20 +73,20 @@ def _dumper() -> type[Any]:
 
 
 def _choose(context: click.Context, _: click.Parameter, choice: colour.Choice | None) -> None:
-    if choice is not None:  # without one, what was said further to the left stands
+    if choice is not None:  # without a choice, an earlier option on the line applies
         colour.choose(choice)
         context.color = colour.decided()
 
 
 def with_colour_option(command: click.Command) -> click.Command:
-    """The command, and those below it that are there, with ``--color``; one that has it stays as it is."""
+    """Add ``--color`` to a command and its subcommands, unless they have it. Return the command."""
     if not any("--color" in parameter.opts for parameter in command.params):
         command.params.append(
             click.Option(
                 ["--color"],
                 type=click.Choice(["auto", "always", "never"]),
                 expose_value=False,
-                is_eager=True,  # mistakes in other options are told as it says
+                is_eager=True,  # so that it applies to messages about other options
                 callback=_choose,
                 help="Colour for people; auto: on terminals, as NO_COLOR and CLICOLOR say.",
             )

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 _PIECE = select.PIPE_BUF
-"""Bytes: a pipe that says that it can be written to takes so many at once."""
+"""Bytes that a writable pipe accepts at once."""
 _MOST_KEPT = 64 * 1024 * 1024
-"""Bytes that wait for a reader; what comes then is lost."""
+"""Maximum buffered bytes for a reader. Further output is lost."""
 
 
 class Output(io.FileIO):
-    """Writes to a descriptor what it takes, as far as it does."""
+    """Writes to a descriptor without blocking, and buffers the rest."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "wb", closefd=False)
         self.failure: OSError | None = None
-        """Why something was lost."""
+        """Why output was lost."""
         self._kept = bytearray()
         self._writable = select.poll()
         self._writable.register(descriptor, select.POLLOUT)
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        """Take all of it; raises nothing."""
+        """Accept all data, and raise no errors."""
         with memoryview(data) as view:
             if len(self._kept) < _MOST_KEPT:
                 self._kept += view
@@ -51,11 +51,11 @@ class Output(io.FileIO):
         return size
 
     def pass_on(self, *, wait: bool) -> None:
-        """Write what is kept; without ``wait`` only as much as is taken at once."""
+        """Write buffered data. Without ``wait``, write only as much as the descriptor accepts now."""
         while self._kept and self._writable.poll(None if wait else 0):
             try:
                 del self._kept[: os.write(self.fileno(), self._kept[:_PIECE])]
-            except BlockingIOError:  # somebody else has filled it meanwhile
+            except BlockingIOError:  # another process has filled the pipe
                 if not wait:
                     return
             except OSError as error:
@@ -65,26 +65,26 @@ class Output(io.FileIO):
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
-    """While the block runs, the standard streams are as this module says; at its end everything is handed over.
+    """Make the standard streams safe while the block runs, then flush them.
 
-    1. A descriptor from 0 to 2 that the parent has closed is opened on ``/dev/null``.
-    2. Input that was closed is empty, and output takes all and waits for nobody.
-    3. The block runs.
-    4. Whatever it ended with, what is kept is handed over, as slowly as the readers take it.
-    5. Loss is told on stderr: a report that is cut off must not pass for a whole one.
-    6. The streams are the ones that were there before.
+    1. Open closed descriptors from 0 to 2 on ``/dev/null``.
+    2. Closed input becomes empty input. Output never blocks or raises.
+    3. Run the block.
+    4. With any result, write the buffered output as fast as the readers accept it.
+    5. Report lost output on stderr, because an incomplete report must not look complete.
+    6. Restore the previous streams.
     """
     before = sys.stdin, sys.stdout, sys.stderr
-    # 1. Before anything is opened, or that file would get the number.
+    # 1. Before other files are opened, which would get these numbers.
     _open_missing()
-    # 2. Python has None in place of a stream that was closed when it began.
+    # 2. Python sets a stream to None if it was closed at startup.
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115  for as long as the process
     outputs = [sys.stdout, sys.stderr] = _steady(sys.stdout), _steady(sys.stderr)
     try:
         # 3.
         yield
     finally:
-        # 4. The lock is free by now, so a pager that waits holds up nobody else.
+        # 4. The lock is already released, so a waiting pager delays no other process.
         for stream in outputs:
             _hand_over(stream)
         # 5.
@@ -98,11 +98,11 @@ def _open_missing() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the smallest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # the smallest free number, which is this one
 
 
 def _steady(stream: TextIO | None) -> TextIO:
-    """A stream on ``Output``; one that is no stream of the process (a test's) stays as it is."""
+    """Return a stream on ``Output``. A stream that is not of the process (such as in tests) stays unchanged."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")
     if type(stream) is not io.TextIOWrapper:
@@ -110,7 +110,7 @@ def _steady(stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(Output(stream.fileno())),
         stream.encoding,
-        "backslashreplace",  # a letter that the locale does not have ends nothing, either
+        "backslashreplace",  # characters outside the locale cause no error either
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
@@ -119,12 +119,12 @@ def _steady(stream: TextIO | None) -> TextIO:
 def _hand_over(stream: TextIO) -> None:
     stream.flush()
     if (output := _output_of(stream)) is not None:
-        with contextlib.suppress(KeyboardInterrupt):  # who does not want to wait for a reader may say so
+        with contextlib.suppress(KeyboardInterrupt):  # the user may interrupt the wait for a reader
             output.pass_on(wait=True)
 
 
 def _tell_loss(stdout: TextIO, stderr: TextIO) -> None:
-    """Say that an output is not complete; who does not read it knows."""
+    """Report incomplete output, unless its reader has closed it."""
     output = _output_of(stdout)
     if output and output.failure and output.failure.errno != errno.EPIPE:
         stderr.write(f"puller: standard output is not complete: {os.strerror(output.failure.errno or 0)}\n")
@@ -144,7 +144,7 @@ _PLACE = "PULLER_BEGUN"
 
 
 class Note:
-    """The note that this process has begun a run; ``path`` is empty where nobody counts."""
+    """The note that this process has begun a run. ``path`` is empty if no launcher counts notes."""
 
     __slots__ = ("path",)
 
@@ -152,12 +152,12 @@ class Note:
         self.path = path
 
     def ended(self, status: int) -> None:
-        """Take it away, unless the status is that of a bug; what cannot be taken away stays."""
+        """Remove the note, unless the status is that of a bug. Errors are ignored."""
         if self.path and status != ExitStatus.BUG:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
 
 
 def take_note() -> Note:
-    """The note of this process, which the processes that it starts do not see."""
+    """Return the note of this process, and hide it from child processes."""
     return Note(os.environ.pop(_PLACE, ""))

@@ -32,9 +32,7 @@ def save_report(report: Report, directories: Directories, retention: Retention, 
     """Save a report and remove outdated ones. Return its path. Raises ``OSError``.
 
     1. Save the lists of unchanged resources first, so that a report never names a missing list.
-
     2. Save the report, and a copy as the report of the last run.
-
     3. Remove outdated reports, and lists that no report names.
     """
     # 1.

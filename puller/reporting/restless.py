@@ -104,11 +104,8 @@ def find_restless(
     ``earlier`` starts with the newest report.
 
     1. A resource that this run changed may have become restless. A restless resource may still be so.
-
     2. A restless resource stays so if this run did not apply its bundle.
-
     3. For other resources, count the runs that applied them, up to the limit or to another version of the bundle.
-
     4. A resource with enough changes is restless.
     """
     # 1.

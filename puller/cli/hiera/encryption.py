@@ -1,6 +1,6 @@
 """``puller hiera encrypt``, ``decrypt`` and ``keys create``.
 
-What eyaml makes is read, and eyaml reads what is made here.
+The formats are compatible with eyaml in both directions.
 """
 
 import os
@@ -108,15 +108,15 @@ def _secret_input() -> str:
 
 
 def _encrypted(text: str, certificates: Sequence[str], *, block: bool) -> str:
-    """``text`` as ``ENC[PKCS7,…]``; as a ``block``, in the short lines of a folded YAML text."""
+    """Return ``text`` as ``ENC[PKCS7,…]``, or as a folded YAML ``block`` of short lines."""
     value = eyaml.encrypt(text, [_read(path) for path in certificates or (os.path.join("keys", _PUBLIC),)])
     return ">\n" + textwrap.indent("\n".join(textwrap.wrap(value, 60)), "    ") if block else value
 
 
 def _decrypted(data: bytes, private_key: str, name: str) -> str:
-    """``data`` as text with what is encrypted in it made readable; blocks of several lines too.
+    """Return ``data`` as text with decrypted values, including values over several lines.
 
-    Raises ``HieraError`` with ``name`` and the line of what cannot be decrypted, ``UsageError`` for what is no text.
+    Raises ``HieraError`` with ``name`` and the line of an undecryptable value, and ``UsageError`` for binary data.
     """
     try:
         text = data.decode("utf-8")
@@ -124,12 +124,12 @@ def _decrypted(data: bytes, private_key: str, name: str) -> str:
         raise UsageError(
             f"{name}: is not UTF-8 text, at byte {error.start}", code=ProblemCode.INVALID_DOCUMENT
         ) from None
-    # The key is read when the first value is met: a text without any needs none.
+    # The key is read at the first encrypted value, so a text without any needs no key.
     decryptor = Decryptor(lambda: _read(private_key))
 
     def opened(found: re.Match[str]) -> str:
         try:
-            # A folded block has blanks and ends of lines inside.
+            # A folded block contains blanks and line ends.
             return decryptor.decrypt(re.sub(r"\s", "", found[0]))
         except HieraError as error:
             line = text.count("\n", 0, found.start()) + 1

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 def find_values(
     arguments: tuple[str, ...], output_format: str, *, explain: bool, reveal: bool, options: Mapping[str, Any]
 ) -> int:
-    """Look keys up and print what they are; gives the exit status, and raises ``UsageError``.
+    """Look up keys and print their values. Return the exit status. Raises ``UsageError``.
 
-    ``arguments`` are keys, and at their end the source where no option names one.
+    ``arguments`` are keys, followed by the source if no option names it.
     """
     keys, source = source_of(arguments, options)
     question = question_of(options, explained=explain)
@@ -64,7 +64,7 @@ def find_values(
 def _ask(
     keys: Sequence[str], question: Question, source: str | None, options: Mapping[str, Any]
 ) -> dict[str, Answer]:
-    """The answers by key; what is wrong with the facts or the data as a whole is the answer for each."""
+    """Return the answers by key. An error of all facts or data is the answer for each key."""
     try:
         with open_answers(options, source, facts_of(options), told) as answers:
             return {key: answers.ask(key, question) for key in keys}
@@ -73,13 +73,13 @@ def _ask(
 
 
 def question_of(options: Mapping[str, Any], *, explained: bool = False) -> Question:
-    """The question that the options ask; raises ``UsageError``."""
+    """Return the question that the options describe. Raises ``UsageError``."""
     default = options.get("default")
     return Question(_merge(options), default, default is not None, options.get("value_type"), explained)
 
 
 def _merge(options: Mapping[str, Any]) -> Any:
-    """The strategy as ``puppet lookup`` makes it of the same options."""
+    """Return the strategy that ``puppet lookup`` derives from the same options."""
     merge = options.get("merge")
     deep = {
         name: options.get(name) for name in ("knock_out_prefix", "sort_merged_arrays", "merge_hash_arrays")
@@ -99,7 +99,7 @@ def _merge(options: Mapping[str, Any]) -> Any:
 
 
 def told(text: str) -> None:
-    """Say what is amiss with the data."""
+    """Print a warning about the data."""
     warn(f"warning: {text}")
 
 
@@ -157,7 +157,7 @@ def hiera() -> None:
 
 
 class _KeysMayBeginWithADash(click.Command):
-    """Takes ``-dash`` as a key. Only ``-h`` is an option of one dash, and data has keys like that."""
+    """Accepts keys with a leading dash, which data may have. The only option with one dash is ``-h``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options, keys = self._sorted(args)
@@ -245,12 +245,12 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
 
 
 def _place(source: str | None, options: Mapping[str, Any]) -> str | None:
-    """SOURCE where nothing else is asked for: the current directory unless it, or an option, says another place."""
+    """Return the source, by default the current directory."""
     return source_of(("", source) if source else ("",), options)[1]
 
 
 class _KeysGroup(click.Group):
-    """``keys`` lists keys, and ``keys create`` makes a pair for eyaml; a SOURCE of that name is ``./create``."""
+    """``keys`` lists keys, and ``keys create`` makes a pair for eyaml. A SOURCE named create needs ``./create``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
@@ -316,7 +316,7 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
         if _value(first.get(key)) != _value(second.get(key))
     }
     show(differences, output_format)
-    # As diff(1) has it.
+    # The same status as diff(1).
     return ExitStatus.NO if differences else ExitStatus.OK
 
 

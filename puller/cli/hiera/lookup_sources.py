@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
-    """The keys among ``arguments``, and SOURCE: the last of several, unless an option says where the data is.
+    """Return the keys among ``arguments``, and SOURCE, which is the last of several arguments without a data option.
 
-    Raises ``UsageError`` for two options that say so, and for a SOURCE that is not there.
+    Raises ``UsageError`` for several data options, and for a missing SOURCE.
     """
     if sum(options[name] is not None for name in ("config", "environment", "document")) > 1:
         raise UsageError("--hiera, --environment and --document: only one of them may be given")
@@ -53,7 +53,7 @@ def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[t
 
 
 def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
-    """The facts that the options say; raises ``UsageError``, and ``DocumentError`` where they are not enough."""
+    """Return the facts that the options select. Raises ``UsageError``, and ``DocumentError`` for incomplete facts."""
     options = {**options, **given}
     facts = chosen_facts(options)
     if options["no_system_facts"]:
@@ -65,7 +65,7 @@ def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
 def open_answers(
     options: Mapping[str, Any], source: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
 ) -> Iterator[Answers]:
-    """The answers for one host, for as long as the block runs.
+    """Open the answers for one host while the block runs.
 
     Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
     """
@@ -102,7 +102,7 @@ def _answers_of_bundle(
 
 @contextlib.contextmanager
 def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
-    """The directory of a bundle, its manifest, and what messages call that."""
+    """Unpack a bundle, and yield its directory, its manifest, and the manifest's name in messages."""
     with open_source(source) as found:
         yield str(found.path.parent), str(found.path), found.name
 
@@ -125,7 +125,7 @@ def _tree(
 
 
 def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers:
-    """The document in a file of its own, or in a manifest, whose other keys say nothing about data."""
+    """Return the document in a separate file, or in a manifest, whose other keys are ignored."""
     try:
         text = read_limited(path, yaml_text.SIZE_LIMIT).decode("utf-8", "surrogateescape")
     except ValueError as error:
@@ -143,21 +143,21 @@ def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers
 
 
 def secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
-    """The function that makes a secret printable; raises ``UsageError`` where secrets may not be shown.
+    """Return the function that makes a secret printable. Raises ``UsageError`` if secrets must not be shown.
 
-    A bare lookup shows what is encrypted in the data: that is what it was asked for.
+    A plain lookup shows encrypted values, because the user requested them.
     """
     if not reveal:
         return str if masked else with_decrypted
 
-    # docs/secrets.md; on a terminal, so that no secret ends in a file or a pipe by mistake.
+    # docs/secrets.md. A terminal is required, so that no secret gets into a file or a pipe by mistake.
     if os.geteuid() != 0 or not sys.stdout.isatty():
         raise UsageError("--reveal is for root on a terminal only")
     return revealed
 
 
 def made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
-    """The answer with plain values in it; one that YAML and JSON cannot show becomes an error."""
+    """Replace special values in the answer by plain ones, and return it. An unprintable answer becomes an error."""
     try:
         answer.value = printable(answer.value, secret)
     except HieraError as error:
@@ -166,13 +166,13 @@ def made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
 
 
 def member(answer: Answer, explain: bool) -> dict[str, Any]:
-    """The answer to one key in ``--format json``."""
+    """Return the answer to one key for ``--format json``."""
     record = {"explanation": printable(answer.record)} if explain else {}
     return {**answer.as_data(), **record}
 
 
 def show_values(found: Mapping[str, Answer]) -> None:
-    """Print one value by itself, several by name, and on stderr what has none."""
+    """Print one value alone, or several by name, and missing values on stderr."""
     values = {key: answer.value for key, answer in found.items() if answer.found}
     if values:
         show(values if len(found) > 1 else next(iter(values.values())), "yaml")
@@ -201,7 +201,7 @@ _COLOURS = {
 
 
 def _coloured(line: str) -> str:
-    """Colour is taken out again by click where the output is no terminal."""
+    """Return a styled line. click removes the colours if the output is not a terminal."""
     line = visible(line)
     bare = line.lstrip()
     style = next((style for start, style in _COLOURS.items() if bare.startswith(start)), {})

@@ -1,4 +1,4 @@
-"""``puller site data``: a document of values that hosts read beside their bundles, signed as those are."""
+"""``puller site data``: documents of values that hosts read beside their bundles, with the same signatures."""
 
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def data(
 
 
 def _document(path: Path) -> bytes:
-    """The text of a document that hosts can read; raises ``ManifestError`` for one that they would refuse."""
+    """Return the text of a valid document. Raises ``ManifestError`` for a document that hosts would refuse."""
     try:
         contents = read_limited(path, LARGEST_SITE_DATA)
         document = Document.parse(contents.decode("utf-8"), str(path))

@@ -1,7 +1,7 @@
-"""``puller demo``: the whole way from keys to a tampered bundle, with the real commands, in a temporary directory.
+"""``puller demo``: all steps from keys to a tampered bundle, with the real commands, in a temporary directory.
 
-Each step runs the command that it prints, in a process of its own, against a web server on loopback. Nothing outside of
-the temporary directory is written, and no privileges are needed.
+Each step prints a command and runs it as a separate process, against a web server on loopback. The demo writes only to
+the temporary directory and needs no privileges.
 """
 
 import contextlib

@@ -32,22 +32,24 @@ KEYS_VARIABLE = "PULLER_PASSPHRASE"
 NEW_KEYS_VARIABLE = "PULLER_NEW_PASSPHRASE"
 PIN_VARIABLE = "PULLER_PIN"
 PIN_FILE = "puller.pin_file"
-"""Where ``click.Context.meta`` has the value of ``--pin-file``: a token is opened far from any command's parameters."""
+"""Key of ``click.Context.meta`` with the value of ``--pin-file``, because tokens are opened far from command
+parameters.
+"""
 
 _LONGEST = 64 * 1024
-"""Bytes of a file with a secret."""
+"""Maximum bytes of a file with a secret."""
 
 
 def passphrase_of_keys(file: Path | None) -> "Passphrase":
-    """The function that gives the passphrase of an existing key; a question is asked once, for all of them.
+    """Return a function that returns the passphrase of an existing key. It prompts once for all keys.
 
-    Each token has a PIN of its own. The function raises ``KeyFileError`` when there is nobody to ask.
+    Each token has its own PIN. The function raises ``KeyFileError`` if a prompt is impossible.
     """
     asked: list[bytes] = []
     pins: dict[Path, bytes] = {}
 
     def passphrase(key: Path) -> bytes:
-        if key.suffix == ".uri":  # the file of a token says only where the key is
+        if key.suffix == ".uri":  # the file of a token contains only the location of the key
             if key not in pins:
                 pins[key] = pin_of(str(key))
             return pins[key]
@@ -61,13 +63,13 @@ def passphrase_of_keys(file: Path | None) -> "Passphrase":
 
 
 def new_passphrase(file: Path | None) -> bytes:
-    """The passphrase for keys that are about to be made; raises ``KeyFileError`` when there is nobody to ask."""
+    """Return the passphrase for new keys. Raises ``KeyFileError`` if a prompt is impossible."""
     given = _given(file, KEYS_VARIABLE)
     return _ask_passphrase("Passphrase for the new keys", confirm=True) if given is None else given
 
 
 def changed_passphrase(file: Path | None) -> bytes:
-    """The passphrase that replaces the present one; raises ``KeyFileError`` when there is nobody to ask."""
+    """Return the new passphrase of existing keys. Raises ``KeyFileError`` if a prompt is impossible."""
     if (given := _given(file, NEW_KEYS_VARIABLE)) is not None:
         return given
     sources = f"--new-passphrase-file or ${NEW_KEYS_VARIABLE}"
@@ -75,21 +77,21 @@ def changed_passphrase(file: Path | None) -> bytes:
 
 
 def pin_of(token: str) -> bytes:
-    """The PIN of a hardware token, which the question names by its URI or its file."""
+    """Return the PIN of a hardware token. The prompt names its URI or its file."""
     if (given := _given(click.get_current_context().meta.get(PIN_FILE), PIN_VARIABLE)) is not None:
         return given
     return _ask(f"PIN for {token}", "PIN", f"--pin-file or ${PIN_VARIABLE}", confirm=False)
 
 
 def is_terminal() -> bool:
-    """Whether somebody may be asked."""
+    """Return whether a prompt is possible."""
     return sys.stdin.isatty()
 
 
 def _given(file: Path | None, variable: str) -> bytes | None:
     if file is not None:
         return read_limited(file, _LONGEST).rstrip(b"\r\n")
-    # As bytes: a passphrase need not be text in the encoding of this locale.
+    # As bytes, because a passphrase need not be text in the encoding of this locale.
     return os.environb.get(variable.encode()) or None
 
 
@@ -98,23 +100,23 @@ def _ask_passphrase(question: str, *, confirm: bool) -> bytes:
 
 
 def _ask(question: str, what: str, sources: str, *, confirm: bool) -> bytes:
-    """Ask at the terminal; raises ``KeyFileError`` that names the other ``sources`` when there is none."""
+    """Prompt at the terminal. Without a terminal, raise ``KeyFileError`` with the other ``sources``."""
     if not is_terminal():
         raise KeyFileError(what, f"is needed, and there is no terminal to ask at: use {sources}")
-    # On stderr: stdout may be a file, as `puller site keys public > alice.pub` makes it.
+    # On stderr, because stdout may be a file: `puller site keys public > alice.pub`.
     answer: str = click.prompt(question, hide_input=True, confirmation_prompt=confirm, err=True)
     return answer.encode()
 
 
 def role_keys(directory: Path, passphrase_file: Path | None = None) -> "RoleKeys":
-    """The roles of a site with their keys, to be opened with the passphrase that the options say."""
+    """Return the roles of a site with their keys. The options provide the passphrase."""
     return RoleKeys(Site(directory), passphrase_of_keys(passphrase_file))
 
 
 def key_maker(
     roles: "RoleKeys", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
 ) -> "Callable[[], NewKey]":
-    """The function that makes or fetches a new key, as the options say; raises ``click.UsageError``."""
+    """Return the function that makes or fetches a new key, according to the options. Raises ``click.UsageError``."""
     if sum((uri is not None, public is not None, no_passphrase)) > 1:
         raise click.UsageError("only one of --uri, --public and --no-passphrase may be given")
     if uri is not None:
@@ -126,9 +128,9 @@ def key_maker(
 
 
 def _shared_passphrase(roles: "RoleKeys", passphrase_file: Path | None) -> bytes:
-    """The passphrase of the keys that are there: one question opens them all.
+    """Return the passphrase of the existing keys, so that one passphrase opens all.
 
-    Raises ``KeyFileError`` when it is wrong.
+    Raises ``KeyFileError`` if it is wrong.
     """
     encrypted = [path for path in sorted(roles.site.keys.glob("*.pem")) if is_encrypted(path)]
     if not encrypted:
@@ -138,7 +140,7 @@ def _shared_passphrase(roles: "RoleKeys", passphrase_file: Path | None) -> bytes
 
 
 def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) -> "Signer":
-    """The signer with the key that ``--key`` or ``--uri`` names; raises ``click.UsageError`` unless one does."""
+    """Return the signer of ``--key`` or ``--uri``. Raises ``click.UsageError`` unless exactly one is given."""
     if file is not None and uri is None:
         return load_signer(file, passphrase_of_keys(passphrase_file))
     if uri is None or file is not None:
@@ -148,5 +150,5 @@ def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) 
 
 
 def _pin_once(uri: str) -> "Callable[[], bytes]":
-    # Keys in a token are found with the PIN, and then opened with it: one question is enough.
+    # The PIN is needed twice, to find a key in a token and to open it. One prompt is enough.
     return functools.cache(functools.partial(pin_of, uri))

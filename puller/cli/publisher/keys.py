@@ -1,4 +1,4 @@
-"""``puller site keys``, ``threshold`` and ``rotate``: who may sign for a site."""
+"""``puller site keys``, ``threshold`` and ``rotate``: the keys that may sign for a site."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ _public: Decorator = click.option(
 
 
 _new_key = together(uri_option, _public, _no_passphrase, passphrase_option)
-"""Where a new key comes from: made here, or by ``--uri`` or ``--public``."""
+"""Source of a new key: generated here, or ``--uri`` or ``--public``."""
 
 
 @click.group("keys")

@@ -1,4 +1,4 @@
-"""``puller site mirror``: a verified copy of a site, for a second server, a branch office or a stick."""
+"""``puller site mirror``: a verified copy of a site, for a second server, a branch office or a USB drive."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bundles.transport.settings import TransportSettings
 
 _SHOWN = 20
-"""Files that a dry run names before it counts the rest."""
+"""Number of files that a dry run names before it counts the others."""
 
 
 @click.command("mirror")

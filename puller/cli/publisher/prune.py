@@ -1,4 +1,4 @@
-"""``puller site prune`` and ``history``: what a site need not keep, and all that was ever published in it."""
+"""``puller site prune`` and ``history``: removal of old versions, and the list of all published versions."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -110,12 +110,12 @@ def history(directory: Path, bundle: str, output_format: str) -> None:
 
 
 def print_versions(records: "list[Record]") -> None:
-    """Print every version that was ever published of some bundles."""
+    """Print all versions of some bundles that were ever published."""
     print_table(_HEAD, [_row(record, version) for record in records for version in _versions(record)])
 
 
 def plain_history(record: "Record") -> dict[str, Any]:
-    """The versions of a bundle, for programs."""
+    """Return the versions of a bundle, for programs."""
     return {
         "versions": [
             {
@@ -184,7 +184,7 @@ def _row(record: "Record", version: "Version") -> tuple[str, ...]:
 
 
 def _channels(record: "Record", version: str) -> list[str]:
-    """The channels that name a version, also as what those hosts run that a rollout has not reached."""
+    """Return the channels that name a version, also as the previous version of a rollout."""
     found = record.index.channels.items()
     return sorted(name for name, release in found if version in {each.version for each in named_by(release)})
 
@@ -193,7 +193,7 @@ def _row_of_statement(said: "Said") -> tuple[str, ...]:
     when = minute_text(said.at)
     if said.release is None:
         return when, said.channel, "nothing any more"
-    # As it was meant at that time: a rollout begins with none of the hosts.
+    # As planned at that time: a rollout begins without hosts.
     return when, said.channel, f"{said.release.version} {reach(said.release, said.at)}"
 
 

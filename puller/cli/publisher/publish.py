@@ -1,4 +1,4 @@
-"""``puller site publish``: bundles that hosts are to run from now on, in one signed step."""
+"""``puller site publish``: publication of bundles for hosts, in one signed step."""
 
 import contextlib
 import sys
@@ -137,7 +137,7 @@ def publish(
 
 
 def _check_tests(sources: Sequence[Path]) -> None:
-    """Run the tests of all bundles; raises ``ManifestError`` with what fails, or has none."""
+    """Run the tests of all bundles. Raises ``ManifestError`` with failures, and with bundles that have no tests."""
     with open_bundles(sources) as bundles:
         results, complaints = run_tests(bundles, Settings(PRIVATE_KEY), tell=lambda line: None)
     failed = [result for result in results if not result.passed]
@@ -148,7 +148,7 @@ def _check_tests(sources: Sequence[Path]) -> None:
 
 
 def _check_sources(sources: Sequence[Path], name: str | None) -> None:
-    """Before anything is read or written; raises ``click.UsageError`` that names everything that cannot be meant."""
+    """Check the sources before all other steps. Raises ``click.UsageError`` that names all invalid sources."""
     if name is not None and len(sources) > 1:
         raise click.UsageError(f"--name is for one bundle, and {len(sources)} are named")
     if wrong := [source for source in sources if source.is_dir() and not (source / _MANIFEST).exists()]:
@@ -157,7 +157,7 @@ def _check_sources(sources: Sequence[Path], name: str | None) -> None:
 
 
 def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
-    """The libraries of each bundle; raises ``ManifestError`` with what is wrong with any of them."""
+    """Return the libraries of each bundle. Raises ``ManifestError`` with all of their problems."""
     found: dict[Path, Libraries] = {}
     problems: list[Problem] = []
     for source in sources:
@@ -172,7 +172,7 @@ def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
 
 @contextlib.contextmanager
 def _progress(count: int) -> "Iterator[Progress]":
-    """On stderr, where somebody watches: one line that is written over, until the last one stays."""
+    """Provide a progress line on stderr for a terminal. The line is overwritten, and the last one stays."""
     watched = count > 1 and can_redraw(sys.stderr)
 
     def show_number(number: int, source: Path) -> None:
@@ -185,7 +185,7 @@ def _progress(count: int) -> "Iterator[Progress]":
 
     try:
         yield show_number
-    finally:  # an error is told on a line of its own
+    finally:  # an error gets its own line
         if watched:
             click.echo(_CLEAR_LINE, err=True, nl=False)
 
@@ -209,7 +209,7 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
 
 
 def more_lines(publication: "Publication") -> list[str]:
-    """The lines about files that were lost and come back with a publication, and versions that are pruned with it."""
+    """Return the lines about restored files, and about versions that are pruned with a publication."""
     lines = ["  writes files again that the site has lost"] if publication.restored else []
     if versions := publication.pruned:
         lines.append(f"  prunes {first_few(versions, 5)}, by the rule of site.yaml")

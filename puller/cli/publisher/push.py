@@ -1,4 +1,4 @@
-"""``puller site push``: what hosts read, brought to where they read it."""
+"""``puller site push``: copies of a site's public files on the servers that hosts read."""
 
 import contextlib
 import sys
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from bundles.publisher.push.plan import Plan
 
 _REDRAWN_AFTER = 0.2
-"""Seconds between two looks of a progress line."""
+"""Seconds between two updates of a progress line."""
 _SHOWN = 20
-"""Files that a plan names before it counts the rest."""
+"""Number of files that a plan names before it counts the others."""
 
 
 @click.command("push")
@@ -99,7 +99,7 @@ def _closing(destination: "Destination") -> "Iterator[Destination]":
 
 
 class _Progress:
-    """On stderr: one line that is written over where somebody watches; otherwise one at the start, one at the end."""
+    """Progress on stderr: on a terminal one overwritten line, otherwise one line at the start and one at the end."""
 
     def __init__(self, destination: str) -> None:
         self._destination = destination
@@ -107,7 +107,7 @@ class _Progress:
         self._files = self._bytes = self._all_files = self._all_bytes = 0
         self._started = self._drawn = 0.0
         self._parts: dict[str, int] = {}
-        """Bytes that have passed of files that are not there yet."""
+        """Transferred bytes of incomplete files."""
         self._lock = threading.Lock()
 
     def planned(self, steps: "Plan") -> None:

@@ -1,4 +1,4 @@
-"""``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: which hosts get which release."""
+"""``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: the releases of hosts."""
 
 from datetime import timedelta
 from pathlib import Path

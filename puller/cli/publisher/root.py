@@ -1,4 +1,4 @@
-"""``puller site root``: a change of the root, signed by people who are not at the site."""
+"""``puller site root``: changes of the root, signed by people on other machines."""
 
 from pathlib import Path
 

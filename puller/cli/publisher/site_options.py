@@ -55,7 +55,7 @@ pin_option: Decorator = click.option(
 
 
 passphrase_option = together(_passphrase_file, pin_option)
-"""``--passphrase-file``, and ``--pin-file`` for ``secrets`` to find."""
+"""``--passphrase-file``, and ``--pin-file`` for ``key_sources``."""
 
 
 uri_option: Decorator = click.option(
@@ -88,13 +88,13 @@ wave_option: Decorator = click.option(
 )
 
 rollout_options = together(percent_option, over_option, start_option, wave_option)
-"""For a release that a channel is about to name, by way of ``rollout_request``."""
+"""For a release that a channel will name, through ``rollout_request``."""
 
 
 def rollout_request(
     percent: float | None, over: timedelta | None, start: str | None = None, wave: str | None = None
 ) -> "RolloutRequest":
-    """The rollout that ``rollout_options`` ask for; all hosts at once without them. Raises ``click.UsageError``."""
+    """Return the rollout of ``rollout_options``, by default for all hosts at once. Raises ``click.UsageError``."""
     if wave is not None and percent is None and over is None:
         raise click.UsageError("--wave needs --percent or --over")
     if percent is not None and over is not None:
@@ -115,20 +115,20 @@ def _start(text: str) -> datetime:
 # Output for the publisher.
 
 _MOST_NAMED = 3
-"""Files that a sentence names; the others are counted."""
+"""Number of files that a sentence names. Others are counted."""
 
 
 def print_statement(
     directory: Path, statement: "Statement", details: str = "", more: Sequence[str] = ()
 ) -> None:
-    """Print a statement about a release, and what comes next; ``details`` are of the release that is named."""
+    """Print a statement about a release, and the next step. ``details`` describe the named release."""
     print_statements(directory, [statement], details, more)
 
 
 def print_statements(
     directory: Path, statements: Sequence["Statement"], details: str = "", more: Sequence[str] = ()
 ) -> None:
-    """Print statements that were signed together, ``more`` lines, and what comes next."""
+    """Print statements that were signed together, ``more`` lines, and the next step."""
     for statement in statements:
         for line in _statement_lines(statement, details):
             say(line)
@@ -151,7 +151,7 @@ def _statement_lines(statement: "Statement", details: str) -> Iterator[str]:
 
 
 def reach(release: "Release", now: "datetime") -> str:
-    """The hosts that a release is for: ``for 10% of the hosts; the others run 1.3.0``."""
+    """Return the hosts of a release: ``for 10% of the hosts; the others run 1.3.0``."""
     rollout = release.rollout
     if rollout is None:
         return "for all hosts"
@@ -170,12 +170,12 @@ def reach(release: "Release", now: "datetime") -> str:
 
 
 def next_step(directory: Path) -> str:
-    """The advice after every change: hand the public part over to the web servers."""
+    """Return the advice after every change: push the public part to the web servers."""
     return f"Next:\n  puller site push {directory} www:/srv/www/puller"
 
 
 def ended_rollout(statement: "Statement") -> Iterator[str]:
-    """The fate of the hosts of a rollout that another release has cut short."""
+    """Yield a line about the hosts of a rollout that another release ends."""
     ended, after, now = statement.before, statement.after, statement.now
     if ended is None or after is None or ended.rollout is None or ended.version == after.version:
         return
@@ -193,7 +193,7 @@ def _after_that(ended: "Release", after: "Release") -> str:
 
 
 def publication_line(publication: "Publication") -> str:
-    """One of many bundles: ``web 1.4.1 (was 1.4.0), changed: manifest.yaml; because of library common``."""
+    """Return the line of a bundle: ``web 1.4.1 (was 1.4.0), changed: manifest.yaml; because of library common``."""
     after, before = publication.release, publication.before
     spread = [] if after.rollout is None else [reach(after, publication.statement.now)]
     if not publication.changed:
@@ -204,7 +204,7 @@ def publication_line(publication: "Publication") -> str:
 
 
 def changes_sentence(changes: "Changes") -> str:
-    """The files that make a bundle another: ``changed: manifest.yaml, +2 files; because of library common``."""
+    """Return the changed files of a bundle: ``changed: manifest.yaml, +2 files; because of library common``."""
     own, libraries = changes.own(), changes.libraries
     named = list(own.changed[:_MOST_NAMED])
     if more := len(own.changed) - len(named):
@@ -221,7 +221,7 @@ def changes_sentence(changes: "Changes") -> str:
 
 
 def print_outcome(directory: Path, outcome: "Outcome") -> None:
-    """Print the outcome of a change of keys, and what comes next."""
+    """Print the result of a change of keys, and the next step."""
     if not outcome.changes:
         say(f"{directory}: is so already: nothing to do")
         return

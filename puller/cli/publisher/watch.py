@@ -1,4 +1,4 @@
-"""``puller site watch``: rollouts go on only while what hosts report of them is in order."""
+"""``puller site watch``: rollouts continue only while hosts report no problems."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -85,27 +85,27 @@ def watch(
 
 @dataclass
 class _Watched:
-    """A rollout, and the verdict about it."""
+    """A rollout, and its verdict."""
 
     channel: str
     release: "Release"
     verdict: "Verdict"
     is_halted: bool
-    """Before this look."""
+    """Whether it was halted before this check."""
     reached: str
     heard: "datetime | None"
-    """When any host of the channel was heard of last."""
+    """Time of the last report of any host of the channel."""
     done: str = ""
-    """What was signed: ``halted``, ``taken back`` or ``grown to 15%``."""
+    """The signed action: ``halted``, ``taken back`` or ``grown to 15%``."""
     problem: str = ""
-    """Why nothing could be signed."""
+    """Why signing failed."""
 
     def goes_with(self, other: "_Watched") -> bool:
-        """Whether both are of one wave, whose releases belong together, and this one may still be halted."""
+        """Return whether both belong to one wave, and this one may still be halted."""
         return self.is_beside(other) and not self.is_halted
 
     def is_beside(self, other: "_Watched") -> bool:
-        """Whether both are of one wave, also when one of them is halted."""
+        """Return whether both belong to one wave, even if one is halted."""
         mine, its = self.release.rollout, other.release.rollout
         wave = its.wave if its is not None else None
         is_of_it = wave is not None and mine is not None and mine.wave == wave
@@ -126,9 +126,9 @@ class _Watched:
 
 
 def _is_long_over(reader: "Reader", release: "Release") -> bool:
-    """Whether it has reached all hosts so long ago that those that cannot report are known to be silent.
+    """Return whether it reached all hosts so long ago that unreachable hosts are known to be silent.
 
-    What fails much later says nothing against it, and the release before it may have been given up everywhere.
+    Later failures have other causes, and all hosts may have given up the previous release.
     """
     rollout = release.rollout
     if rollout is None or rollout.start is None or rollout.duration is None:
@@ -137,7 +137,7 @@ def _is_long_over(reader: "Reader", release: "Release") -> bool:
 
 
 def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
-    """The releases that are for a part of the hosts, or were until all were reached, each with its channel."""
+    """Yield each release of a partial or completed rollout, with its channel."""
     published = site.published()
     for bundle in site.bundles(published):
         index = site.record_of(published, bundle).index
@@ -167,7 +167,7 @@ def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule
 def _act(
     site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
 ) -> None:
-    """Sign what the rule allows about all of a wave, and tell who is to be told, also that it could not be signed."""
+    """Sign the actions that the rule allows for a whole wave, and send notifications, also about a failure to sign."""
     if rule.may is May.NOTHING:
         _tell(one, "to be halted", rule)
         return
@@ -191,8 +191,8 @@ def _act(
 def _sign(
     site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
 ) -> dict[str, str]:
-    """What was signed of each bundle: ``halted`` or ``taken back``."""
-    # A host that is silent is not reached by the way back either, and all others may be well.
+    """Return the signed action for each bundle: ``halted`` or ``taken back``."""
+    # A silent host cannot receive a rollback either, and all other hosts may be in order.
     is_back = rule.may is May.BACK and one.verdict.is_told
     is_back = is_back and all(
         mate.release.rollout is not None and mate.release.rollout.before is not None for mate in mates
@@ -206,7 +206,7 @@ def _sign(
 
 
 def _grow(site: "Site", found: list[_Watched], rule: "WatchRule", passphrase_file: Path | None) -> None:
-    """Let each wave that is in order as a whole grow by a step, when it is time."""
+    """Let each wave without problems grow by a step, when it is time."""
     for one in found:
         mates = [other for other in found if other is one or other.is_beside(one)]
         is_in_order = not any(mate.verdict.reasons or mate.is_halted or mate.done for mate in mates)
