@@ -1,4 +1,4 @@
-"""``puller apply``: apply a manifest, a directory or a bundle file; needs no site and no configuration."""
+"""``puller apply``: application of a manifest, a directory or a bundle file, without a site or configuration."""
 
 from typing import Any
 

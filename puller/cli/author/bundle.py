@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 def refuse_broken(sources: Iterable[Path]) -> None:
-    """Raise ``ManifestError`` with all that lint calls an error in any of these directories and archives.
+    """Raise ``ManifestError`` with all errors that lint finds in these directories and archives.
 
-    Nothing of this machine counts: what facts, data and other bundles of the hosts could mend is no error. References
-    that only another bundle can make good are warned of where they look misspelt.
+    The facts and data of this machine are not used. Problems that facts, data and other bundles of hosts could solve
+    are not errors. Likely misspellings in references to other bundles cause warnings.
     """
     problems: list[Problem] = []
     undeclared: list[Problem] = []
@@ -65,15 +65,15 @@ def refuse_broken(sources: Iterable[Path]) -> None:
 
 
 def _linted(source: Path) -> Iterator["Linted"]:
-    """Lint's answer for one source; none for what packing or publishing refuses anyway."""
+    """Yield the result of lint for one source, or nothing for a source that packing or publishing refuses."""
     if not (source / MANIFEST).is_file() and not source.name.endswith(".tar.gz"):
-        return  # packing says what it is, and what is missing
+        return  # packing reports other kinds of sources, and missing files
 
     try:
         with open_source(str(source)) as opened:
             yield lint_bundle(opened, Inputs({}, {}), of_any_host=True)
     except BundleError:
-        return  # of an archive that is none publishing says what it is
+        return  # publishing reports invalid archives
 
 
 # ``puller bundle new --agent``.
@@ -127,17 +127,19 @@ class AgentPackage(msgspec.Struct, frozen=True):
 
     path: Path
     number: str
-    """Of Puller: ``1.4.0``."""
+    """Version of Puller: ``1.4.0``."""
     version: str
-    """Of the package: ``1.4.0-1+deb12``."""
+    """Version of the package: ``1.4.0-1+deb12``."""
     system: str
-    """Which machines it is for, as the manifest writes it: ``Debian-12-amd64``."""
+    """Its machines, in the form of the manifest: ``Debian-12-amd64``."""
     example: str
-    """A known system that is one of those, for a test."""
+    """One of these systems, for a test."""
 
     @classmethod
     def of(cls, path: Path) -> "AgentPackage":
-        """Raises ``PublishError`` for anything but a package as `packaging/build` names it."""
+        """Return the package at a path. Raises ``PublishError`` unless its name is that of a package from
+        `packaging/build`.
+        """
         if found := _DEBIAN.fullmatch(path.name):
             number, revision, release, architecture = found.groups()
             system, example = f"Debian-{release}-{architecture}", f"debian-{release}"
@@ -168,7 +170,7 @@ class AgentPackage(msgspec.Struct, frozen=True):
 
 
 def files_of(name: str, paths: Sequence[Path]) -> dict[str, bytes]:
-    """All files of the bundle, by their paths in it; raises ``PublishError``."""
+    """Return all files of the bundle, by their paths in it. Raises ``PublishError``."""
     packages = [AgentPackage.of(path) for path in paths]
     number = packages[0].number
     seen: dict[str, AgentPackage] = {}
@@ -290,10 +292,10 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
 
 
 def libraries_of(directory: Path) -> Mapping[str, Path]:
-    """The libraries that are packed with a directory; warns of those that nothing uses. Raises ``ManifestError``."""
+    """Return the libraries to pack with a directory, and warn about unused ones. Raises ``ManifestError``."""
     path = directory / MANIFEST
     if not path.is_file():
-        return {}  # packing says what is missing
+        return {}  # packing reports the missing manifest
 
     files = files_in(directory)
     for warning in unused_libraries(files, str(path)):
@@ -321,7 +323,7 @@ def inspect(file: Path, output_format: str) -> None:
 
 
 def _example_of(name: str) -> dict[str, bytes]:
-    """The files of the example, by their paths in it."""
+    """Return the files of the example, by their paths in it."""
     sources = sorted(path for path in _EXAMPLE.rglob("*") if path.is_file())
     return {
         str(source.relative_to(_EXAMPLE)): source.read_text().replace("@name@", name).encode()
@@ -330,7 +332,7 @@ def _example_of(name: str) -> dict[str, bytes]:
 
 
 def _write(target: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new bundle, with the schema of manifests; raises ``PublishError``."""
+    """Write a new bundle, with the schema of manifests. Raises ``PublishError``."""
     try:
         with open_output_directory(target, make=True) as directory:
             if os.listdir(directory):

@@ -48,7 +48,7 @@ _COLOURS = {"stable": "green", "changed": "yellow", "refreshed": "yellow", "fail
 
 
 def key_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """A key in one bundle: its value, and below it every source, the one that decided in colour."""
+    """Yield the lines about a key in one bundle: its value, and all sources, with the deciding one in colour."""
     where = f"{found['bundle']}, {found['manifest']}" if "manifest" in found else found["bundle"]
     yield _styled(f"{found['key']} in {where}: ", bold=True) + _outcome(found)
     decided = False
@@ -72,7 +72,7 @@ def _outcome(found: Mapping[str, Any], *, dim: bool = False) -> str:
 
 
 def resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """A resource in one bundle: declaration, properties, the values that it uses, and the last run."""
+    """Yield the lines about a resource in one bundle: declaration, properties, used values, and the last run."""
     yield _styled(f"{found['resource']} in {found['bundle']}", bold=True)
     yield visible(f"  declared at {', '.join([found['declared'], *found.get('also_declared', ())])}")
     if "item" in found:
@@ -121,7 +121,7 @@ def _text(value: Any) -> str:
 
 
 def _styled(text: str, **style: Any) -> str:
-    """Return a text in colour; nothing in the text itself can be a command of the terminal."""
+    """Return a text in colour, with escaped control characters."""
     return click.style(visible(text), **style)
 
 
@@ -171,25 +171,25 @@ def explain(
 
 
 class _Subject(NamedTuple):
-    """One manifest with all that a run knows of it."""
+    """One manifest with the data of its run."""
 
     title: str
     manifest: Manifest
     recorder: Recorder
     catalog: Catalog
-    """What it is applied in."""
+    """The catalog that contains it."""
     among: Container[int] | None = None
-    """The indexes of its own resources in the catalog; ``None`` for all."""
+    """The indexes of its own resources in the catalog. ``None`` for all."""
     report: Report | None = None
     bundle: BundleReport | None = None
     state: Path | None = None
-    """Where runs remember things; ``None``: the user's own place."""
+    """The state directory. ``None``: the default of this user."""
 
 
 def _subjects(
     source: str | None, before: Sequence[str], path: str, options: Mapping[str, Any]
 ) -> Iterator[_Subject]:
-    """SOURCE, or each bundle that is enforced; raises ``PullerError`` when one cannot be read."""
+    """Yield SOURCE, or each enforced bundle. Raises ``PullerError`` for an unreadable one."""
     if source is not None:
         with ExitStack() as opened:
             places = [opened.enter_context(open_source(one)) for one in (*before, source)]
@@ -258,13 +258,13 @@ def _last_report(directories: Directories) -> Report | None:
 
 
 def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
-    """What there is to say of a key or resource in one bundle; nothing for a resource that it does not declare."""
+    """Yield explanations of a key or resource in one bundle, or nothing for an undeclared resource."""
     kind, mark, _ = subject.partition("#")
     if not mark or find_type(kind) is None:
         yield from explain_everywhere(about.manifest, subject)
         return
     explained = list(explain_resource(about.catalog, subject, about.recorder, about.state, among=about.among))
-    # What it shares with a bundle before it is told with that one.
+    # A resource that it shares with a preceding bundle is explained with that bundle.
     if not explained and not any(subject in map(str, d.names()) for d in about.manifest.declarations):
         known = [str(declaration.reference) for declaration in about.manifest.declarations]
         warn(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
@@ -272,7 +272,7 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
 
 
 def _last_run(found: Mapping[str, Any], about: _Subject) -> dict[str, Any]:
-    """What the last run did with a resource, and why."""
+    """Return the result of the last run for a resource, and the reason."""
     if about.report is None or about.bundle is None:
         return {}
     last: dict[str, Any] = {"finished": about.report.finished, "version": about.bundle.version}

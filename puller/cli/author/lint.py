@@ -1,4 +1,4 @@
-"""``puller lint``: everything that can be known about a bundle without applying it."""
+"""``puller lint``: checks of a bundle without applying it."""
 
 import contextlib
 import sys
@@ -82,7 +82,7 @@ def lint(
         if strict:
             linted = linted.strict()
         for line in _lines(linted, output_format, verbose, documents):
-            click.echo(line)  # its form has written out what is invisible
+            click.echo(line)  # the formats have escaped invisible characters
         if not before and any(finding.is_undeclared for finding in linted.findings):
             hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
             click.echo(hint, err=output_format != "text")

@@ -52,23 +52,23 @@ if TYPE_CHECKING:
 
 _CLEAR_LINE = "\r\x1b[K"
 _SECONDS = 0.5
-"""Between two lines, and before the first."""
+"""Seconds between two updates of the line, and before the first."""
 
 
 @contextlib.contextmanager
 def watched_on_a_terminal(machines: Machines) -> Iterator[Machines]:
-    """Machines, counted on stderr when that is a terminal."""
+    """Show a count on stderr while the machines are iterated, if it is a terminal."""
     if not can_redraw(sys.stderr):
         yield machines
         return
     try:
         yield _Counted(machines)
-    finally:  # an error is told on a line of its own
+    finally:  # an error gets its own line
         _show(_CLEAR_LINE)
 
 
 class _Counted:
-    """Machines that are counted while somebody walks through them."""
+    """Machines that are counted during iteration."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
@@ -110,7 +110,7 @@ class StoredHosts:
 
 @contextmanager
 def open_fleet(location: str) -> Iterator[StoredHosts]:
-    """The hosts of the store at ``location``; raises ``SourceError`` and ``UsageError``."""
+    """Open the hosts of the store at ``location``. Raises ``SourceError`` and ``UsageError``."""
     with opened_store(location) as store:
         yield StoredHosts(open_reader(store, None), location)
 
@@ -212,7 +212,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _machines(facts: tuple[Path, ...], fleet: str | None, opened: contextlib.ExitStack) -> "Machines":
-    """The machines of the files, and of the store of a fleet."""
+    """Return the machines of the files, and of the store of a fleet."""
     if fleet is None:
         return FactFiles(facts)
 
@@ -226,7 +226,7 @@ _Sides = tuple[ManifestSource, ManifestSource]
 def _sides(
     source: str, options: dict[str, Any], opened: contextlib.ExitStack
 ) -> tuple[_Sides, tuple[str, ...]]:
-    """The old and the new bundle, and what is to be said of them."""
+    """Return the old and the new bundle, and notes about them."""
     if options["new"] is not None:
         return _two_releases(source, options, opened), ()
     if options["site"] is not None and options["old"] is not None:
@@ -241,7 +241,7 @@ def _sides(
 def _published(
     source: str, options: dict[str, Any], opened: contextlib.ExitStack
 ) -> tuple[ManifestSource, str]:
-    """What the site gives now of the bundle at ``source``, and a sentence that says so."""
+    """Return the current release of the bundle at ``source``, and a note about it."""
     if (where := options["site"] or releases.find_site(source)) is None:
         what = "there is no site in the directory site, here or beside the bundle"
         raise click.UsageError(

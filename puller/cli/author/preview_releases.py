@@ -1,7 +1,7 @@
-"""Releases of a site as sides of a preview: unpacked for as long as they are looked at, if they are as was signed.
+"""Releases of a site as sides of a preview, verified and temporarily unpacked.
 
-* A site is its publisher's directory, or what a server gives of it; that one is trusted as a host trusts it, by a root.
-* Nothing of what is fetched is kept.
+* A site is its publisher's directory or a server. A server is verified like on a host, with a root.
+* Downloaded files are temporary.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ from puller.manifest.manifest import MANIFEST, ManifestSource
 from puller.system import signals
 
 SITE = "site"
-"""The directory that is taken for the site where none is named: in the working directory, or beside the bundle."""
+"""Name of the default site directory, in the working directory or beside the bundle."""
 
 
 class Releases(Protocol):
     """All releases of a site."""
 
     where: str
-    """As messages call it, without a password."""
+    """Location for messages, without a password."""
 
     def find(self, bundle: str, channel: str) -> Release | None:
-        """The release of ``bundle`` that a channel gives; raises ``BundleError``."""
+        """Return the release of ``bundle`` in a channel. Raises ``BundleError``."""
 
     def archive(self, release: Release) -> tuple[Path, str]:
-        """The file of a release and its SHA-256, as signed; raises ``BundleError``, also where it is unknown."""
+        """Return the file of a release and its signed SHA-256. Raises ``BundleError``, also for an unknown release."""
 
 
 class _OfDirectory:
@@ -60,10 +60,10 @@ class _OfDirectory:
 
 
 class _OfServer:
-    """The releases that a server gives, fetched below ``scratch``."""
+    """The releases of a server, downloaded below ``scratch``."""
 
     def __init__(self, url: str, root: Path, scratch: Path) -> None:
-        """Raises ``UsageError`` for a location that cannot be one."""
+        """Raises ``UsageError`` for an invalid location."""
         self.where = mask_location(url)
         self._root = root
         self._scratch = scratch
@@ -96,9 +96,9 @@ def _as_usage() -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_site(where: str, root: Path | None) -> Iterator[Releases]:
-    """The releases of the site at ``where``, a directory or a URL, which ``root`` makes trusted.
+    """Open the releases of the site at ``where``, a directory or a URL. ``root`` verifies a URL.
 
-    Raises ``BundleError``, and ``click.UsageError`` where a URL has no root.
+    Raises ``BundleError``, and ``click.UsageError`` for a URL without a root.
     """
     if "://" not in where:
         yield _OfDirectory(Path(where))
@@ -112,16 +112,16 @@ def open_site(where: str, root: Path | None) -> Iterator[Releases]:
 
 
 def find_site(source: str) -> str | None:
-    """The site that is plainly meant by who names none: the directory ``site`` here, or beside the bundle."""
+    """Return the default site: the directory ``site`` here, or beside the bundle. ``None`` if both are missing."""
     beside = os.path.join(os.path.dirname(os.path.abspath(source)), SITE)
     return next((place for place in (SITE, beside) if os.path.isdir(os.path.join(place, "public"))), None)
 
 
 @contextlib.contextmanager
 def open_release(site: Releases, written: str) -> Iterator[ManifestSource]:
-    """The release ``NAME=VERSION`` of a site; raises ``PublishError`` or ``FormatError`` when it has none.
+    """Open the release ``NAME=VERSION`` of a site. Raises ``PublishError`` or ``FormatError`` if it is missing.
 
-    Raises ``SignatureError`` where the site, or the bundle, is not as it was signed.
+    Raises ``SignatureError`` if the site or the bundle does not match its signatures.
     """
     name, equals, version = written.partition("=")
     if not equals:
@@ -131,7 +131,7 @@ def open_release(site: Releases, written: str) -> Iterator[ManifestSource]:
 
 
 def find_published(site: Releases, name: str, channel: str) -> Release:
-    """The release that a channel of a site gives of a bundle now, or in the end; raises as ``open_release``."""
+    """Return the current or final release of a bundle in a channel. Raises like ``open_release``."""
     release = site.find(name, channel)
     if release is None:
         raise PublishError(
@@ -143,7 +143,7 @@ def find_published(site: Releases, name: str, channel: str) -> Release:
 
 
 def published_note(site: Releases, release: Release, channel: str) -> str:
-    """A sentence that says what is in force."""
+    """Return a sentence about the current release."""
     note = f"compared with {release.bundle} {release.version}, which channel {channel} of {site.where} gives"
     if release.rollout is None or release.rollout.before is None:
         return note
@@ -152,7 +152,7 @@ def published_note(site: Releases, release: Release, channel: str) -> str:
 
 @contextlib.contextmanager
 def open_bundle(site: Releases, release: Release) -> Iterator[ManifestSource]:
-    """A release as a bundle that is unpacked; raises as ``open_release``."""
+    """Unpack a release as a bundle. Raises like ``open_release``."""
     archive, digest = site.archive(release)
     with _scratch() as scratch:
         unpacked = scratch / "bundle"

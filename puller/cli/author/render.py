@@ -80,7 +80,7 @@ template_options = together(
 
 
 class TemplateOptions(msgspec.Struct, frozen=True):
-    """How templates are rendered, and where to."""
+    """Rendering options of templates, and the output path."""
 
     engine: str
     delimiters: tuple[str, str]
@@ -89,7 +89,7 @@ class TemplateOptions(msgspec.Struct, frozen=True):
 
 
 def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOptions | None:
-    """How SOURCE is to be rendered as a template; ``None`` when it is a manifest. Raises ``UsageError``."""
+    """Return the options to render SOURCE as a template, or ``None`` for a manifest. Raises ``UsageError``."""
     given = [options[name] for name in ("left_delimiter", "right_delimiter", "skip_empty", "output")]
     left, right, skip_empty, output = given
     engine = _engine_of(source, options["engine"])
@@ -105,7 +105,9 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
 
 
 def _engine_of(source: str, given: str | None) -> str | None:
-    """The engine of a template, or of a directory of them; ``None`` for a manifest. Raises ``UsageError``."""
+    """Return the engine of a template or a directory of templates, or ``None`` for a manifest. Raises
+    ``UsageError``.
+    """
     path = source.rstrip("/")
     if given is None and (named_engine(path) is None or os.path.exists(os.path.join(path, MANIFEST))):
         return None
@@ -118,7 +120,7 @@ def _engine_of(source: str, given: str | None) -> str | None:
 def render_templates(
     source: str, options: TemplateOptions, inputs: CommandInputs, output_format: str
 ) -> None:
-    """Render ``source`` and print or write what comes out; raises ``SourceError`` where it cannot be rendered."""
+    """Render ``source``, and print or write the result. Raises ``SourceError`` if rendering fails."""
     if not os.path.exists(source):
         raise SourceError(f"{source}: there is no such template or directory of templates")
     path = Path(os.path.abspath(source))
@@ -135,7 +137,7 @@ def render_templates(
 
 
 def _home(path: Path) -> BundleFiles:
-    """The files of the bundle or library that a template is of, else of the directory that it is in, or is."""
+    """Return the files of the bundle or library of a template, or else of its directory."""
     for above in path.parents:
         if (above / MANIFEST).is_file() or (above / LIBRARY).is_file():
             return files_in(above)
@@ -153,14 +155,16 @@ def _render_file(
 ) -> None:
     text, is_secret = render_file(os.path.realpath(path), options.engine, scope, home, options.delimiters)
     if options.output is not None:
-        # An output that is a directory takes the file by its name, as with cp(1).
+        # An output directory gets the file under its name, as with cp(1).
         place = Path(options.output) / path.name if os.path.isdir(options.output) else Path(options.output)
         write_output(place, text.encode("utf-8", "surrogateescape"), mode=0o600 if is_secret else 0o644)
         say(f"{place}: written")
     elif output_format == "json":
         show(_HIDDEN if is_secret else _printable(text), output_format)
     else:
-        sys.stdout.write(_HIDDEN if is_secret else _printable(text))  # as it is, also without an end of line
+        sys.stdout.write(
+            _HIDDEN if is_secret else _printable(text)
+        )  # unchanged, even without a final line end
 
 
 class _Directory:
@@ -191,7 +195,7 @@ class _Directory:
         show(texts, output_format)
 
     def _write(self, output: str, *, is_secret: bool) -> None:
-        """As the resource does it, so that nothing is written outside of ``output``, and only what differs."""
+        """Write like the resource: only changed files, and only inside ``output``."""
         left, right = self.options.delimiters
         properties = ScaffoldProperties(
             name=os.path.abspath(output),
@@ -216,7 +220,7 @@ def _no_fetch(url: str) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """A text that a terminal and JSON can take: bytes that are no UTF-8 are replaced."""
+    """Return a text for terminals and JSON. Invalid UTF-8 bytes are replaced."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -286,7 +290,7 @@ def _show_texts(source: ManifestSource, inputs: Inputs, output_format: str) -> N
 
 
 def _readable(text: Problems) -> str:
-    """A rendered text, or what stands for it when it was rendered with secrets at hand."""
+    """Return a rendered text, or a mask if secrets were available to it."""
     return text.text if text.mask is mask_urls else f"{HIDDEN}\n"
 
 
@@ -301,7 +305,7 @@ def _resource(declaration: Declaration) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and lists of our own kinds as the plain ones that YAML and JSON writers know."""
+    """Return Puller's mappings and lists as plain ones for YAML and JSON writers."""
     if hasattr(value, "items"):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

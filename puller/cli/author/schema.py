@@ -1,4 +1,4 @@
-"""``puller schema``: JSON Schema for editors, and for programs that write manifests or requests."""
+"""``puller schema``: JSON Schemas for editors, and for programs that write manifests or requests."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""``puller test``: the cases of a bundle, checked without touching any machine."""
+"""``puller test``: checks of a bundle's cases, without any machine."""
 
 import contextlib
 import os
@@ -134,7 +134,7 @@ def test(
 
 @contextlib.contextmanager
 def open_bundles(sources: Iterable[str | Path], *, update: bool = False) -> "Iterator[list[BundleWithCases]]":
-    """The bundles at ``sources``, for as long as the block runs; raises ``SourceError``, ``UnpackError``."""
+    """Open the bundles at ``sources`` while the block runs. Raises ``SourceError`` and ``UnpackError``."""
     with contextlib.ExitStack() as opened:
         found = []
         for source in map(str, sources):
@@ -156,7 +156,7 @@ def run_tests(
     jobs: int | None = None,
     tell: Callable[[str], object] = click.echo,
 ) -> "tuple[list[Result], list[str]]":
-    """The results of all cases, which ``tell`` is told as they come; and sentences about bundles without any."""
+    """Return the results of all cases, and sentences about bundles without cases. ``tell`` receives results at once."""
     results: list[Result] = []
     complaints: list[str] = []
     for bundle in bundles:
@@ -204,4 +204,4 @@ def _write(text: str, output: Path | None) -> None:
 
 
 def _say_nothing(line: str) -> None:
-    """Leave the output to the format that was asked for."""
+    """Print nothing, because another format uses the output."""

@@ -56,7 +56,7 @@ ensure_options = together(job_options, session_option, fact_options, data_option
 def run_one(
     wanted: Wanted, options: dict[str, Any], log: Log, *, diff: bool | None
 ) -> tuple[list[Event], int]:
-    """Ensure a resource as the options of ``ensure_options`` say; gives its events and the exit status."""
+    """Ensure a resource with the options of ``ensure_options``. Return its events and the exit status."""
     started, stops = time.perf_counter(), StopRequests(log.at_once)
     directory = options["session_directory"]
     session = Session.open(Path(directory)) if directory else None
@@ -99,7 +99,7 @@ def pipe(as_yaml: bool, **options: Any) -> int:
     event, status = None, int(ExitStatus.USAGE)
     try:
         wanted = parse_request(_read())
-        # Only the answer may be on standard output; and a diff is not for programs unless one asks for it.
+        # Standard output contains only the response, and a diff only on request.
         events, status = run_one(wanted, options, Log(io.StringIO()), diff=bool(options["diff"]))
         event = events[-1] if events else None
         problems = event.problems if event else [_STOPPED]
@@ -110,7 +110,7 @@ def pipe(as_yaml: bool, **options: Any) -> int:
 
 
 def _read() -> bytes:
-    text = sys.stdin.buffer.read(_LIMIT + 1)  # one more tells a longer request from one that just fits
+    text = sys.stdin.buffer.read(_LIMIT + 1)  # one more byte, to detect longer requests
     if len(text) > _LIMIT:
         raise UsageError(f"request: is longer than {_LIMIT} bytes")
     return text
@@ -118,13 +118,13 @@ def _read() -> bytes:
 
 # Options that are made from the properties of a resource type.
 
-_PREFIX = "property_"  # of parameters, so that they are never confused with those of the command itself
+_PREFIX = "property_"  # of parameters, to separate them from the command's own ones
 _ELSEWHERE = frozenset({"name", "ensure", "noop", "after", "control", "health_checks", "removed"})
 _EMPTY = (None, (), msgspec.NODEFAULT)
 
 
 def property_options(resource_type: ResourceType, taken: frozenset[str]) -> Iterator[click.Option]:
-    """An option for each property; one whose name is ``taken`` is written with the type before it."""
+    """Yield an option for each property. If its name is ``taken``, the type precedes it."""
     descriptions = describe_properties(resource_type.properties_type)
     for field in msgspec.structs.fields(resource_type.properties_type):
         if field.name in _ELSEWHERE:
@@ -139,7 +139,7 @@ def property_options(resource_type: ResourceType, taken: frozenset[str]) -> Iter
             [f"{name}/--no-{name[2:]}" if kind.is_flag else name, _PREFIX + field.name],
             help=(descriptions.get(field.name) or f"The property {field.encode_name}.") + shown,
             multiple=kind.is_many,
-            default=None,  # and not the property's: only what was typed is said, as in a manifest
+            default=None,  # not the property's default, because only given properties are passed on
             type=bool if kind.is_flag else str,
             metavar=None if kind.is_flag else kind.metavar,
         )
@@ -147,7 +147,7 @@ def property_options(resource_type: ResourceType, taken: frozenset[str]) -> Iter
 
 
 def properties_from(resource_type: ResourceType, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties as a manifest would say them; raises ``UsageError``."""
+    """Return the properties in the form of a manifest. Raises ``UsageError``."""
     properties: dict[str, Any] = {}
     for field in msgspec.structs.fields(resource_type.properties_type):
         value = values.get(_PREFIX + field.name)
@@ -188,7 +188,7 @@ def _common_options() -> Iterator[click.Option]:
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """How the text of an option becomes the value of a property."""
+    """Conversion of an option's text to the value of a property."""
 
     read_one: typing.Callable[[str], Any] = str
     metavar: str = "TEXT"
@@ -198,11 +198,11 @@ class _Kind(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kind: Any) -> "_Kind":
-        """From the type of a property."""
+        """Return the conversion for the type of a property."""
         is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
         members = typing.get_args(kind) if is_union else (kind,)
         members = tuple(member for member in members if member is not type(None))
-        # Text, or a type of ours, which reads text itself and has its own sentence for what is wrong.
+        # Text, or a type of Puller, which parses text itself and has its own error messages.
         if str in members or any(hasattr(member, "parse") for member in members):
             return cls()
         origin, arguments = typing.get_origin(members[0]) or members[0], typing.get_args(members[0])
@@ -222,7 +222,7 @@ class _Kind(msgspec.Struct, frozen=True):
         return cls(_yaml, "YAML")
 
     def read(self, name: str, value: Any, *, is_secret: bool) -> Any:
-        """From what click has parsed; raises ``UsageError``, which quotes no secret."""
+        """Convert the value from click. Raises ``UsageError``, without secrets."""
         if self.is_flag:
             return value
         try:
@@ -232,7 +232,7 @@ class _Kind(msgspec.Struct, frozen=True):
                 return [dict([_pair(text, self.read_one)]) for text in value]
             return [self.read_one(text) for text in value] if self.is_many else self.read_one(value)
         except ValueError:
-            # From None: what int() says of a secret has the secret in it.
+            # From None, because the error of int() contains the value, which may be secret.
             shown = "given otherwise" if is_secret else repr(value)
             raise UsageError(f"--{name.replace('_', '-')} is {shown}", expected=f"{self.metavar}") from None
 
@@ -299,14 +299,14 @@ def _command(resource_type: ResourceType) -> click.Command:
         properties = {"name": name, **properties_from(resource_type, options)}
         if ensure is not None:
             properties["ensure"] = ensure
-        # A line for every state: who types this wants to know.
+        # A line for every state, because the user wants to see the result.
         level = verbosity(verbose=not options["quiet"], quiet=options["quiet"])
         wanted = Wanted(resource_type.type_name, properties)
         log = Log(sys.stdout, level=level)
         with watched_by(Fetching(log)), confined_when_needed():
             return run_one(wanted, options, log, diff=options["diff"])[1]
 
-    # Properties are known only now, from the type; in --help they come before what all types have.
+    # Properties depend on the type. In --help they precede the common options.
     made = click.command(name, help=_help(resource_type))(command)
     taken = frozenset(option for parameter in made.params for option in parameter.opts)
     arguments, rest = made.params[:2], made.params[2:]

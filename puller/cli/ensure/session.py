@@ -1,4 +1,4 @@
-"""``puller session``: events of several ``puller ensure`` commands that belong together."""
+"""``puller session``: events of several related ``puller ensure`` commands."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``puller state``: what is there now of one resource. (``puller status`` is about the agent and its bundles.)"""
+"""``puller state``: the current state of one resource. (``puller status`` describes the agent and its bundles.)"""
 
 from typing import Any
 
@@ -48,12 +48,12 @@ def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -
         raise UsageError(f"{reference}: {problem}")
     properties = decode(resource_type, raw)
     for error in resource_type.problems(properties):
-        if error.property == "name":  # what else is missing concerns the wanted state, and none is wanted
+        if error.property == "name":  # other missing properties concern the desired state, which is not used
             raise UsageError(f"{reference}: {error}")
     if unsaid := resource_type.unsaid(properties):
         raise UsageError(f"{reference}: {unsaid}")
     context = Context(
-        system=NoopSystem(),  # refuses to write: this command only looks
+        system=NoopSystem(),  # refuses to write, because this command only reads
         files=BundleFiles.anywhere(working_directory()),
         scope=Scope(facts_from(options), {}),
         fetch=fetch_url,

@@ -1,1 +1,1 @@
-"""Commands of whoever looks after all hosts."""
+"""Commands of the operator of a fleet."""

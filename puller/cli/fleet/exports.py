@@ -1,4 +1,4 @@
-"""``puller fleet exports``: what hosts export, as data for other hosts and as targets for Prometheus."""
+"""``puller fleet exports``: exports of hosts, as data for other hosts and as targets for Prometheus."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class FewHostsError(PullerError):
-    """So few hosts are left that the file stays as it is."""
+    """The number of hosts is so low that the file is kept."""
 
     exit_status = ExitStatus.HELD
 
@@ -146,7 +146,7 @@ def exports(
 
 
 def _report_left_out(collected: "Sequence[Collected]", targets: "Targets", target: str) -> None:
-    """Name the hosts without a target; raises ``UsageError`` if no host has one."""
+    """Report the hosts without a target. Raises ``UsageError`` if all hosts lack one."""
     if targets.left_out and not targets.groups:
         names = sorted({name for one in collected for values in one.values.values() for name in values})
         what = f"no host exports {' and '.join(filter(None, target.split(':')))}"
@@ -161,7 +161,7 @@ def _hosts(reader: "Reader", *, in_order: bool) -> list[str]:
 
 @contextlib.contextmanager
 def _site_of(directory: Path | None) -> Any:
-    """What a version of a bundle declares, by the site that has published it."""
+    """Provide the declared exports of a bundle's version, from the site that published it."""
     place = directory or Path("site")
     if not (place / "public").is_dir():
         raise UsageError(f"{place} is no site, and the types of exports are those of its bundles: --site DIR")
@@ -170,9 +170,7 @@ def _site_of(directory: Path | None) -> Any:
     known: dict[tuple[str, str], Mapping[str, Export] | str] = {}
 
     def look(bundle: str, version: str) -> "Mapping[str, Export] | str":
-        if version not in versions(
-            bundle
-        ):  # before anything is read for it: a host may claim to run anything
+        if version not in versions(bundle):  # before reading files, because a host may claim to run anything
             return f"runs version {ascii(version)[:80]}, which {place} has never published"
         try:
             with open_release(site, f"{bundle}={version}") as source:
@@ -193,7 +191,7 @@ def _site_of(directory: Path | None) -> Any:
 
 
 def _write(file: Path, text: str, count: int, *, force: bool) -> None:
-    """Replace the file, unless it says the same; raises ``FewHostsError`` and ``SourceError``."""
+    """Replace the file, if it differs. Raises ``FewHostsError`` and ``SourceError``."""
     try:
         before = _read(lambda: read_limited(file, SIZE_LIMIT))
         if before == text:
@@ -215,12 +213,12 @@ def _write(file: Path, text: str, count: int, *, force: bool) -> None:
 def _read(read: Callable[[], bytes]) -> str:
     try:
         return read().decode("utf-8")
-    except (FileNotFoundError, ValueError):  # none, or nothing that this command has written
+    except (FileNotFoundError, ValueError):  # missing, or not from this command
         return ""
 
 
 def _count(text: str) -> int:
-    """The hosts in a file that this command has written; 0 for any other file."""
+    """Return the number of hosts in a file of this command, or 0 for any other file."""
     try:
         found = yaml_text.load(text, "exports")
     except HieraError:

@@ -1,4 +1,4 @@
-"""``puller fleet facts``: the facts of hosts, in files such as `puller facts --save` writes."""
+"""``puller fleet facts``: the facts of hosts, in files like those of `puller facts --save`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``puller fleet``: all hosts, by the reports that they send; each command in a module of its own."""
+"""``puller fleet``: all hosts, from the reports that they send. Each command has its own module."""
 
 import click
 

@@ -45,7 +45,7 @@ where_option = click.option(
 
 @contextmanager
 def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
-    """The store; raises as ``Store.open``."""
+    """Open the store while the block runs. Raises like ``Store.open``."""
     try:
         from puller.fleet.store.database import Store
     except ImportError:
@@ -59,14 +59,14 @@ def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
 
 
 def open_reader(store: "Store", silent_after: timedelta | None) -> "Reader":
-    """The fleet as it is now."""
+    """Return the current fleet."""
     from puller.fleet.store.queries import Reader  # needs the extra fleet
 
     return Reader(store, datetime.now(UTC), silent_after)
 
 
 def parse_conditions(texts: Sequence[str]) -> Condition:
-    """Whether facts hold all that ``--where`` says; raises ``UsageError``."""
+    """Return a function that tests facts against all ``--where`` options. Raises ``UsageError``."""
     wanted: list[tuple[list[str], str]] = []
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""``puller fleet forget``: hosts that are gone."""
+"""``puller fleet forget``: removal of hosts that are gone."""
 
 import click
 

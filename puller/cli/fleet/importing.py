@@ -1,4 +1,4 @@
-"""``puller fleet import``: reports that have arrived, brought into the store."""
+"""``puller fleet import``: import of received reports into the store."""
 
 import contextlib
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from puller.fleet.store.importer import Imported
 
 _REDRAWN_AFTER = 0.2
-"""Seconds between two looks of a progress line."""
+"""Seconds between two updates of a progress line."""
 
 
 @click.command("import")
@@ -97,7 +97,7 @@ def import_reports(
 
 
 class _Progress:
-    """On stderr, where somebody watches: one line that is written over."""
+    """An overwritten progress line on stderr, if it is a terminal."""
 
     def __init__(self) -> None:
         self._is_watched = can_redraw(sys.stderr)

@@ -58,7 +58,7 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
 
 
 class _Progress:
-    """On stderr, where somebody watches: one line that is written over."""
+    """An overwritten progress line on stderr, if it is a terminal."""
 
     def __init__(self) -> None:
         self._is_watched = can_redraw(sys.stderr)

@@ -1,4 +1,4 @@
-"""``puller fleet serve-reports``: take the reports of hosts, for a start and for tests."""
+"""``puller fleet serve-reports``: a server for reports of hosts, for first steps and tests."""
 
 import ipaddress
 import logging
@@ -58,10 +58,10 @@ def serve_reports(directory: Path, listen: str) -> None:
 
 
 def _serve(server: "ReportServer") -> None:
-    """Until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
 
     def stop(*_: Any) -> None:
-        # Not here: it waits until serving has ended, which is what the signal has interrupted.
+        # In a thread, because shutdown waits for the serving loop, which this handler has interrupted.
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

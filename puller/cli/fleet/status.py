@@ -1,4 +1,4 @@
-"""``puller fleet status``: how the fleet is, and hosts of it."""
+"""``puller fleet status``: an overview of the fleet, and lists of hosts."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

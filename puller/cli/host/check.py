@@ -1,4 +1,4 @@
-"""``puller check``: the health checks of what is enforced, between runs; with ``--run`` what is broken is repaired."""
+"""``puller check``: health checks of the enforced bundles between runs. ``--run`` repairs failures."""
 
 import contextlib
 import sys
@@ -74,7 +74,7 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
 
 
 class _Found:
-    """What was asked, and what was done about it."""
+    """The results of the checks, and the actions."""
 
     def __init__(self) -> None:
         self.health: HostHealth | None = None
@@ -86,7 +86,7 @@ class _Found:
 def _answer(
     configuration: Configuration, directories: Directories, bundles: tuple[str, ...]
 ) -> "tuple[_Found, list[Finding]]":
-    """Ask; a problem with the records is a finding, too."""
+    """Run the checks. A problem with the records is a finding, too."""
     found = _Found()
     try:
         found.held = _why_held(configuration, directories)
@@ -133,11 +133,11 @@ def _repaired(
     found: _Found,
     findings: "list[Finding]",
 ) -> "tuple[_Found, list[Finding]]":
-    """Make a run, unless the operator has said against it, and ask again."""
+    """Make a run, unless the operator prevents it, and repeat the checks."""
     if found.held:
         return found, [*findings, _remark(f"no run was made: {found.held}")]
     try:
-        # What a run says goes where it does not stand before the one line.
+        # The output of the run must not precede the result line.
         with contextlib.redirect_stdout(sys.stderr):
             status = jobs.run(jobs.RunOptions(config=path))
     except BusyError as error:

@@ -1,4 +1,4 @@
-"""The ground of the commands of a host's operator: configuration, state, who is speaking, and words for a reason."""
+"""Shared functions of a host operator's commands: configuration, state, user, and reasons."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ config_option = configuration_option("The configuration to use.")
 
 
 def load_host(path: str) -> tuple[Configuration, Directories]:
-    """The configuration, and where it keeps state; raises ``ConfigurationError``."""
+    """Return the configuration and its state directories. Raises ``ConfigurationError``."""
     configuration = load_configuration(path)
     return configuration, Directories(Path(configuration.state_directory), Path(configuration.run_directory))
 
 
 def chosen(configuration: Configuration, bundle: str) -> BundleChoice:
-    """The entry of a bundle in the configuration; raises ``UsageError`` when it has none."""
+    """Return the entry of a bundle in the configuration. Raises ``UsageError`` if it is missing."""
     names = {choice.name: choice for choice in configuration.bundles}
     if bundle not in names:
         raise UsageError(f"{bundle}: the configuration names no such bundle", **meant(bundle, names))
@@ -31,7 +31,7 @@ def chosen(configuration: Configuration, bundle: str) -> BundleChoice:
 
 @contextlib.contextmanager
 def state_in_use(verb: str) -> Iterator[None]:
-    """Say which file of the state could not be ``read`` or ``written``; raises ``ConfigurationError`` for it."""
+    """Raise ``ConfigurationError`` with the state file that could not be ``read`` or ``written``."""
     try:
         yield
     except OSError as error:
@@ -41,7 +41,7 @@ def state_in_use(verb: str) -> Iterator[None]:
 
 
 def one_line(option: str, text: str) -> str:
-    """A reason, as journals and status lines can show it; raises ``UsageError``."""
+    """Return a reason as one line, for journals and status lines. Raises ``UsageError``."""
     line = " ".join(text.split())
     if not line or not line.isprintable():
         raise UsageError(f"{option} is {text!r}", expected="words that people can read")
@@ -49,7 +49,7 @@ def one_line(option: str, text: str) -> str:
 
 
 def user() -> str:
-    """Who is speaking, as far as the environment tells: ``sudo`` keeps the name of who called it."""
+    """Return the user, as far as the environment identifies it. ``sudo`` keeps the name of its caller."""
     with contextlib.suppress(KeyError):
         name = os.environ.get("SUDO_USER", "")
         return name if name and name.isprintable() else pwd.getpwuid(os.getuid()).pw_name

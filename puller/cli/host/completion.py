@@ -1,4 +1,4 @@
-"""``puller completion``: what a shell needs to complete command lines of Puller."""
+"""``puller completion``: shell scripts that complete command lines of Puller."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -6,7 +6,7 @@ from click.shell_completion import get_completion_class
 from puller.cli.command_table import cli
 
 _VARIABLE = "_PULLER_COMPLETE"
-"""With it in the environment the command answers a shell: click's protocol."""
+"""click's environment variable for completion requests of a shell."""
 
 
 @click.command()

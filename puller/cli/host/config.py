@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _located(path: str, problems: "Sequence[Unready]") -> Iterator[str]:
-    """Yield a line for each problem; a key that is not written has the line of its parent, or none."""
+    """Yield a line for each problem. A missing key has the line of its parent, or none."""
     text = Path(path).read_text(encoding="utf-8")
     written = yaml_text.load(text.encode(), path)
     for problem in problems:

@@ -1,4 +1,4 @@
-"""``puller facts``: what is known about this machine."""
+"""``puller facts``: the facts of this machine."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ from puller.state.default_paths import DEFAULT_CONFIGURATION, UserConfigurationF
 from puller.values.visible import visible_json
 
 _PRIVATE = 0o600
-"""What a machine says of itself is for who asked."""
+"""Facts of a machine are private to the user."""
 
 
 @click.command()
@@ -94,14 +94,14 @@ def facts(
         else:
             shown = _without_identity(found, keep) if anonymous else found.as_dict(legacy=legacy)
             _save(shown, save) if save else show(shown, output_format)
-        # Last: a source is tried, and fails, when a fact of it is asked for.
+        # At the end, because a source fails only when its fact is read.
         for problem in found.problems:
             warn(str(problem))
     return status
 
 
 def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
-    """Without what identifies; raises ``UsageError`` for a fact to keep that is not there."""
+    """Return facts that do not identify the machine. Raises ``UsageError`` for an unknown fact to keep."""
     everything = found.as_dict()
     for name in keep:
         if name in BUILT_IN or name not in everything:
@@ -111,11 +111,11 @@ def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _save(shown: dict[str, Any], path: str) -> None:
-    """Write facts as a file that ``--facts`` reads; raises ``UsageError``."""
+    """Write facts as a file that ``--facts`` reads. Raises ``UsageError``."""
     form = documents.form_of_name(path) or "yaml"
     if form == "txt":
         raise UsageError(f"--save {path}: a *.txt file holds text only", expected="*.json or *.yaml")
-    # JSON is YAML too; as text of its own kind it is read faster, and its numbers need no rules.
+    # JSON is also YAML. It is read faster, and its numbers are unambiguous.
     data = (visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n").encode()
     if len(data) > documents.SIZE_LIMIT:
         raise UsageError(
@@ -131,7 +131,7 @@ def _save(shown: dict[str, Any], path: str) -> None:
 
 @contextlib.contextmanager
 def _facts(options: Mapping[str, Any]) -> Iterator[Any]:
-    """The facts of a machine, or those that a bundle sees on it, for as long as the block runs."""
+    """Provide the facts of a machine, or the facts that a bundle sees on it, while the block runs."""
     bundle, configuration = options["bundle"], options["configuration"]
     if isinstance(configuration, UserConfigurationFile) and not options["facts_directories"]:
         options = {**options, "facts_directories": (users_facts(),)}
@@ -151,13 +151,13 @@ def _facts(options: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _is_source(bundle: str, configuration: str) -> bool:
-    """Whether a path is meant; where there is no host's configuration, no name of an enforced bundle can be."""
+    """Return whether the argument is a path. Without a host's configuration it cannot be the name of a bundle."""
     is_host = configuration != DEFAULT_CONFIGURATION or os.path.exists(configuration)
     return os.sep in bundle or bundle in (os.curdir, os.pardir) or not is_host
 
 
 def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The facts that an enforced bundle sees; raises ``PullerError`` when there is none of this name."""
+    """Return the facts that an enforced bundle sees. Raises ``PullerError`` if it is missing."""
     configuration, directories = load_host(path)
     chosen(configuration, name)
     with state_in_use("read"):
@@ -172,7 +172,7 @@ def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
     steps = _steps(path)
     try:
         value = data_paths.find(found, steps)
-    except HieraError:  # said with the other problems
+    except HieraError:  # reported with the other problems
         return ExitStatus.NO
     if value is data_paths.MISSING:
         warn(_missing(found, steps))
@@ -189,7 +189,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def _plain_text(value: Any) -> Any:
-    """A scalar as a shell script wants it: ``true``, ``12``, ``bookworm``, and nothing for null."""
+    """Return a scalar for shell scripts: ``true``, ``12``, ``bookworm``, or an empty text for null."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -198,7 +198,7 @@ def _plain_text(value: Any) -> Any:
 
 
 def _missing(found: Any, steps: tuple[str, ...]) -> str:
-    """Why there is nothing at a path, with the nearest names that there are."""
+    """Return the message about a missing path, with similar names."""
     above, count = first_missing(found, steps)
     place = path_text(steps[:count])
     what = f"no fact {path_text(steps)!r}"

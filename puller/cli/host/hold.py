@@ -141,7 +141,7 @@ def unpin(bundle: str, path: str) -> None:
     configuration, directories = load_host(path)
     with only_run(directories.run), state_in_use("written"):
         pins = Pins.load(directories, warn)
-        if pins.find(bundle) is None:  # a pin may outlive its bundle's place in the configuration
+        if pins.find(bundle) is None:  # a pin may remain after its bundle has left the configuration
             chosen(configuration, bundle)
         version = pins.remove(bundle)
     say(f"{bundle} is not pinned any more; it was to {version}" if version else f"{bundle} is not pinned")

@@ -1,4 +1,4 @@
-"""``puller run``: what the timer starts."""
+"""``puller run``: the command of the timer."""
 
 from typing import Any
 

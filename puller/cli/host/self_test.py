@@ -1,7 +1,7 @@
-"""Whether this version of Puller starts on this machine: what a run may import is imported.
+"""Self-test: import all modules of a run, to test whether this version of Puller starts on this machine.
 
-Installed packages ask it of a version before the first start, and after the Python of the machine was replaced. Status
-0 is *yes*; anything else, or no end, is *no*, and the launcher starts the version before.
+Installed packages test a version before its first start, and after an update of the machine's Python. Status 0 means
+success. After any other status, or a timeout, the launcher starts the previous version.
 """
 
 import importlib
@@ -13,17 +13,17 @@ import hiera
 import puller
 
 _EXTRAS = ("puller.fleet", "puller.cli.fleet", "puller.__main__")
-"""What no run imports: it needs modules that are no part of the packages, or runs a command."""
+"""Modules that no run imports: they need modules outside the packages, or run a command."""
 
 
 def main() -> None:
-    """Import all; what keeps a module from that is raised as it is."""
+    """Import all modules. Raises the errors of the imports."""
     for package in (bundles, hiera, puller):
         import_all(package)
 
 
 def import_all(package: ModuleType) -> None:
-    """Import every module below a package, but for the extras; raises whatever an import raises."""
+    """Import every module below a package, except the extras. Raises the errors of the imports."""
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if module.name not in _EXTRAS:
             found = importlib.import_module(module.name)

@@ -1,4 +1,4 @@
-"""``puller status``: what is enforced on this host, since when, and how the last run went.
+"""``puller status``: the enforced bundles of this host, and the result of the last run.
 
 * The text behind ``held:`` is that of the last report. The run writes it: ``puller/run/bundle_run.py`` for rejected
   versions, ``puller/run/policy/quarantine.py`` for the quarantine, ``bundles/format/release.py`` for rollouts.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from puller.reporting.monitoring import Verdict
 
 _MOST_CHECKED = 3
-"""Sentences about restless resources in the one line of ``--check``."""
+"""Maximum sentences about restless resources in the line of ``--check``."""
 
 
 @click.command()
@@ -73,7 +73,7 @@ def status(path: str, output_format: str, check: bool, max_age: timedelta) -> in
 
 
 def _check(path: str, output_format: str, oldest: timedelta) -> int:
-    """Print a verdict; gives its exit code. A problem with the records is a verdict, too."""
+    """Print a verdict and return its exit code. A problem with the records is a verdict, too."""
     found: dict[str, Any] = {}
     try:
         found, report = _look(path)
@@ -105,7 +105,7 @@ def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> "
 
 
 def _waits_since(run: str) -> datetime:
-    """When the run of this identity began; the beginning of time for one that no run has."""
+    """Return when the run of this identity began. For an invalid identity, the earliest time."""
     try:
         return began(run)
     except ValueError:
@@ -113,7 +113,7 @@ def _waits_since(run: str) -> datetime:
 
 
 def _look(path: str) -> tuple[dict[str, Any], Report | None]:
-    """All that is shown, and the report in it; raises ``ConfigurationError``."""
+    """Return all displayed data, and its report. Raises ``ConfigurationError``."""
     configuration, directories = load_host(path)
     report, problem = None, None
     try:
@@ -164,7 +164,7 @@ def _published(last: BundleReport | None) -> str:
 
 
 def _unsent(configuration: Configuration, directories: Directories, notes: list[str]) -> list[dict[str, Any]]:
-    """Return the destinations for which reports wait."""
+    """Return the destinations that have waiting reports."""
     if not configuration.reports.to:
         return []
 
@@ -182,7 +182,7 @@ def _unconfigured(bundle: Unconfigured) -> dict[str, Any]:
 
 
 def _left_behind(resources: Sequence[Left]) -> dict[str, Any]:
-    """Return the resources that no bundle manages any more. Empty without any."""
+    """Return the resources that no bundle manages any longer. Empty without any."""
     listed = [
         {"reference": left.reference, "made": left.made, "since": left.since, "stays": left.stays}
         for left in resources
@@ -199,7 +199,7 @@ def _bundle(bundle: BundleState, last: BundleReport | None) -> dict[str, Any]:
         "sha256": enforced.sha256 if enforced else None,
         "good": bundle.good.version if bundle.good else None,
     }
-    # They differ after `rollback --later`, and when a run was cut short.
+    # They differ after `rollback --later`, and after an interrupted run.
     if enforced and last and last.sha256 and last.sha256 != enforced.sha256:
         fields["applied"] = last.version
     if trial := bundle.trial:
@@ -285,7 +285,7 @@ def _with_code(problem: dict[str, Any]) -> str:
 
 
 def _colour_of(exit_status: int) -> str:
-    """Green for what is in order, yellow for what waits, red for what somebody must mend."""
+    """Return green for in order, yellow for waiting, and red for problems to solve."""
     if exit_status in (ExitStatus.OK, ExitStatus.CHANGED):
         return "green"
     return "yellow" if exit_status in (ExitStatus.HELD, ExitStatus.BUSY) else "red"

@@ -1,4 +1,4 @@
-"""``puller install-units``: systemd services and timers, with the path of this very command in them."""
+"""``puller install-units``: systemd services and timers with the path of this command."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from puller.state.default_paths import users_configuration
 
 _PLACEHOLDER = "@PULLER@"
 _VERSIONS = "/usr/lib/puller/"
-_PACKAGED = "/usr/bin/puller"  # of a package, which has each version in a directory of its own, and one command for all
+_PACKAGED = "/usr/bin/puller"  # of a package, which has a directory for each version, and one command for all
 _PLACES = {
     "puller.service": "etc/systemd/system/puller.service",
     "puller.timer": "etc/systemd/system/puller.timer",
@@ -30,7 +30,7 @@ _TIGHT_PLACES = {
     "puller.service": "etc/systemd/system/puller.service.d/50-tight.conf",
     "puller-check.service": "etc/systemd/system/puller-check.service.d/50-tight.conf",
 }
-"""By the units that the one drop-in is for."""
+"""By the units that share the drop-in."""
 _TIGHT = "puller-tight.conf"
 _USERS_PLACES = {
     "puller-user.service": "puller.service",
@@ -94,7 +94,7 @@ def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user
         return
     following = _PUBLISHERS_NEXT if publisher else _NEXT
     if _is_packaged() and root == "/" and not stdout:
-        # In /etc they would stand before those that the package keeps up to date.
+        # Units in /etc would override those that the package updates.
         say(f"the package of Puller has brought the units already\nnext: {following}")
         return
     places = _PUBLISHERS_PLACES if publisher else _PLACES
@@ -102,7 +102,7 @@ def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user
 
 
 def _install_users(root: str, *, stdout: bool) -> None:
-    """Into the place of the user's configuration, which is nobody else's."""
+    """Install units in the user's own configuration directory."""
     if root != "/":
         raise UsageError("install-units: --root is for what is installed for a machine, and not with --user")
     require_user()
@@ -112,7 +112,7 @@ def _install_users(root: str, *, stdout: bool) -> None:
 
 
 def _with_command(places: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The places of units, and their texts with the path of this command."""
+    """Return the places of units, and their texts with the path of this command."""
     command = _command_path()
     return [
         (place, (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command))
@@ -121,7 +121,7 @@ def _with_command(places: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _give(files: Sequence[tuple[str, str]], root: str, following: str, *, stdout: bool) -> None:
-    """Print files, or install them and say what comes next."""
+    """Print files, or install them and print the next step."""
     for place, text in files:
         if stdout:
             say(f"# /{place}\n{text}")
@@ -149,7 +149,7 @@ def _command_path() -> str:
         raise UsageError(
             f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes"
         )
-    return found.replace("%", "%%")  # a unit's own expansion begins with one
+    return found.replace("%", "%%")  # % begins an expansion in a unit
 
 
 def _is_packaged() -> bool:
@@ -162,6 +162,6 @@ def _find_command() -> str | None:
 
 
 def _shipped() -> Path:
-    """The units as shipped: in the package when installed, beside it in a working tree."""
+    """Return the directory of the shipped units: in the package if installed, beside it in a working tree."""
     installed = Path(__file__).parents[2] / "units"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "systemd"
