@@ -1,1 +1,1 @@
-"""The agent: one run, from timer tick to report."""
+"""The agent: all code of a run, from the timer to the report."""

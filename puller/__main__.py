@@ -1,4 +1,4 @@
-"""``python -m puller``: the same as the command ``puller``."""
+"""``python -m puller``: an alias of the command ``puller``."""
 
 from puller.cli import main
 

@@ -1,16 +1,16 @@
-"""Errors of the agent, split by who must act; each class carries the exit status of its cause.
+"""Errors of the agent, grouped by who must act. Each class has the exit status of its cause.
 
 PullerError
-* ConfigurationError    the operator of this machine: a configuration that is missing or not valid (78)
-* UsageError            whoever typed the command (64)
-* BusyError             nobody: another run is at work (75)
+* ConfigurationError    the operator of this machine: a missing or invalid configuration (78)
+* UsageError            the user of the command (64)
+* BusyError             no action: another run is active (75)
 * ManifestError         the author of a bundle: all problems of a manifest at once (13)
-* SourceError           whoever named a manifest, directory or bundle that cannot be read (13)
-* ResourceError         the resource that it happened to, and nobody else: its failure in the report
-  - StoppedDownload       nobody: a signal came while it fetched, before anything was changed
-  - StoppedCommand        whoever has insisted on a stop by a second signal
-  - ChangedMeanwhile      somebody else changed a path between look and change: try again
-* MutationInNoop        us: a resource tried to write while it should only look (a bug, 1)
+* SourceError           the user who named an unreadable manifest, directory or bundle (13)
+* ResourceError         only the affected resource: its failure in the report
+  - StoppedDownload       no action: a signal stopped a download before any change
+  - StoppedCommand        no action: the user stopped a command by a second signal
+  - ChangedMeanwhile      another process changed a path between look and change: try again
+* MutationInNoop        the developers: a resource tried to write in a dry run (a bug, 1)
 """
 
 import errno
@@ -23,11 +23,11 @@ from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from puller.exit_status import ExitStatus
 
 UNIT_PROFILE = "PULLER_UNIT_PROFILE"
-"""The variable in which a profile of the unit gives its name, so that what it forbids can be told."""
+"""Variable with the name of the unit's profile, so that messages can name it after a forbidden operation."""
 
 
 class Fields(TypedDict, total=False):
-    """The fields of a problem that ``raise`` may give."""
+    """The fields of a problem that ``raise`` may set."""
 
     expected: str
     hint: str
@@ -89,7 +89,7 @@ class ConfigurationError(PullerError):
 
 
 class UsageError(PullerError):
-    """A command line that is understood, and asks for something that cannot be."""
+    """A syntactically valid command line with an impossible request."""
 
     exit_status = ExitStatus.USAGE
     code = ProblemCode.INVALID_COMMAND
@@ -120,14 +120,14 @@ class ManifestError(PullerError):
 
 
 class ResourceError(PullerError):
-    """Why one resource failed; never ends a run."""
+    """The reason for a failed resource. It never ends a run."""
 
     exit_status = ExitStatus.FAILED
     code = ProblemCode.CHANGE_FAILED
 
 
 class StoppedDownload(ResourceError):
-    """A download that a signal has ended; nothing was changed, and the next run goes on."""
+    """A signal stopped a download. Nothing was changed, and the next run resumes it."""
 
     code = ProblemCode.STOPPED
 
@@ -139,7 +139,7 @@ class StoppedCommand(ResourceError):
 
 
 class NeededByAnother(ResourceError):
-    """A change that would take away what another declared resource needs; nothing was changed.
+    """A change would remove a dependency of another declared resource. Nothing was changed.
 
     A leftover that raises it stays and is not a failure.
     """
@@ -148,28 +148,28 @@ class NeededByAnother(ResourceError):
 
 
 class ChangedMeanwhile(ResourceError):
-    """A path is not any more what it was when this resource looked at it."""
+    """A path has changed since this resource looked at it."""
 
     code = ProblemCode.CHANGED_MEANWHILE
 
 
 class MutationInNoop(PullerError):
-    """A write was asked of a system that only looks."""
+    """A resource tried to write in a system that only allows reading."""
 
 
 def file_problem(error: OSError, what: str = "", *, where: object = "") -> str:
-    """The sentence about a file: ``/etc/motd: cannot be read: permission denied``.
+    """Return the sentence about a file: ``/etc/motd: cannot be read: permission denied``.
 
-    ``where`` takes the place of the path that the error names itself.
+    ``where`` replaces the path in the error.
     """
     return ": ".join(str(part) for part in (where or error.filename, what, reason(error)) if part)
 
 
 def reason(error: OSError) -> str:
-    """The system's own words for an error, without Python's numbers."""
+    """Return the system's message for an error, without Python's numbers."""
     if error.errno == errno.ENOSPC:
         return "no space left on the file system"
-    # Only the system's own words: another sentence may name a file or a program as somebody spells it.
+    # Only the system's message is changed, because another message may contain a file or program name.
     said = error.strerror or str(error)
     if error.errno is not None and said == os.strerror(error.errno):
         said = said.lower()

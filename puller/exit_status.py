@@ -1,57 +1,58 @@
-"""The exit statuses of every command, in one place; they are an interface (README.md)."""
+"""The exit statuses of all commands. They are an interface (README.md)."""
 
 from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """The end of a command; where several apply, ``worst`` decides."""
+    """The result of a command. If several apply, ``worst`` selects one."""
 
     OK = 0
-    """In the desired state; changes may have been made on the way."""
+    """In the desired state, possibly after changes."""
     BUG = 1
-    """An error of Puller's own; please report it."""
+    """An error in Puller. Please report it."""
     NO = 1
-    """A question was answered with *no*: there is no such key, resource or fact, or two things differ; a bundle
-    has errors, which is what `puller lint` asks."""
+    """A negative answer: a key, resource or fact is missing, two things differ, or a bundle has errors (`puller
+    lint`).
+    """
     CHANGED = 2
-    """With ``--detailed-exitcodes``: in the desired state, and changes were made; a preview: there would be."""
+    """With ``--detailed-exitcodes``: in the desired state, after changes. A preview: changes are expected."""
     FAILED = 4
-    """Resources failed, or a preview says that they would."""
+    """Resources failed, or a preview predicts failures."""
     CHANGED_AND_FAILED = 6
     """Resources failed, and others were changed."""
     HEALTH_FAILED = 7
-    """A new bundle was given up, as its health checks failed; the last good one is enforced again."""
+    """A new bundle was given up, because its health checks failed. The last good one is enforced again."""
     HEALTH_FAILED_TWICE = 8
-    """A new bundle was given up, and rolling back has failed, too."""
+    """A new bundle was given up, and the rollback failed, too."""
     SIGNATURE = 10
-    """Bytes, signatures or thresholds are not what trusted keys signed."""
+    """Bytes, signatures or thresholds do not match the trusted keys."""
     EXPIRED = 11
     """Metadata past its signed expiry."""
     ROLLBACK = 12
-    """Older than what this machine has already trusted."""
+    """Older than a version that this machine has already trusted."""
     REJECTED = 13
-    """A bundle or manifest that is not valid."""
+    """An invalid bundle or manifest."""
     FETCH_FAILED = 14
-    """The site could not be reached; the last good bundle is enforced."""
+    """The site could not be reached. The last good bundle is enforced."""
     NOTHING_TO_ENFORCE = 15
-    """The site could not be reached, and there is no bundle on this machine yet."""
+    """The site could not be reached, and this machine has no bundle yet."""
     FELL_BACK = 16
-    """The agent that is installed does not start; the one before it has done the run."""
+    """The installed agent does not start. The previous version has done the run."""
     HELD = 20
-    """Held back or disabled by the operator."""
+    """Held or disabled by the operator."""
     USAGE = 64
-    """The command line is not understood."""
+    """The command line is invalid."""
     BUSY = 75
     """Another run holds the lock."""
     CONFIGURATION = 78
-    """The configuration is missing or not valid."""
+    """The configuration is missing or invalid."""
     INTERRUPTED = 130
-    """Stopped by SIGINT, before anything was changed or between two resources."""
+    """Stopped by SIGINT, before any change or between two resources."""
     TERMINATED = 143
-    """Stopped by SIGTERM, before anything was changed or between two resources."""
+    """Stopped by SIGTERM, before any change or between two resources."""
 
 
-# Most serious first: an attack outranks everything, and what is wrong with this machine outranks a server that is away.
+# Most serious first: an attack outranks all others, and a problem of this machine outranks an unreachable server.
 _SERIOUSNESS = (
     ExitStatus.USAGE,
     ExitStatus.BUSY,
@@ -77,5 +78,5 @@ _SERIOUSNESS = (
 
 
 def worst(*statuses: ExitStatus) -> ExitStatus:
-    """The one status that a run with all of these reports; ``OK`` for none."""
+    """Return the most serious of several statuses, or ``OK`` without any."""
     return min(statuses, key=_SERIOUSNESS.index, default=ExitStatus.OK)

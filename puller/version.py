@@ -1,3 +1,3 @@
-"""The version of this agent; the distribution takes it from here."""
+"""The version of this agent. The distribution reads it from here."""
 
 __version__ = "0.1.0"
