@@ -70,7 +70,7 @@ def steady() -> Iterator[None]:
     1. Open closed descriptors from 0 to 2 on ``/dev/null``.
     2. Closed input becomes empty input. Output never blocks or raises.
     3. Run the block.
-    4. With any result, write the buffered output as fast as the readers accept it.
+    4. Write the buffered output as fast as the readers accept it, also if the block raises.
     5. Report lost output on stderr, because an incomplete report must not look complete.
     6. Restore the previous streams.
     """

@@ -1,4 +1,4 @@
-"""An object store as a destination of reports (the extra ``s3``; ``foundation/object_store.py`` has the client).
+"""An object store as a destination of reports (the extra ``s3``). ``foundation/object_store.py`` has the client.
 
 The configuration may name a proxy and authorities. boto3 finds credentials, region and endpoint.
 """

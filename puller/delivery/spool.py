@@ -38,7 +38,7 @@ class Waiting(msgspec.Struct, frozen=True, order=True):
     """A document in a spool."""
 
     run: str
-    """Identity of the run; sorts by time."""
+    """Identity of the run. Sorts by time."""
     failed: bool
     size: int
     """Bytes."""
@@ -84,7 +84,7 @@ class Spool:
         return next(iter([*newer, *sorted(left, key=lambda one: not one.failed)]), None)
 
     def read(self, one: Waiting, warn: Warn) -> bytes | None:
-        """Return a document, or ``None`` if it is gone or damaged. A damaged one is set aside. Raises ``OSError``."""
+        """Return a document, or ``None`` if it is gone or damaged. Set aside a damaged one. Raises ``OSError``."""
         path = self.path / one.name
         try:
             data = read_state(path, LARGEST)

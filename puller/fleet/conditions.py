@@ -48,7 +48,7 @@ class Condition(StrEnum):
 
     @property
     def is_well(self) -> bool:
-        """Return whether the host needs no attention."""
+        """Whether the host needs no attention."""
         return self in (Condition.IN_ORDER, Condition.WAITING, Condition.PAUSED)
 
 

@@ -43,7 +43,7 @@ class VersionRow:
     version: str
     hosts: int
     states: Mapping[str, int]
-    """Number of those hosts, by state."""
+    """Number of its hosts, by state."""
     gave_up: int = 0
     """Number of hosts that have it in quarantine."""
     waiting: int = 0
@@ -114,7 +114,7 @@ class EventView:
 
     @property
     def is_planned(self) -> bool:
-        """Return whether the change failed, so that the differences were only planned. The store keeps a sentence about
+        """Whether the change failed, so that the differences were only planned. The store keeps a sentence about
         it.
         """
         return self.state == State.FAILED and bool(self.sentences)

@@ -72,7 +72,7 @@ class Records(msgspec.Struct, frozen=True):
     running_since: datetime | None = None
     """When the current run began."""
     cut_short: bool = False
-    """Whether the last run has ended without a record of its end."""
+    """Whether the last run has stopped without a record of its end."""
     unreadable: str = ""
     """Why the report that should exist cannot be read."""
     damaged: list[str] = []

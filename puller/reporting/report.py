@@ -51,7 +51,7 @@ class Health(StrEnum):
 
     @property
     def in_order(self) -> bool:
-        """Return whether the check is OK or has only a warning."""
+        """Whether the check is OK or has only a warning."""
         return self in (Health.OK, Health.WARNING)
 
 
@@ -153,12 +153,12 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @property
     def is_predicted(self) -> bool:
-        """Return whether the differences were not made: in a dry run, or because the change failed."""
+        """Whether the differences were not made: in a dry run, or because the change failed."""
         return self.is_planned or self.state is State.WOULD_CHANGE
 
     @property
     def changed(self) -> bool:
-        """Return whether the resource changed the machine, also by a refresh."""
+        """Whether the resource changed the machine, also by a refresh."""
         return self.state in (State.CHANGED, State.REFRESHED)
 
 

@@ -328,7 +328,7 @@ def _diff(
     old: ResolvedContent | None,
     new: ResolvedContent | None,
 ) -> str:
-    """Return the diff; empty for a content that is not text, or too large."""
+    """Return the diff. Empty for binary or too large content."""
     if any(content.text is None for content in given):
         return ""
     was, is_now = ((content.text or "").encode() if content else b"" for content in (old, new))

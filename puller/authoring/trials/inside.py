@@ -48,7 +48,7 @@ from puller.system.signals import StopRequests
 #    systems. See user_namespaces(7) and mount_namespaces(7).
 
 _PLACE: Final = "/sys"
-"""Location of the private root. Nothing else in these namespaces uses it."""
+"""Location of the private root. The original content of this directory is not used in these namespaces."""
 
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS: Final = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -123,9 +123,7 @@ def _mount_kernel(root: str) -> None:
 
 
 def _of_kernel(proc: str) -> list[str]:
-    """Return the entries of ``/proc`` that belong to no process and are writable. Only their mode protects them from
-    root.
-    """
+    """Return the writable entries of ``/proc`` that belong to no process. Root may write to them by their mode alone."""
     with os.scandir(proc) as entries:
         return [
             entry.path
@@ -176,7 +174,7 @@ def _same_numbers(lines: str) -> str:
 
 
 def _write_maps(wait: int, process: int, maps: dict[str, str]) -> int:
-    """Write the maps of ``process`` when it asks for them. Return 1 if that fails, otherwise 0."""
+    """Write the maps of ``process`` on its request. Return 1 if that fails, otherwise 0."""
     try:
         if os.read(wait, 1):
             for name, lines in maps.items():

@@ -100,7 +100,7 @@ def _ask_passphrase(question: str, *, confirm: bool) -> bytes:
 
 
 def _ask(question: str, what: str, sources: str, *, confirm: bool) -> bytes:
-    """Prompt at the terminal. Without a terminal, raise ``KeyFileError`` with the other ``sources``."""
+    """Prompt at the terminal. Without a terminal, raise ``KeyFileError`` with the alternative ``sources``."""
     if not is_terminal():
         raise KeyFileError(what, f"is needed, and there is no terminal to ask at: use {sources}")
     # On stderr, because stdout may be a file: `puller site keys public > alice.pub`.

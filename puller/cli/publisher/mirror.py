@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bundles.transport.settings import TransportSettings
 
 _SHOWN = 20
-"""Number of files that a dry run names before it counts the others."""
+"""Number of files that a dry run names before it counts the rest."""
 
 
 @click.command("mirror")

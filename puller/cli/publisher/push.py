@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _REDRAWN_AFTER = 0.2
 """Seconds between two updates of a progress line."""
 _SHOWN = 20
-"""Number of files that a plan names before it counts the others."""
+"""Number of files that a plan names before it counts the rest."""
 
 
 @click.command("push")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _MOST_FAILING = 100
-"""Maximum grouped failures of one run. More of them add no information."""
+"""Maximum grouped failures of one run. Further failures add no information."""
 _MOST_EVENTS = 500
 _LONGEST, _LONGEST_DIFF = 2000, 16_000  # characters
 _AT_ONCE = 400
@@ -318,7 +318,7 @@ class _Changes:
             self._connection.execute(table.delete().where(table.c.host.in_(part)))
 
 
-# What a document gives
+# Rows of a document
 
 
 def _digest(document: Document) -> str:

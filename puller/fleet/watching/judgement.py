@@ -64,7 +64,7 @@ class Verdict:
 
 
 def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) -> Verdict:
-    """Return whether too many hosts, in total or of one kind, failed or became silent.
+    """Return the verdict: too many failed or silent hosts, in total or of one kind, stop the rollout.
 
     ``usual`` is the share of hosts, from 0 to 1, that fail without the release. So many failures are not a reason to
     stop.

@@ -1,1 +1,1 @@
-"""The checks of lint, one module for each idea. ``findings.py`` says how to add a rule."""
+"""The checks of lint, one module for each idea. ``findings.py`` describes how to add a rule."""

@@ -202,7 +202,7 @@ class GoNames:
         return self.judge.field(shape, path, key, in_branch=self.branches > 0, offset=position)
 
 
-# -- what may be missing --------------------------------------------------------------------------
+# -- guards ---------------------------------------------------------------------------------------
 
 
 def _guards(body: Body, guards: Guards, at: Path = ()) -> None:
