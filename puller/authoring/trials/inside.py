@@ -123,7 +123,7 @@ def _mount_kernel(root: str) -> None:
 
 
 def _of_kernel(proc: str) -> list[str]:
-    """Return the writable entries of ``/proc`` that belong to no process. Root may write to them by their mode alone."""
+    """Return the writable entries of ``/proc`` that belong to no process. Their mode alone lets root write."""
     with os.scandir(proc) as entries:
         return [
             entry.path

@@ -418,7 +418,7 @@ class Reader:
 
     @cached_property
     def failures(self) -> list[FailureView]:
-        """The errors of the last runs of all hosts, grouped, most frequent first."""
+        """The errors of the last runs of all hosts, grouped, those on most hosts first."""
         groups: dict[str, list[Any]] = defaultdict(list)
         for row in self._failing:
             groups[row["key"]].append(row)
@@ -443,7 +443,7 @@ class Reader:
 
     @cached_property
     def restless(self) -> list[RestlessView]:
-        """The resources that change in run after run, most frequent first."""
+        """The resources that change in run after run, those on most hosts first."""
         groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for row in self._restless:
             groups[row["bundle"], row["reference"]].append(row)

@@ -508,7 +508,7 @@ def system_of(facts: Mapping[str, Any]) -> str:
 
 
 def seconds(text: str) -> float | None:
-    """Return a time in ISO 8601 as seconds, or ``None`` if it is invalid or not of this millennium."""
+    """Return a time in ISO 8601 as seconds, or ``None`` if it is invalid or not of the years 2000 to 8999."""
     try:
         found = parse_moment(text)
     except ValueError:
