@@ -21,7 +21,7 @@ class Subject(msgspec.Struct, frozen=True):
     name: str
     """Directory as the user named it, for findings: ``web``, or empty for the working directory."""
     inputs: Inputs
-    """The current facts, and the given data."""
+    """The available facts, and the given data."""
     manifest: Manifest | None
     """The manifest with these inputs. ``None`` if it is refused, which is already a finding."""
     texts: tuple[Problems, ...]

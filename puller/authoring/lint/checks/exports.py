@@ -1,4 +1,4 @@
-"""Exports that a host could not report: with the current facts they do not fit their types, or they are secrets.
+"""Exports that a host could not report: with the available facts they do not fit their types, or they are secrets.
 
 A missing fact may exist on the machines of the bundle, so an export that needs it is unchecked.
 """

@@ -2,7 +2,7 @@
 
 * ``missing-file``: a source, template or scaffold directory that is missing or of another kind, or a path with
   expressions that matches no file of the bundle.
-* ``resource-fails``: a missing path from an expression, with the current facts.
+* ``resource-fails``: a missing path from an expression, with the available facts.
 * ``unused-file``: a file that no path, template or level can reach. This check is skipped if an expression alone
   determines a path.
 """
@@ -71,7 +71,7 @@ def _problem(one: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
 
 
 def _given(subject: Subject) -> Iterator[Finding]:
-    """Yield a warning for each path from an expression, with the current facts, that the bundle lacks."""
+    """Yield a warning for each path from an expression, with the available facts, that the bundle lacks."""
     for declaration in subject.manifest.declarations if subject.manifest else ():
         for name in sorted(declaration.type.relative_paths & declaration.dynamic):
             written = getattr(declaration.properties, name, None)

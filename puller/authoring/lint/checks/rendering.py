@@ -1,4 +1,4 @@
-"""Resources that fail with the current facts when they are applied, for example because a template fails.
+"""Resources that fail with the available facts when they are applied, for example because a template fails.
 
 * Templates are rendered and sources located as in ``puller test``, without changes of the machine.
 * Compiling a template takes much longer than following its names. Therefore only some are rendered, and the number of

@@ -57,7 +57,7 @@ class ManifestFile(msgspec.Struct):
     times: int = 0
     """Number of extensions of its visible data."""
     rendered: Any = None
-    """The list of resources that its template rendered with the current facts, if this object stands for that list."""
+    """The resources that its template rendered with the available facts, if this object stands for that list."""
 
     @property
     def root(self) -> Any:
@@ -251,7 +251,7 @@ class Bundle:
         return manifest
 
     def _rendered(self, texts: Iterable[Problems]) -> Iterator[ManifestFile]:
-        """Yield the lists of resources that templates rendered with the current facts, each as a manifest."""
+        """Yield the lists of resources that templates rendered with the available facts, each as a manifest."""
         for manifest in [*self.manifests.values()]:
             path = manifest.run.get("resources_template", manifest.run.get("resources_jet_file"))
             name = os.path.normpath(os.path.join(os.path.dirname(manifest.yaml.name), str(path)))

@@ -37,7 +37,7 @@ class Known(msgspec.Struct, frozen=True):
     names: Mapping[str, Shape]
     """Values and functions. Functions have any shape."""
     facts: Mapping[str, Any] = {}
-    """The current facts. A host can have all of them."""
+    """The available facts. A host can have all of them."""
     functions: frozenset[str] = frozenset()
     """The names that are functions."""
     is_lenient: bool = False
@@ -235,7 +235,7 @@ class Judge:
 
 
 def _at(facts: Mapping[str, Any], steps: Path) -> Any:
-    """Return a current fact, or ``MISSING``, also if reading it fails."""
+    """Return an available fact, or ``MISSING``, also if reading it fails."""
     try:
         return find(facts, steps)
     except HieraError:

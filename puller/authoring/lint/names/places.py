@@ -66,7 +66,7 @@ class _RenderedPart(TextPart):
     def finding(
         self, code: ProblemCode, severity: Severity, message: str, *more: Any, **fields: Any
     ) -> Finding:
-        """Return the finding of a mistake. An error becomes a warning about the current facts."""
+        """Return the finding of a mistake. An error becomes a warning about the available facts."""
         if severity is not Severity.ERROR:
             return super().finding(code, severity, self.mask(message), *more, **fields)
         found = super().finding(
