@@ -117,7 +117,7 @@ def load_last_report(directories: Directories) -> Report | None:
     If the state directory could not store the report of the last run, the run directory has the end of that run. Raises
     ``OSError``, and ``ValueError`` for an invalid report.
     """
-    with contextlib.suppress(FileNotFoundError, ValueError):
+    with contextlib.suppress(FileNotFoundError):
         return load_report(directories.unkept_report)
     try:
         return load_report(directories.last_run)

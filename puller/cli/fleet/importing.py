@@ -83,7 +83,9 @@ def import_reports(
             for source in sources:
                 places.append(open_source(source))
                 opened.callback(places[-1].close)
-            imported = import_documents(store, places, remove=remove, progress=_Progress().show)
+            progress = _Progress()
+            opened.callback(progress.clear)
+            imported = import_documents(store, places, remove=remove, progress=progress.show)
         seconds = time.monotonic() - began
     if output_format == "json":
         show(_plain(imported), "json")
@@ -102,12 +104,18 @@ class _Progress:
     def __init__(self) -> None:
         self._is_watched = can_redraw(sys.stderr)
         self._drawn = time.monotonic()
+        self._is_drawn = False
 
     def show(self, imported: "Imported") -> None:
         now = time.monotonic()
         if self._is_watched and now - self._drawn >= _REDRAWN_AFTER:
             self._drawn = now
+            self._is_drawn = True
             click.echo(f"\r\x1b[K{imported.read} reports read", err=True, nl=False)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._is_drawn:
             click.echo("\r\x1b[K", err=True, nl=False)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from foundation.differences import Difference, added, changed, presence, removed, secret
-from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.canonical_names import Spellings
@@ -220,9 +219,6 @@ class Mount(Resource[MountProperties, MountState]):
     def _change(self, actual: MountState) -> Change:
         notes = self.context.shared.setdefault(Mount, {}).setdefault(self.properties.name, [])
         return Change(self._wanted, plan(self.properties.ensure, self._wanted, actual), actual, notes.append)
-
-    def _shown(self, text: str) -> str:
-        return VALUE_MASK if self.properties.sensitive else text
 
     # Loading
 
