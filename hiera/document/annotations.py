@@ -26,7 +26,7 @@ from hiera.values.data_paths import MISSING, path_text, step
 from hiera.values.secrets import EACH, Secret
 
 # Comments at the keys of ``data`` and of ``overrides`` that look like annotations. The path of a comment has ``EACH``
-# in the place of a list index. A comment without a key has no path, so that the caller can report it.
+# in the place of a list index. The path is empty for a comment without a key, so that the caller can report it.
 
 Path = tuple[str | int, ...]
 
@@ -59,9 +59,9 @@ def comments(text: str) -> Iterator[tuple[int, str, Path | None]]:
 
 
 def _below(line: int, lines: Sequence[str], keys: Mapping[int, _Key]) -> Path | None:
-    """The path of the key on the next line that is neither blank nor a comment.
+    """Return the path of the key on the next line with content.
 
-    Of an item ``- name: x`` there is none: the comment could be about the whole item.
+    An item ``- name: x`` returns ``None``, since the comment could refer to the whole item.
     """
     following = range(line + 1, len(lines))
     below = next((n for n in following if lines[n].strip() and not lines[n].lstrip().startswith("#")), -1)
@@ -79,11 +79,11 @@ class _Section:
 
 
 class _Scan:
-    """Where the keys of data stand, and which parts of lines are the inside of a text."""
+    """The positions of keys of data, and of texts, which can contain ``#``."""
 
     def __init__(self, text: str) -> None:
         self.parser: Any = yaml.CSafeLoader(text)
-        self.end: Any = None  # of what was read last
+        self.end: Any = None  # the end of the last value
         self.sections: list[_Section] = []
         self.texts: dict[int, list[tuple[int, int]]] = {}
         """By line: the columns where a text begins and ends."""
@@ -93,7 +93,7 @@ class _Scan:
             self.find_data()
 
     def comment_at(self, line: int, text: str) -> str:
-        """Return the comment with a directive in a line; empty without one."""
+        """Return the comment with a directive in a line, or empty text."""
         texts = self.texts.get(line, ())
         for match in _COMMENT.finditer(text):
             if not any(begin <= match.start() < end for begin, end in texts):
@@ -111,7 +111,7 @@ class _Scan:
 
     def find_data(self) -> None:
         for key in self.until_end():
-            name = getattr(key, "value", None)  # an alias has none
+            name = getattr(key, "value", None)  # an alias lacks a value
             event = self.next()
             if name == "data":
                 self.section(key, event)
@@ -126,7 +126,7 @@ class _Scan:
         self.value(event, ())
 
     def value(self, event: Any, path: Path | None) -> None:
-        """Take in one value. Beside ``data`` there is no path, and keys are not noted."""
+        """Read one value. Without ``path``, outside of ``data``, its keys are not recorded."""
         if isinstance(event, yaml.MappingStartEvent):
             for key in self.until_end():
                 self.item(key, path)
@@ -146,7 +146,7 @@ class _Scan:
     def item(self, key: Any, path: Path | None) -> None:
         named = path is not None and isinstance(key, yaml.ScalarEvent)
         below = (*(path or ()), key.value) if named else None
-        # The value is read first: where it ends says where a comment beside it can begin.
+        # Read the value first. A comment beside it can begin only after the value's end.
         self.value(self.next(), below)
         if below is not None:
             start = key.start_mark
@@ -179,7 +179,7 @@ class Annotation(NamedTuple):
     kind: str
     """``require``, ``validate`` or ``sensitive``."""
     path: Path
-    """Of the key, below ``data``."""
+    """Path of the key, below ``data``."""
     location: Location
     """Of the comment."""
     expression: str = ""
@@ -208,7 +208,7 @@ class Annotations(NamedTuple):
 
 
 def find_annotations(text: str, source: str) -> Annotations:
-    """The annotations of a document that ``yaml_text.load`` accepts; costs a parse only when there may be any."""
+    """Return the annotations of a document that ``yaml_text.load`` accepts. Text without directives is not parsed."""
     if not DIRECTIVE.search(text):
         return Annotations()
     rules, warnings = [], []
@@ -230,7 +230,7 @@ def _location(text: str, source: str, line: int, word: str) -> Location:
 
 
 def _warning(word: str, what: str, location: Location, *, is_misplaced: bool) -> Problem:
-    """Return the problem of a comment that is no annotation. One that is nearly an annotation protects nothing."""
+    """Return the problem of an invalid annotation, which would protect nothing."""
     similar = () if word in _KINDS else tuple(f"@{name}" for name in nearest(word.lower(), _KINDS, 1))
     code = ProblemCode.MISSPELT_ANNOTATION if similar else ProblemCode.ANNOTATION
     message, hint = f"unknown annotation @{word}" if similar else what, ""
@@ -269,7 +269,7 @@ def _problem(word: str, rest: str, path: Path | None) -> str:
 
 
 def _places(value: Any, path: Path, above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield each path that a rule is about, and its value: for a key within a list, that of each item."""
+    """Yield each path of a rule with its value. For a key within a list, yield the path and value of each item."""
     if not path:
         yield above, value
     elif path[0] is not EACH:
@@ -282,7 +282,7 @@ def _places(value: Any, path: Path, above: Path = ()) -> Iterator[tuple[Path, An
 def _failure(rule: Annotation, value: Any, sensitive: bool) -> str:
     if rule.kind == "require":
         return "is required and has no value" if value is MISSING or value in (None, "") else ""
-    # Null is no value: who wants one says @require as well.
+    # Null passes a validation. ``@require`` rejects null.
     if rule.kind != "validate" or value is MISSING or value is None:
         return ""
     return _validation_failure(rule.expression, value, sensitive or isinstance(value, Secret))

@@ -1,24 +1,24 @@
-"""The single document: ``data``, a ``hierarchy`` that chooses among ``overrides``, and what comes out for a host.
+"""The single document: ``data``, a ``hierarchy`` that chooses among ``overrides``, and the resulting data of a host.
 
 * ``merge: first`` (the default): the first entry of ``order`` that has a section replaces top-level keys of the data.
-  ``merge: deep``: the sections of all matching entries are merged, later entries over earlier ones. So precedence
-  runs the other way round in the two modes.
-* An entry whose expressions all come out missing or empty does not match; anywhere else a missing fact is an error.
-* Values are resolved once and keep the type that YAML or an expression gives them; keys are never resolved.
-* What an annotation calls sensitive is a secret before anything is made from it.
-* A wrong shape is an error with the file and line, whether or not this host would meet it.
+  ``merge: deep``: the sections of all matching entries are merged, later entries over earlier ones. So precedence runs
+  in opposite directions in the two modes.
+* An entry whose expressions are all missing or empty does not match. Anywhere else a missing fact is an error.
+* Values are resolved once and keep the type that YAML or an expression gives them. Keys are never resolved.
+* A value with the annotation ``sensitive`` becomes a secret before anything is derived from it.
+* An invalid structure is an error with file and line, whether or not it matters for this host.
 
-A document goes through these steps; the first three once, the others for each host:
+A document goes through these steps, the first three once, the later steps for each host:
 
-1. The text is read (``yaml_text``), and its shape checked.
-2. Annotations are found in its comments (``annotations``).
-3. The order of the hierarchy and the mode of merging are read; without a hierarchy there is the base data alone.
-4. Each entry of the order is resolved over the facts, and chooses its section of the overrides, or none.
+1. The text is read (``yaml_text``), and its structure checked.
+2. Annotations are read from its comments (``annotations``).
+3. The order of the hierarchy and the merge mode are read. Without a hierarchy, only the base data count.
+4. Each entry of the order is resolved over the facts, and chooses its section of the overrides, or no section.
 5. With ``first``, top-level keys that a chosen section replaces are dropped, so that nothing in them is resolved.
-6. Base and sections are merged, and expressions resolved, key by key as one asks for another (``layers``); where there
-   is neither expression nor secret, merging is all. A caller with several documents does this step for all of them
-   together: ``choose`` ends before it.
-7. A value that an annotation calls sensitive becomes a secret before another can see it.
+6. Base and sections are merged, and expressions are resolved when a key is needed (``layers``). Without expressions and
+   secrets, the sections are only merged. A caller with several documents does this step for all documents together:
+   ``choose`` ends before it.
+7. A value with the annotation ``sensitive`` becomes a secret before other values can use it.
 8. The caller merges the data of all its sources, and checks it by the annotations (``Annotations.failures``).
 """
 
@@ -134,16 +134,16 @@ class Document:
         self.locate = locate
         self.annotations = annotations
         self.replaced: frozenset[tuple[str, ...]] = frozenset()
-        """The paths of values that replace those of lower sources, instead of merging with them."""
+        """The paths of values that replace values of lower sources, instead of merging with them."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the document has no value for any host."""
+        """Return whether the document is empty on every host."""
         return not self.data and not any(self.overrides.values())
 
     @property
     def is_final(self) -> bool:
-        """Whether the document has neither expressions nor secrets, on any host."""
+        """Return whether the document has neither expressions nor secrets, on any host."""
         values = (self.data, *self.overrides.values())
         return not (self.annotations and self.annotations.sensitive) and not any(
             map(holds_expression, values)
@@ -151,7 +151,7 @@ class Document:
 
     @property
     def has_hierarchy(self) -> bool:
-        """Whether anything but the base data can be chosen."""
+        """Return whether anything but the base data can be chosen."""
         return self.order != _DEFAULT_ORDER or bool(self.overrides)
 
     @classmethod
@@ -183,9 +183,9 @@ class Document:
         locate: Locate,
         annotations: Annotations | None = None,
     ) -> Document:
-        """The document in a larger one, such as a manifest, whose other keys are the caller's business.
+        """Return the document inside a larger one, such as a manifest. Its other keys are ignored.
 
-        ``locate`` finds line and column of a path of keys in it; ``annotations`` are those of its text.
+        ``locate`` finds line and column of a path of keys in it. ``annotations`` are the annotations of its text.
         Raises DocumentError.
         """
         shape = _Shape(source, locate)
@@ -209,7 +209,7 @@ class Document:
 
         Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
         """
-        # The hierarchy decides what the data is, so it cannot ask for any.
+        # The hierarchy chooses the data, so its expressions cannot use ``data``.
         return self._choose(Scope(facts, _NoData(), environ, functions))
 
     def resolve(
@@ -221,14 +221,14 @@ class Document:
         functions: Mapping[str, Callable[..., Any]] | None = None,
         is_replaced: IsReplaced = lambda path, error: False,
     ) -> Resolved:
-        """The data for a host. Expressions also see ``data``, the data of lower sources, below the document's own.
+        """Return the data for a host. Expressions also see ``data`` of lower sources, below the document's own.
 
-        A value that cannot be resolved is left out where ``is_replaced`` says of its path that a higher source has
-        another for it. Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
+        A value that cannot be resolved is left out if ``is_replaced`` returns true for its path: a higher source
+        replaces it. Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
         """
         chosen = self.choose(facts, environ, functions=functions)  # 4. and 5.
         sensitive = self.annotations.sensitive if self.annotations else frozenset()
-        # Most documents have no expressions, and then need none of the machinery that resolves them.
+        # Most documents have no expressions, and skip the slow resolver.
         if not sensitive and not any(holds_expression(layer.values) for layer in chosen.layers):
             return chosen.merged()
         # 6. and 7.
@@ -243,7 +243,7 @@ class Document:
             raise LimitError(self.source, "values refer to one another over too many steps") from None
 
     def _choose(self, scope: Scope) -> Chosen:
-        """The sections that make up the data for this host, lowest first, and what was decided on the way."""
+        """Return the sections of this host's data, lowest first, and the decision about each entry."""
         source = LayerSource(self._where, replaced=self.replaced)
         sections = [Layer(self.data, ("data",), source)]
         entries = []
@@ -257,7 +257,7 @@ class Document:
         return Chosen(self.source, self.merge, tuple(layers), tuple(entries))
 
     def _refusal(self, name: str | None, decided: bool) -> str:
-        """Why an entry adds nothing; empty when it does."""
+        """Return why an entry adds nothing, or empty text if it adds its section."""
         if name is None:
             return "does not match: what it refers to is missing or empty"
         if name == "data" and self.data:
@@ -278,7 +278,7 @@ class Document:
 
 
 def annotations_of(text: str, source: str) -> Annotations | None:
-    """The rules that comments of a document give for its values; their reader is imported when there may be any."""
+    """Return the rules in a document's comments. Their reader is imported only if the text contains ``@``."""
     if "@" not in text:
         return None
     from hiera.document.annotations import find_annotations
@@ -287,7 +287,7 @@ def annotations_of(text: str, source: str) -> Annotations | None:
 
 
 class _NoData(Mapping[str, Any]):
-    """``data`` while the hierarchy is being chosen: there is none yet."""
+    """``data`` while the hierarchy is being chosen: every access fails."""
 
     def __getitem__(self, key: str) -> NoReturn:
         raise ExpressionError("", f"data.{key} is not known yet: the hierarchy decides what the data is")
@@ -300,7 +300,7 @@ class _NoData(Mapping[str, Any]):
 
 
 def _entry_name(text: str, scope: Scope) -> str | None:
-    """An entry of the order with its expressions resolved; None when they all come out missing or empty."""
+    """Return an entry of the order with its expressions resolved, or ``None`` if they are all missing or empty."""
     parts = []
     matched = not has_expression(text) and text != ""
     for piece in parse(text):
@@ -329,7 +329,7 @@ def _without_replaced(sections: list[Layer]) -> list[Layer]:
 
 
 def _made_of(layers: Sequence[Layer]) -> MadeOf:
-    """By key the sections that a value without expressions was made of, as ``Resolver.made_of`` notes the others."""
+    """Map each key to the sections of its value, without expressions (``Resolver.made_of`` records other values)."""
     made: dict[str, tuple[str, ...]] = {}
     values: dict[str, Any] = {}
     for layer in layers:
@@ -340,7 +340,7 @@ def _made_of(layers: Sequence[Layer]) -> MadeOf:
 
 
 def holds_expression(value: Any) -> bool:
-    """Whether there is an expression anywhere in a value, keys excepted."""
+    """Return whether a value contains an expression, keys excepted."""
     if isinstance(value, str):
         return "{{" in value
     if isinstance(value, Mapping):
@@ -365,7 +365,7 @@ class _Shape:
         return error.at(_location(self.source, self.locate, path))
 
     def mapping(self, path: Path, value: Any) -> Mapping[Any, Any]:
-        """``value``, with null as an empty mapping: that is what a section with only comments in it is."""
+        """Return ``value``, or an empty mapping for null: YAML reads a section with only comments as null."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -403,7 +403,7 @@ class _Shape:
         return tuple(order)
 
     def replaced(self, value: Any, sections: Sequence[Mapping[Any, Any]]) -> frozenset[tuple[str, ...]]:
-        """The paths of values that replace those of lower sources."""
+        """Return the paths of values that replace values of lower sources."""
         if not isinstance(value, list):
             raise self.error(("replace",), f"is {described(value)}, wanted a list of keys such as web.ports")
         paths = set()

@@ -27,7 +27,11 @@ IsReplaced = Callable[[Path, HieraError], bool]
 class LayerSource:
     """The document that layers are from. Layers of one document share one object."""
 
-    __slots__ = ("joins_lists", "locate", "replaced")  # no NamedTuple: Python compiles code for each of those
+    __slots__ = (
+        "joins_lists",
+        "locate",
+        "replaced",
+    )  # no NamedTuple, since Python compiles code for each NamedTuple
 
     def __init__(
         self,
@@ -38,8 +42,8 @@ class LayerSource:
     ) -> None:
         """``locate`` gives the location of a path in the document.
 
-        ``joins_lists``: its lists are appended to those of the documents below it. ``replaced`` are the paths below
-        ``data`` whose values replace those of the documents below, instead of merging with them.
+        ``joins_lists``: its lists are appended to lists of lower documents. ``replaced`` are the paths below ``data``
+        whose values replace values of lower documents, instead of merging with them.
         """
         self.locate = locate
         self.joins_lists = joins_lists
@@ -78,7 +82,7 @@ class _Piece:
 
 
 class Resolver:
-    """The state that all mappings of one evaluation share: how to resolve a text, and what is being resolved now."""
+    """The state that all mappings of one evaluation share: how to resolve a text, and the paths being resolved."""
 
     def __init__(self, sensitive: Collection[Path] = ()) -> None:
         """``sensitive`` are the paths of secrets, below ``data``."""
@@ -91,7 +95,7 @@ class Resolver:
         """Texts that are resolved already: each is resolved once, whichever mapping reads it."""
 
     def resolved(self, piece: _Piece) -> _Piece:
-        """The piece with its expression, if its value is a text with one, replaced by what it gives.
+        """Return the piece with its expression replaced by the result. Other pieces are returned unchanged.
 
         Raises HieraError with the place and the path of the value in front.
         """
@@ -109,9 +113,9 @@ class Resolver:
         return resolved
 
     def masked(self, path: Path, value: Any) -> Any:
-        """Return the value with secrets where ``sensitive`` names it or a part of it.
+        """Return the value with secrets at the paths in ``sensitive``.
 
-        Values that other expressions derive from it are secret then, too.
+        Values that other expressions derive from them become secret too.
         """
         steps = path[1:]
         for secret in self.sensitive if steps else ():
@@ -164,7 +168,7 @@ class LayeredMapping(Mapping[Any, Any]):
             pieces = self._pieces(key)
             if not pieces:
                 return self._base[key]
-            # Masked before it is kept: whoever asks for it from another value gets the secret.
+            # Mask before caching, so that other values receive the secret.
             value = self._done[key] = self._resolver.masked(path, self._combined(pieces, path))
         finally:
             active.pop()
@@ -237,8 +241,8 @@ class LayeredMapping(Mapping[Any, Any]):
                 break
             if above is not None and is_other and _is_replaced(above.source, path):
                 break
-            # It is resolved to know its type. Pieces below a replaced one never are, so that a missing fact there is
-            # no error for this host.
+            # Resolve the piece to know its type. Pieces below a replaced piece are never resolved, so that a missing
+            # fact there does not fail on this host.
             resolved = self._resolver.resolved(piece)
             if above is not None and not mergeable(above.value, resolved.value):
                 if is_other:
@@ -257,7 +261,7 @@ def _is_replaced(source: LayerSource, path: Path) -> bool:
 
 
 def mergeable(over: Any, base: Any) -> bool:
-    """Whether the two become one value, instead of ``over`` replacing ``base``."""
+    """Return whether both values merge into one value, instead of ``over`` replacing ``base``."""
     return any(isinstance(over, kind) and isinstance(base, kind) for kind in (Mapping, list))
 
 
@@ -265,14 +269,14 @@ def mergeable(over: Any, base: Any) -> bool:
 
 
 class Entry:
-    """One entry of ``hierarchy.order``, and what became of it."""
+    """An entry of ``hierarchy.order``, and the decision about it."""
 
     __slots__ = ("merged", "name", "reason", "text")  # as in ``layers``
 
     def __init__(self, text: str, name: str | None, reason: str, *, merged: bool) -> None:
-        """``text`` is as the author wrote it, ``name`` with its expressions resolved.
+        """``text`` is the source text, ``name`` the text with its expressions resolved.
 
-        The name is None when all of them came out missing or empty; ``reason`` is a sentence.
+        The name is ``None`` if all expressions were missing or empty. ``reason`` is a sentence.
         """
         self.text = text
         self.name = name
@@ -293,9 +297,9 @@ class Explanation:
     def __init__(
         self, source: str, merge: str, entries: tuple[Entry, ...], keys: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """``merge`` is ``first`` (the first entry with a section replaces keys of the base) or ``deep`` (later win).
+        """``merge`` is ``first`` (the first entry with a section replaces base keys) or ``deep`` (later entries win).
 
-        ``keys``: top-level key → the sections its value was made of, lowest first; the last one won.
+        ``keys`` maps each top-level key to the sections of its value, lowest first. The last section has priority.
         """
         self.source = source
         self.merge = merge

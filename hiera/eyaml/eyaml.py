@@ -1,8 +1,8 @@
-"""Encrypted texts in data, ``ENC[PKCS7,…]``: read and written so that hiera-eyaml and Puller understand each other.
+"""Encrypted texts in data, ``ENC[PKCS7,…]``, compatible with hiera-eyaml.
 
-* A text may hold several of them between other words; a text with one in it is decrypted as a whole.
-* The private key is loaded when the first encrypted text is met, not before.
-* No message holds anything of a plain text.
+* A text may contain several encrypted parts between other words. It is decrypted as a whole.
+* The private key is loaded for the first encrypted text, not before.
+* Messages never quote a plain text.
 """
 
 import os
@@ -18,13 +18,13 @@ _TOKEN = re.compile(r"ENC\[(?:(\w+),)?([a-zA-Z0-9+/ =\n]+?)\]")
 
 
 def is_encrypted(text: str) -> bool:
-    """Whether there is an encrypted part in ``text``."""
-    # On one line, as hiera-eyaml has it; folded YAML text is one line.
+    """Return whether ``text`` contains an encrypted part."""
+    # As in hiera-eyaml, a part is on a single line. Folded YAML text is one line.
     return "ENC[" in text and any("]" in line.partition("ENC[")[2] for line in text.split("\n"))
 
 
 def encrypt(plain: str, certificate_pems: Sequence[bytes]) -> str:
-    """``plain`` as ``ENC[PKCS7,…]``, for the private key of each certificate; raises ``EnvelopeError``."""
+    """Return ``plain`` as ``ENC[PKCS7,…]``, for the private key of each certificate. Raises ``EnvelopeError``."""
     from hiera.eyaml.pkcs7 import seal  # cryptography takes 65 % of an idle run
 
     return f"ENC[PKCS7,{b2a_base64(seal(plain.encode(), certificate_pems), newline=False).decode()}]"
@@ -36,13 +36,13 @@ class Decryptor:
     def __init__(self, private_key: Callable[[], bytes]) -> None:
         self._private_key = private_key
         self._pem: bytes | None = None
-        # Decrypting takes a millisecond, and the same text is asked for again.
+        # Cached, since decrypting takes a millisecond, and texts are decrypted repeatedly.
         self._plain: dict[str, str] = {}
 
     def decrypt(self, text: str) -> str:
-        """``text`` with each encrypted part replaced, less one newline at its end; raises ``EnvelopeError``."""
+        """Return ``text`` with each encrypted part decrypted, without a final newline. Raises ``EnvelopeError``."""
         plain = _TOKEN.sub(self._part, text)
-        # As hiera-eyaml does it: what was piped into it ends in a newline that nobody meant.
+        # As in hiera-eyaml: text from a pipe ends with an unintended newline.
         return re.sub(r"(\r\n|\n|\r)\Z", "", plain)
 
     def _part(self, found: re.Match[str]) -> str:

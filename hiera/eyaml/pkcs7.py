@@ -94,14 +94,14 @@ def _first(data: bytes) -> _Node:
 
 
 def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
-    """The content of ``data``; raises ``EnvelopeError`` when the key does not fit, or for anything malformed.
+    """Return the content of ``data``. Raises ``EnvelopeError`` for a wrong key or malformed data.
 
-    1. ``ContentInfo`` says that the content is enveloped data (RFC 5652, section 3).
+    1. ``ContentInfo`` must contain enveloped data (RFC 5652, section 3).
     2. ``EnvelopedData`` has a set of recipients and the encrypted content (6.1).
     3. The private key is read.
     4. For each recipient, the key of the content is decrypted (``KeyTransRecipientInfo``, 6.2.1; 6.4).
     5. The cipher and its vector stand beside the encrypted content (``EncryptedContentInfo``, 6.1).
-    6. The content is decrypted and its padding taken off (6.3). Where that fails, the next recipient is tried.
+    6. The content is decrypted and its padding removed (6.3). If that fails, the next recipient is tried.
     """
     # 1. ContentInfo: contentType, content [0]
     info = _first(data).sequence(2)
@@ -113,7 +113,7 @@ def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
     content = next((field for field in fields if field.tag == _SEQUENCE), None)
     if recipients is None or content is None:
         raise _malformed()
-    # 3. The private key. Recipients are named by their certificates, which nobody has here: so each is tried.
+    # 3. The private key. Recipients are named by their certificates, which are not available here, so try each.
     key = _load_private_key(private_key_pem)
     for recipient in recipients.parts():
         opened = _decrypt(content, _content_key(recipient, key))
@@ -125,16 +125,14 @@ def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
 
 
 def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
-    """The key of the content; some bytes or other when it was encrypted for someone else."""
+    """Return the key of the content, or random bytes if it was encrypted for another recipient."""
     # 4. KeyTransRecipientInfo: version, rid, keyEncryptionAlgorithm, encryptedKey
     fields = recipient.sequence(4)
     if fields[2].sequence(1)[0].content != _RSA:
         raise EnvelopeError("", "the key in it is not encrypted with RSA as eyaml does it")
     try:
         return key.decrypt(fields[3].content, PKCS1v15())
-    except (
-        ValueError
-    ):  # newer versions of OpenSSL give random bytes instead, so that nobody can probe the key
+    except ValueError:  # newer versions of OpenSSL return random bytes instead, to prevent probing the key
         return b""
 
 

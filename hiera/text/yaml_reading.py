@@ -1,18 +1,16 @@
-"""The values of a YAML text, read from the events of PyYAML's C parser; and where they stand in it.
+"""Values of a YAML text, and their positions in it, read from the events of PyYAML's C parser.
 
-Apart from ``yaml_text``, through which all others ask, since importing PyYAML costs a tenth of a run that finds nothing
-to do.
+Other modules use this one through ``yaml_text``, because importing PyYAML costs a tenth of a run without changes.
 
 * Scalars are typed by YAML 1.1, with PyYAML's own rules, straight from the events of its C parser.
-* Only text, numbers, booleans, null, lists and mappings come out. A date stays the text that was
-  written, since every use of it here is text; ``.nan`` and ``.inf`` are refused, since reports are JSON.
-* A key is text, or an integer written the way it is printed. ``on: x`` and ``1.10: x`` would be keys that
-  no author meant, so they are refused with the advice to quote them.
-* A key stands once in a mapping. Merge keys and aliases work; an aliased value is one shared object.
-* One document, of bounded length, depth and number of values. An alias counts as what it stands for, so a
-  bomb is refused before it is built.
-* Tags of a caller's own (``!contains``) are made what the caller says, where it names them; everywhere else they are
-  refused.
+* The results are text, numbers, booleans, null, lists and mappings. A date stays text, since every use of it here is
+  text. ``.nan`` and ``.inf`` are rejected, since reports are JSON.
+* A key is text, or an integer in its printed form. ``on: x`` and ``1.10: x`` would be unintended keys, so they are
+  rejected with the advice to quote them.
+* A key can occur once in a mapping. Merge keys and aliases work. An aliased value is one shared object.
+* A text contains one document, of bounded length, depth and number of values. An alias counts as its full value, so a
+  bomb is rejected before it is built.
+* A caller can define its own tags (``!contains``) and the values that they produce. Other tags are rejected.
 """
 
 from __future__ import annotations
@@ -48,14 +46,14 @@ VALUES_LIMIT: Final = 1_000_000
 
 _NESTED: Final = f"is nested more than {DEPTH_LIMIT} deep"
 TOO_DEEP: Final = "exceeded maximum nesting depth"
-"""The complaint of libyaml, since 0.2.6, of a thousand collections inside one another; it reads ahead of its events."""
+"""Message of libyaml, since 0.2.6, for a thousand nested collections. libyaml reads ahead of its events."""
 
 _LONGEST_NUMBER: Final = 1000  # converting digits takes time quadratic in their number
-_LONGEST_SHARED: Final = 40  # equal texts up to this length become one object; longer ones seldom repeat
+_LONGEST_SHARED: Final = 40  # equal texts up to this length become one object, and longer texts seldom repeat
 _UNSEEN: Final = object()
 
 Tags = Mapping[str, Callable[[Any], Any]]
-"""What a tag makes of its value, by its name: ``!contains``. Raises ValueError with the end of a sentence."""
+"""Converters by tag (``!contains``). Each raises ValueError with the end of a sentence."""
 
 
 def read(text: str, source: str, limit: int, tags: Tags) -> Any:
@@ -71,7 +69,7 @@ def read(text: str, source: str, limit: int, tags: Tags) -> Any:
 
 
 class Places:
-    """Where things stand in a text that ``load`` accepts; parses once, for many questions."""
+    """Positions in a text that ``load`` accepts. The text is parsed once."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -86,12 +84,12 @@ class Places:
         return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
     def original(self, path: Sequence[str | int]) -> str | None:
-        """The scalar at ``path`` as it was written, or None when no scalar stands there."""
+        """Return the source text of the scalar at ``path``, or ``None`` for a missing or other value."""
         _, value = self._find(path)
         return value.value if isinstance(value, ScalarNode) else None
 
     def span(self, path: Sequence[str | int]) -> tuple[int, int]:
-        """The offsets of the first character of what ``locate`` finds, and behind the last one of its value."""
+        """Return the offset of the item that ``locate`` finds, and the offset behind its value."""
         place, value = self._find(path)
         start: Any = place.start_mark if place else None
         end: Any = (value or place).end_mark if place else None
@@ -108,7 +106,7 @@ class Places:
 
 
 class _Composer(Composer, yaml.CSafeLoader):
-    """Takes an anchor that is given again, as ``load`` does; PyYAML's own, which are faster, refuse it."""
+    """Accepts a repeated anchor, as ``load`` does. PyYAML's faster composers reject it."""
 
     def __init__(self, text: str) -> None:
         Composer.__init__(self)
@@ -159,7 +157,7 @@ class _Reader:
         self.quoted: dict[str, str] = {}
         self.anchors: dict[str, tuple[Any, int, int, int]] = {}  # value, length, number of values, height
         self.aliased = 0  # characters that the aliases so far stand for
-        self.values = 0  # so far, with what the aliases stand for
+        self.values = 0  # number so far, with aliases expanded
         self.deepest = 0
 
     def document(self) -> Any:
@@ -199,7 +197,7 @@ class _Reader:
 
     def typed(self, event: Any, tag: str) -> Any:
         if tag in self.tags:
-            # As it would be without the tag: only what stands there without quotes may be a number.
+            # Use the type of the value without the tag: only an unquoted scalar can be a number.
             own = _implicit_tag(event.value) if not event.style else _TAG + "str"
             return self.tagged(event, tag, self.typed(event, own))
         if tag not in _SCALARS:
@@ -274,7 +272,7 @@ class _Reader:
         return sources
 
     def anchored(self, event: Any, depth: int) -> Any:
-        """A value with a name; its length and height are kept, because every alias costs as much again."""
+        """Return a value with an anchor. Its length and height are recorded, because every alias counts them again."""
         aliased, values, deepest = self.aliased, self.values, self.deepest
         self.anchors.pop(event.anchor, None)  # an alias inside the value itself names nothing yet
         self.deepest = depth - 1
@@ -342,7 +340,7 @@ def _implicit_tag(text: str) -> str:
 
 
 def _typed(tag: str, text: str) -> Any:
-    """The value of a scalar; ValueError and its like for text that does not fit the tag."""
+    """Return the value of a scalar. Raises ValueError or a similar error if the text does not fit the tag."""
     construct = _SCALARS[tag]
     if construct is None:
         return text

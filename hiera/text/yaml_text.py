@@ -30,11 +30,10 @@ def load(
     limit: int = SIZE_LIMIT,
     tags: Tags = NO_TAGS,
 ) -> Any:
-    """Return the value of the one document in ``text``, or None when it is empty.
+    """Return the value of the single document in ``text``, or ``None`` if it is empty.
 
-    ``source`` is the name used in messages, ``limit`` a number of characters. Do not change the value: what was aliased
-    is shared.
-    Raises DocumentError (*file:line:column: sentence*) and LimitError.
+    ``source`` is the name used in messages, ``limit`` a number of characters. Do not change the value: aliased values
+    are shared. Raises DocumentError (*file:line:column: sentence*) and LimitError.
     """
     return yaml_reading.read(_decoded(text, source, limit), source, limit, tags)
 
@@ -45,7 +44,7 @@ def locate(text: str, path: Sequence[str | int]) -> tuple[int, int]:
 
 
 def original(text: str, path: Sequence[str | int]) -> str | None:
-    """The scalar at ``path`` as it was written (``0644``, ``5.10``), or None when no scalar stands there."""
+    """Return the source text of the scalar at ``path`` (``0644``, ``5.10``), or ``None`` for other values."""
     return places(text).original(path)
 
 

@@ -27,12 +27,12 @@ class Missing:
 MISSING: Final = Missing()
 
 LENGTH: Final = "#"
-"""The last step of a path that asks for a length; a key of this name is written with a backslash."""
+"""The last step of a path that requests a length. Write a key of this name with a backslash."""
 
 _STEP: Final = r"(?:[^.\\]|\\.)+"
 _MOST_STEPS: Final = 100  # as deep as documents may be nested
 _SHOWN: Final = 80  # characters of a path in a message
-_LONGEST_INDEX: Final = 18  # digits; more of them are no index, and long numbers are slow to convert
+_LONGEST_INDEX: Final = 18  # digits, since longer numbers are no index and slow to convert
 
 
 class Key(str):
@@ -48,7 +48,7 @@ def parse_path(text: str) -> tuple[str, ...]:
     if len(steps) > _MOST_STEPS:
         what = f"has {len(steps)} steps, at most {_MOST_STEPS} are followed"
         raise ExpressionError("", f"the path {text[:_SHOWN]!r}… {what}")
-    # What was passed over, empty steps and a backslash at the end, is missing from the sum.
+    # Skipped characters (empty steps, and a backslash at the end) are missing in the sum.
     if sum(map(len, steps)) + len(steps) - 1 != len(text):
         raise ExpressionError("", f"the path {text!r} has an empty step or ends in a backslash")
     if LENGTH in steps[:-1]:
@@ -59,7 +59,7 @@ def parse_path(text: str) -> tuple[str, ...]:
 
 
 def find(value: Any, path: Sequence[str]) -> Any:
-    """The value at ``path`` below ``value``, or ``MISSING``; a part of a secret is a secret."""
+    """Return the value at ``path`` below ``value``, or ``MISSING``. A part of a secret is a secret."""
     for position, key in enumerate(path):
         if type(value) is not dict or (below := value.get(key, MISSING)) is MISSING:
             below = step(value, key)
@@ -117,7 +117,7 @@ def path_text(keys: Iterable[str | int]) -> str:
     """A path as messages show it: ``data.web.ports[0]``, with odd keys in brackets and quotes."""
     text = ""
     for key in keys:
-        # As by the expression [\w-]+, which few runs need besides.
+        # The same as the expression [\w-]+, which few runs would need otherwise.
         if isinstance(key, str) and key.replace("-", "_").replace("_", "a").isalnum():
             text += f".{key}" if text else key
         else:

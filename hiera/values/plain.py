@@ -16,7 +16,7 @@ TYPES: Final = frozenset({str, int, float, bool, type(None), list, dict})
 """The types of plain values."""
 
 ITEM_LIMIT: Final = 4_000_000
-"""Items that one value may have, those of lists and mappings inside it included."""
+"""Maximum items of a value, including nested lists and mappings."""
 
 _KINDS: Final[tuple[tuple[Any, str], ...]] = (
     (str, "text"),
@@ -30,7 +30,7 @@ _KINDS: Final[tuple[tuple[Any, str], ...]] = (
 
 
 def described(value: Any) -> str:
-    """The kind of thing that a value is, for a sentence; never what is in it."""
+    """Return the kind of a value, for a sentence. Never its content."""
     for kind, name in _KINDS:
         if isinstance(value, kind):
             return name
@@ -38,7 +38,7 @@ def described(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """``value`` with every mapping a dict and every iterable a list; itself where it is that already.
+    """Return ``value`` with every mapping a dict and every iterable a list. A plain value is returned unchanged.
 
     Raises ExpressionError for a function or another object, LimitError for more than ``ITEM_LIMIT`` items.
     """
@@ -85,7 +85,7 @@ class _Maker:
 
 
 def merge_first(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Top-level keys of ``over`` replace those of ``base``."""
+    """Return ``base`` with top-level keys replaced by those in ``over``."""
     return {**base, **over}
 
 

@@ -1,8 +1,8 @@
-"""Values that must not be shown: the one type for them.
+"""Secret values, which must not be shown.
 
-* ``str``, ``repr`` and ``format`` of a secret are a mask; only ``reveal`` gives what is inside.
-* A text that a secret was put into is a secret itself.
-* What knows no secrets, such as a library for HTTP, needs nothing but ``reveal`` of them.
+* ``str``, ``repr`` and ``format`` of a secret are a mask. Only ``reveal`` returns the value.
+* A text that contains a secret is a secret itself.
+* Code without support for secrets, such as an HTTP library, only needs ``reveal``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from foundation.masking import VALUE_MASK
 
 
 class Secret:
-    """A masked value; equal to another secret with the same value inside."""
+    """A masked value. Two secrets with the same value are equal."""
 
     __slots__ = ("_value",)
 
@@ -40,7 +40,7 @@ class Secret:
         return isinstance(other, Secret) and bool(self._value == other._value)
 
     def __hash__(self) -> int:
-        # Of the text: a list or mapping has no hash of its own.
+        # Hash the text, since lists and mappings are not hashable.
         return hash((Secret, str(self._value)))
 
     def __copy__(self) -> Self:
@@ -54,13 +54,13 @@ class Secret:
 
 
 class Decrypted(Secret):
-    """A text that was encrypted in the data; to Puppet it is the text it is, and it goes into other texts."""
+    """A text that was encrypted in the data. Puppet treats it as ordinary text, which other texts can contain."""
 
     __slots__ = ()
 
 
 def has_secret(value: Any) -> bool:
-    """Whether ``value`` is a secret or holds one anywhere."""
+    """Return whether ``value`` is a secret or contains one."""
     if isinstance(value, dict):
         return any(has_secret(name) or has_secret(item) for name, item in value.items())
     if isinstance(value, (list, tuple)):
@@ -69,7 +69,7 @@ def has_secret(value: Any) -> bool:
 
 
 def revealed(value: Any, kind: type[Secret] = Secret) -> Any:
-    """A copy of ``value`` with each secret of ``kind`` in it replaced by what is inside."""
+    """Return a copy of ``value`` with each secret of ``kind`` in it replaced by its value."""
     if isinstance(value, dict):
         return {revealed(name, kind): revealed(item, kind) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -89,12 +89,12 @@ EACH: Final = Each("*")
 
 
 def hidden_at(data: Mapping[Any, Any], path: Sequence[str | int]) -> dict[Any, Any]:
-    """A copy of ``data`` in which what stands at ``path``, and every value below it, is a secret; if it is there."""
+    """Return a copy of ``data`` in which all values at and below ``path`` are secrets."""
     return {key: hidden_below(value, path, (key,)) for key, value in data.items()}
 
 
 def hidden_below(value: Any, path: Sequence[str | int], above: Sequence[str | int]) -> Any:
-    """Return ``value``, which stands at ``above``, with secrets: all of it, or the part of it that is at ``path``."""
+    """Return ``value``, found at ``above``, with secrets: the whole value, or the part at ``path``."""
     if not all(map(is_step, above, path)):
         return value
     return _hidden_under(value, path[len(above) :])
@@ -119,7 +119,7 @@ def is_step(key: object, step: object) -> bool:
 
 
 def hidden(value: Any) -> Any:
-    """A copy of ``value`` in which every text, number and truth is a secret; null stays null."""
+    """Return a copy of ``value`` in which every text, number and boolean is a secret. Null stays null."""
     if isinstance(value, Mapping):
         return {name: hidden(item) for name, item in value.items()}
     if isinstance(value, list):

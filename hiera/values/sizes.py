@@ -1,11 +1,9 @@
-"""How large a value is, and how large one step may make it.
+"""Limits on the size of a value, and on the size that a single step may produce.
 
-* A text of ``'x' * 10**10``, a power of a power: each is refused before memory runs out, and the error says which limit
-  it met.
-* What one step can multiply (repeating, padding, replacing, formatting, writing a value as text) is computed before it
-  is done.
-* A value is as large as all the texts in it, and one that is in it many times counts as often: that is what it
-  takes to write it down.
+* A text of ``'x' * 10**10`` or a power of a power is rejected before memory runs out. The error names the limit.
+* The size of steps that multiply (repeating, padding, replacing, formatting, printing a value) is computed before the
+  step runs.
+* The size of a value is the size of all texts in it. Repeated values count each time, since printing repeats them.
 """
 
 from __future__ import annotations
@@ -47,12 +45,12 @@ def text_of(value: Any) -> str:
 
 
 def verify_writable(value: Any) -> None:
-    """Raise ExpressionError for what has no text of its own: a function, or items that come one by one.
+    """Raise ExpressionError for a value without a text form: a function, or a lazy iterator.
 
-    Python would write the address of such an object, which is another one in every run.
+    Python would write the address of such an object, which differs in every run.
     """
     kind = type(value)
-    if kind in _WRITABLE or hasattr(kind, "_undefined_message"):  # Jinja2's undefined speaks for itself
+    if kind in _WRITABLE or hasattr(kind, "_undefined_message"):  # Jinja2's undefined raises its own error
         return
     if callable(value):
         raise ExpressionError("", "a function is printed, not what it returns: call it")
@@ -64,9 +62,9 @@ def verify_writable(value: Any) -> None:
 
 
 def verify_printed(value: Any, spelled: Callable[[str], str] = repr, indent: int = 0) -> None:
-    """Raise LimitError when a value written as text is longer than one step may make.
+    """Raise LimitError if a value written as text exceeds the limit of one step.
 
-    ``spelled`` writes one text as it stands in it; ``indent`` are the columns that each level is moved by.
+    ``spelled`` writes a text inside the value. ``indent`` is the number of columns for each level.
     """
     # No text becomes longer than this, so that most values need not be written down to be measured.
     if _printed(value, lambda text: _LONGEST_SPELLING * len(text), indent) > TEXT_LIMIT:
@@ -79,9 +77,9 @@ def printed_length(value: Any) -> int:
 
 
 def verify_pretty(value: Any) -> None:
-    """Raise LimitError when ``pprint`` would write too much.
+    """Raise LimitError if the output of ``pprint`` exceeds the limit.
 
-    It moves what is below a key by the width of the key, and breaks texts at blanks.
+    It indents values of a key by the width of the key, and breaks texts at blanks.
     """
     columns = _widest_key(value)
     verify_length("", _printed(value, lambda text: len(repr(text)) + columns * (len(text) // 2), columns))
@@ -130,7 +128,7 @@ def _spelled_length(text: str, spelled: Callable[[str], str]) -> int:
 
 
 def _printed(value: Any, length: Callable[[str], int], indent: int) -> int:
-    """Characters of a value as text, or a number above the limit as soon as there are as many."""
+    """Return the characters of a value as text. Stops at a number above the limit."""
     characters, columns, level = 0, 0, [value]
     while level:
         below: list[Any] = []
@@ -154,18 +152,18 @@ def _printed(value: Any, length: Callable[[str], int], indent: int) -> int:
     return characters
 
 
-# -- what one step makes ---------------------------------------------------------------------------
+# -- results of a step ------------------------------------------------------------------------------
 
 
 def verify_length(kind: Any, length: int) -> None:
-    """Raise LimitError when a text or list of that length is more than one step may make; ``kind`` is one."""
+    """Raise LimitError if ``length`` exceeds the limit of one step. ``kind`` is any text or list."""
     limit, what = (TEXT_LIMIT, "characters") if isinstance(kind, str) else (ITEM_LIMIT, "items")
     if length > limit:
         raise LimitError("", f"would make {length} {what}, at most {limit} are made at once")
 
 
 def verify_width(width: Any) -> None:
-    """Raise LimitError when text would be padded or indented to more columns than anybody reads."""
+    """Raise LimitError if text would be padded or indented to an unreasonable width."""
     columns = len(width) if isinstance(width, str) else width
     if columns > WIDTH_LIMIT:
         raise LimitError("", f"a width of {columns} is asked for, at most {WIDTH_LIMIT} is possible")
