@@ -1,7 +1,7 @@
-"""The ``ipaddr`` filters, for addresses with or without a prefix, as Ansible's users know them.
+"""The ``ipaddr`` filters, for addresses with or without a prefix, compatible with Ansible.
 
-A value that is no address gives false, a list gives the items that are addresses; the query says what of the
-address is wanted. Only what the standard library's ``ipaddress`` knows.
+An invalid address returns false, and a list returns its valid addresses. The query selects a part of the address. Only
+features of the standard library's ``ipaddress`` are supported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHOLE: Final[dict[str, Callable[[Interface], Any]]] = {
     "address": lambda ip: str(ip.ip),
     "address/prefix": lambda ip: f"{ip.ip}/{ip.network.prefixlen}",
     "broadcast": lambda ip: str(ip.network.broadcast_address),
-    # The network's own address and that of broadcasts are no hosts', unless there are no others (RFC 3021).
+    # The addresses of the network and of broadcasts are excluded, except in networks without further ones (RFC 3021).
     "first_usable": lambda ip: str(ip.network[1 if ip.network.num_addresses > 2 else 0]),
     "host": lambda ip: f"{ip.ip}/{ip.network.prefixlen}",
     "hostmask": lambda ip: str(ip.hostmask),
@@ -47,7 +47,7 @@ _ONLY: Final[dict[str, Callable[[Interface], bool]]] = {
 
 
 def ipaddr(value: Any, query: str | int = "") -> Any:
-    """The address if it is one, or what is asked of it: ``network``, ``prefix``, a number for that host."""
+    """Return the address if it is valid, or the requested part: ``network``, ``prefix``, or a number for that host."""
     if isinstance(value, (list, tuple)):
         return [found for item in value if (found := ipaddr(item, query)) is not False]
     address = _parsed(value)
@@ -65,7 +65,7 @@ def ipv6(value: Any, query: str | int = "") -> Any:
 
 
 def ipwrap(value: Any) -> Any:
-    """An IPv6 address in brackets, as URLs want it; anything else as it is."""
+    """Return an IPv6 address in brackets, as in URLs. Other values are returned unchanged."""
     if isinstance(value, (list, tuple)):
         return [ipwrap(item) for item in value]
     address = _parsed(value)
@@ -77,7 +77,7 @@ def ipwrap(value: Any) -> Any:
 
 def _parsed(value: Any) -> Interface | None:
     try:
-        # A number is no address here, though the library would take it for one.
+        # A number is invalid here, although the library accepts it.
         return ip_interface(value) if isinstance(value, str) else None
     except ValueError:
         return None

@@ -68,7 +68,7 @@ def replace(value: str, old: str, new: str, count: int | None = None) -> str:
 def dictsort(
     value: Mapping[Any, Any], case_sensitive: bool = False, by: str = "key", reverse: bool = False
 ) -> Any:
-    """Jinja2's own. By their keys the items are sorted unseen."""
+    """Jinja2's ``dictsort``. Sorting by key reveals no secrets."""
     return JINJA["dictsort"](value if by == "key" else meter.revealed(value), case_sensitive, by, reverse)
 
 
@@ -115,7 +115,7 @@ def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list
 
 
 def rounded(value: float, precision: int = 0, method: str = "common") -> Any:
-    """Jinja2's own, up to 100 digits; raises LimitError beyond."""
+    """Jinja2's ``round``, up to 100 digits. Raises LimitError beyond."""
     if not -100 <= precision <= 100:
         raise LimitError("", f"round to {precision} digits is asked for, at most 100 are possible")
     return JINJA["round"](value, precision, method)
@@ -123,7 +123,7 @@ def rounded(value: float, precision: int = 0, method: str = "common") -> Any:
 
 @pass_environment
 def total(environment: Any, value: Iterable[Any], attribute: str | int | None = None, start: Any = 0) -> Any:
-    """Jinja2's own ``sum``; with a list as ``start`` it joins lists."""
+    """Jinja2's ``sum``. With a list as ``start`` it joins lists."""
     getter = make_attrgetter(environment, attribute) if attribute is not None else lambda item: item
     items = [getter(item) for item in value]
     if not isinstance(start, list):
@@ -133,7 +133,7 @@ def total(environment: Any, value: Iterable[Any], attribute: str | int | None = 
 
 
 def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstring: str = "\n") -> str:
-    """Jinja2's own; raises LimitError for long texts."""
+    """Jinja2's ``wordwrap``. Raises LimitError for long texts."""
     sizes.verify_width(wrapstring)
     text = sizes.text_of(value)
     if len(text) > _WRAPPED_LIMIT:
@@ -169,7 +169,7 @@ def pprint(value: Any) -> str:
     return str(JINJA["pprint"](value))
 
 
-_WRAPPED_LIMIT: Final = 1 << 20  # characters; the standard library takes seconds for more
+_WRAPPED_LIMIT: Final = 1 << 20  # characters: the standard library takes seconds for longer texts
 
 
 def _printed_length(value: Any) -> int:

@@ -65,12 +65,12 @@ def is_float(value: Any) -> bool:
 
 def is_hostname(value: Any) -> bool:
     """A host's name, with or without a domain."""
-    # As long as a name can be in the DNS; 63 characters for each label of it.
+    # The maximum lengths in the DNS: 253 for a name, 63 for each label.
     return isinstance(value, str) and len(value) <= 253 and _fits(value, _HOSTNAME)
 
 
 def is_fqdn(value: Any) -> bool:
-    """A host's name with its domain, whose last part is no number."""
+    """Test for a host name with a domain, whose last part is not a number."""
     return is_hostname(value) and "." in value and not value.rpartition(".")[2].isdigit()
 
 
@@ -81,7 +81,7 @@ def is_shell_safe(value: Any) -> bool:
 
 
 def matches(value: Any, pattern: str) -> bool:
-    """Text in which the regular expression is found; write ``^`` and ``$`` to bind it."""
+    """Test for text that contains a match of the regular expression. Anchor it with ``^`` and ``$``."""
     text = _text(value)
     return text is not None and regex.is_found(re.compile(pattern), text)
 

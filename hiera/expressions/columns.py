@@ -28,7 +28,7 @@ def with_columns(tokens: Iterable[Token], source: str) -> Iterator[Token]:
     text = "\n".join(newline_re.split(source)[::2])  # as the lexer reads it
     position, column, line_of_column = 0, 0, 0
     for line, kind, value in tokens:
-        # The lexer leaves out blanks that it strips, and nothing else.
+        # The lexer only leaves out stripped blanks.
         position = max(text.find(value, position), position)
         if kind in _BEGINS or kind == "data":
             column = line_of_column = 0

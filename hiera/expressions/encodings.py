@@ -100,7 +100,7 @@ def to_nice_yaml(
 
 
 def from_json(text: str) -> Any:
-    """The value that a JSON text stands for; read as strictly as facts in JSON."""
+    """Return the value of a JSON text, with the strict rules of facts in JSON."""
     return json_text.load(as_text(text, "from_json"), "the text given to from_json")
 
 
@@ -123,12 +123,12 @@ def from_yaml_all(text: str) -> list[Any]:
 
 
 def from_yaml(text: str) -> Any:
-    """The value that a YAML text stands for; read as strictly as a manifest."""
+    """Return the value of a YAML text, with the strict rules of a manifest."""
     return yaml_text.load(as_text(text, "from_yaml"), "the text given to from_yaml")
 
 
 def b64encode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
-    """Text as Base64; ``urlsafe`` writes ``-`` and ``_`` for ``+`` and ``/``."""
+    """Return text as Base64. ``urlsafe`` writes ``-`` and ``_`` for ``+`` and ``/``."""
     encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
     return encode(as_text(text, "b64encode").encode(encoding)).decode("ascii")
 
@@ -158,12 +158,12 @@ def sha256(text: str) -> str:
 
 
 def sha1(text: str) -> str:
-    """The SHA-1 of a text's UTF-8 bytes, in hexadecimal, for what asks for it; it protects nothing."""
+    """Return the SHA-1 of a text's UTF-8 bytes, in hexadecimal, for compatibility. It is insecure."""
     return digest(as_text(text, "sha1"), "sha1")
 
 
 def md5(text: str) -> str:
-    """The MD5 of a text's UTF-8 bytes, in hexadecimal, for what asks for it; it protects nothing."""
+    """Return the MD5 of a text's UTF-8 bytes, in hexadecimal, for compatibility. It is insecure."""
     return digest(as_text(text, "md5"), "md5")
 
 
@@ -171,7 +171,7 @@ _ANSIBLE: Final = "361E6D51-FAEC-444A-9079-341386DA8E2E"
 
 
 def to_uuid(text: str, namespace: str = _ANSIBLE) -> str:
-    """The UUID (version 5) that a text has in a namespace, always the same; that of Ansible by default.
+    """Return the UUID (version 5) of a text in a namespace, by default Ansible's. It is always the same.
 
     Raises ExpressionError.
     """
@@ -207,7 +207,7 @@ def password_hash(
     rounds: int | None = None,
     ident: str | None = None,
 ) -> str:
-    """A password as ``/etc/shadow`` holds it, with the salt that is given: ``password_hash('sha512', data.salt)``.
+    """Return a password hash for ``/etc/shadow`` with the given salt: ``password_hash('sha512', data.salt)``.
 
     ``hashtype`` is ``sha512``, ``sha256``, ``md5`` or ``blowfish``. Raises ExpressionError without a salt.
     """
@@ -230,7 +230,7 @@ def _cost(hashtype: str, rounds: int | None) -> str:
         raise ExpressionError("", f"rounds of {hashtype} is {rounds}, wanted {wanted}")
     if hashtype in ("blowfish", "bcrypt"):
         return f"{rounds or 12:02}$"
-    # Left out where it is what it is anyway: the same text as other programs write.
+    # The default is left out, as other programs do.
     return "" if rounds in (None, 5000) else f"rounds={rounds}$"
 
 
@@ -245,7 +245,7 @@ def _crypt(password: str, setting: str) -> str:
 
 @functools.cache
 def _library() -> Any:
-    # Not CDLL, which would let other threads write over what crypt gives.
+    # Not CDLL: it would let other threads overwrite the result of crypt.
     library = next((found for name in _LIBRARIES if (found := _opened(ctypes.PyDLL, name))), None)
     if library is None:
         raise ExpressionError("", "password_hash wants the system's libcrypt, which is not installed")

@@ -1,17 +1,17 @@
 """The ``{{ expression }}`` language of manifests and data.
 
-* Only ``{{ … }}`` is special: it ends at the first ``}}`` outside quotes and brackets. ``{% %}`` and
-  ``{# #}`` are ordinary text; a literal ``{{`` is written ``{{ '{{' }}``.
-* A text that is one expression, blanks around it aside, has the value's type. A line break around it makes it
-  text, so that a block of one line keeps its end of line.
-* Inside other text a value must be text, a number or a boolean (``true``, ``false``); null, lists and
-  mappings are errors that say what to write instead.
-* What does not exist is an error, never the empty text.
+* Only ``{{ … }}`` is special: it ends at the first ``}}`` outside quotes and brackets. ``{% %}`` and ``{# #}`` are
+  ordinary text. Write a literal ``{{`` as ``{{ '{{' }}``.
+* If a text is a single expression, with only blanks around it, the result has the value's type. A line break around it
+  makes the result text, so that a block of one line keeps its end of line.
+* Inside other text a value must be text, a number or a boolean (``true``, ``false``). Null, lists and mappings are
+  errors, and the message suggests a replacement.
+* A missing name or key is an error, never the empty text.
 * A value is resolved once: braces that come out of facts or data are text.
-* A text that a secret was put into is a secret.
+* A text that contains a secret is a secret.
 
-Constants, plain names (``facts.os.family``) and ``lookup`` with literal arguments are answered here. Only
-other expressions load Jinja2, which costs 40 ms once, and half a millisecond for each new expression.
+Constants, plain names (``facts.os.family``) and ``lookup`` with literal arguments are answered here. Only other
+expressions load Jinja2, which costs 40 ms once, and half a millisecond for each new expression.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _SHOWN: Final = 80  # characters of an expression in a message
 class Scope:
     """The names that expressions see: ``facts``, ``data`` and ``environ`` (also capitalised), ``lookup``, and more.
 
-    ``facts`` may gather lazily: only the top-level keys that are asked for are read. ``functions`` are
-    further names, functions (``read_file``, ``template``) as well as values.
+    ``facts`` may gather lazily: only requested top-level keys are read. ``functions`` are further names, functions
+    (``read_file``, ``template``) as well as values.
     """
 
     __slots__ = ("_texts", "data", "environ", "facts", "functions", "names")
@@ -75,14 +75,14 @@ class Scope:
         return Scope(self.facts, self.data, self.environ, {**self.functions, **names})
 
     def lookup(self, path: str, default: Any = MISSING) -> Any:
-        """The value at a dotted path, or else ``default``; null is a value.
+        """Return the value at a dotted path, or ``default`` if it is missing. Null is a value.
 
-        Raises UndefinedError when there is neither, ExpressionError for what is no path.
+        Raises UndefinedError if the value and ``default`` are missing, and ExpressionError for an invalid path.
         """
         if not isinstance(path, str):
             raise ExpressionError("", f"lookup wants a path such as 'data.web.port', not {described(path)}")
         steps = parse_path(path)
-        # By its path only data is reached, and the names of a loop, not the functions that stand beside them.
+        # A path reaches data and loop variables only, no functions.
         is_value = steps and (steps[0] in ROOTS or not callable(self.names.get(steps[0])))
         value = find(self.names, steps) if is_value else MISSING
         if value is not MISSING:
@@ -90,7 +90,7 @@ class Scope:
         if steps and steps[0] not in ROOTS:
             from hiera.expressions.refused import refuse_lookup
 
-            refuse_lookup(path)  # its second argument is no default, but what to look up
+            refuse_lookup(path)  # the second argument is a key, no default
         if default is MISSING:
             raise self.missing(steps)
         return default
@@ -99,7 +99,7 @@ class Scope:
     lookup.__dict__["is_plain"] = True
 
     def text_of(self, expression: Expression) -> str | Secret:
-        """An expression as it stands inside text. What only names one of facts or data is looked up once."""
+        """Return an expression as it stands inside text. Plain names of facts and data are looked up once."""
         if (text := self._texts.get(expression)) is None:
             text = expression.text(self)
             if expression.root in ROOTS:
@@ -107,7 +107,7 @@ class Scope:
         return text
 
     def missing(self, steps: tuple[str, ...]) -> UndefinedError:
-        """The error that says where on the way ``steps`` end, and which names there are."""
+        """Return the error that names the first missing step of ``steps`` and the names that exist there."""
         if steps[0] not in self.names:
             return UndefinedError(
                 "",
@@ -128,7 +128,7 @@ class Scope:
 
 
 ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"})
-"""The names that every expression and template sees, and that no other value may take."""
+"""The names that are available in every expression and template. Other values cannot have these names."""
 
 
 # -- resolving ------------------------------------------------------------------------------------
@@ -160,12 +160,12 @@ def _sources(value: Any) -> Iterator[str]:
 
 
 def has_expression(text: str) -> bool:
-    """Whether ``text`` holds the start of an expression."""
+    """Return whether ``text`` holds the start of an expression."""
     return "{{" in text
 
 
 def resolve(text: str, scope: Scope) -> Any:
-    """The value of ``text``: itself, the value of its only expression, or text with all of them replaced.
+    """Return ``text`` unchanged, the value of its only expression, or ``text`` with all expressions replaced.
 
     Raises ExpressionError, UndefinedError and LimitError, which name the expression.
     """
@@ -178,7 +178,7 @@ def resolve(text: str, scope: Scope) -> Any:
 
 
 def resolve_tree(value: Any, scope: Scope, where: str = "") -> Any:
-    """``value`` with the texts in it resolved, mapping keys excepted; what has no expression is not copied.
+    """Return ``value`` with the texts in it resolved, except mapping keys. Values without expressions are not copied.
 
     Raises HieraError with ``where`` and the path of keys in front, and the path in its ``keys``.
     """
@@ -212,7 +212,7 @@ def _resolved(value: Any, scope: Scope) -> Any:
 
 
 def _resolved_items(container: Any, items: Any, scope: Scope) -> Any:
-    """A copy of a list or mapping with its values resolved, or itself when none changed."""
+    """Return a copy of a list or mapping with its values resolved, or the container itself if they are unchanged."""
     copy = None
     for key, item in items:
         try:
@@ -226,7 +226,7 @@ def _resolved_items(container: Any, items: Any, scope: Scope) -> Any:
 
 
 def joined(pieces: list[Any]) -> str | Secret:
-    """Texts and secrets as one text, which is a secret when one of them is. Raises LimitError."""
+    """Return texts and secrets as one text, which is a secret if any piece is a secret. Raises LimitError."""
     secret = [piece for piece in pieces if isinstance(piece, Secret)]
     texts = [piece.reveal() if isinstance(piece, Secret) else piece for piece in pieces] if secret else pieces
     if sum(map(len, texts)) > TEXT_LIMIT:
@@ -249,7 +249,7 @@ class Expression:
 
     @property
     def root(self) -> str:
-        """The first of the names that lead to its value, if it only names a value; else empty."""
+        """The first step of a plain name (``facts`` of ``facts.os.family``). Empty for other expressions."""
         return ""
 
     @property
@@ -267,7 +267,7 @@ class Expression:
             raise error.of_expression(self.source, _depends_of).at(self.where) from None
 
     def raw(self, scope: Scope) -> Any:
-        """The value, as far as this kind of expression knows it. Raises HieraError without the expression in front."""
+        """Return the value of the expression. Raises HieraError without the expression in front."""
         from hiera.expressions.jinja import compile_expression  # jinja2 takes 36 % of an idle run
 
         value = compile_expression(self.source)(scope.names)
@@ -282,7 +282,7 @@ class Expression:
         return self.as_text(value)
 
     def as_text(self, value: Any) -> str:
-        """A value of this expression as it stands inside text. Raises ExpressionError for what cannot."""
+        """Return a value as it stands inside text. Raises ExpressionError for null, lists and mappings."""
         if isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -310,7 +310,7 @@ class Constant(Expression):
 
 
 class Name(Expression):
-    """``facts.os.family``; raises UndefinedError where there is no such thing."""
+    """A plain name such as ``facts.os.family``. Raises UndefinedError if it is missing."""
 
     __slots__ = ("steps",)
 
@@ -359,7 +359,7 @@ _WORDS: Final = {"true": True, "True": True, "false": False, "False": False, "no
 
 @functools.lru_cache(maxsize=2048)
 def _expression(source: str) -> Expression:
-    """The expression with this text. What is recognised here means to Jinja2 exactly the same."""
+    """Return the expression with this text. The shortcuts here give the same results as Jinja2."""
     if len(source) > EXPRESSION_LIMIT:
         raise LimitError(f"{{{{ {source[:_SHOWN]}…", f"is longer than {EXPRESSION_LIMIT} characters")
     if (constant := _constant(source)) is not MISSING:
@@ -376,7 +376,7 @@ def _expression(source: str) -> Expression:
 
 
 def _constant(source: str) -> Any:
-    """The value of a text without escapes, a number or a word; ``MISSING`` for all else."""
+    """Return the value of a text without escapes, a number or a word. ``MISSING`` for other sources."""
     first = source[:1]
     if source in _WORDS:
         return _WORDS[source]
@@ -390,14 +390,14 @@ def _constant(source: str) -> Any:
 # -- finding the expressions in a text ------------------------------------------------------------
 
 _APART: Final = r"""[^'"()\[\]{}]*"""
-_SIMPLE: Final = re.compile(  # no brackets but those of one call, whose texts hold no backslash
+_SIMPLE: Final = re.compile(  # only the brackets of one call, whose texts contain no backslash
     rf"""\{{\{{({_APART}(?:\({_APART}(?:(?:'[^'\\]*'|"[^"\\]*"){_APART})*\){_APART})?)\}}\}}"""
 )
 _LEXEME: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[][(){}'"]"""
 
 
 def parse(text: str) -> list[str | Expression]:
-    """The pieces of a text; a single expression alone when there are only blanks around it."""
+    """Return the pieces of a text. A single expression with only blanks around it is the only piece."""
     split: list[Any] = _SIMPLE.split(text)
     if "{{{" in text or "{{" in "".join(split[::2]):  # not all are simple, or where one begins is not sure
         split = _split(text)
@@ -410,7 +410,7 @@ def parse(text: str) -> list[str | Expression]:
 
 
 def _split(text: str) -> list[str]:
-    """What stands outside of braces and what stands inside, in turns, as ``_SIMPLE.split`` has it."""
+    """Return the texts outside and inside of braces in alternation, like ``_SIMPLE.split``."""
     pieces: list[str] = []
     end = 0
     while (start := text.find("{{", end)) >= 0:

@@ -38,21 +38,21 @@ from hiera.values.plain import described
 
 
 def ternary(value: Any, if_true: Any, if_false: Any, if_null: Any = None) -> Any:
-    """One of two values, by whether this one is true; a third for null, if given."""
+    """Return ``if_true`` or ``if_false``, depending on the value. ``if_null`` replaces null if it is set."""
     if value is None and if_null is not None:
         return if_null
     return if_true if value else if_false
 
 
 def mandatory(value: Any, message: str | None = None) -> Any:
-    """The value; when it does not exist, an error with a message of your own.
+    """Return the value. A missing value is an error with an optional message.
 
-    Raises ExpressionError with the message, without one UndefinedError.
+    Raises ExpressionError with the message, or else UndefinedError.
     """
     if isinstance(value, Undefined) and message is not None:
         raise ExpressionError("", str(message))
     if isinstance(value, Undefined):
-        str(value)  # raises, and says what is missing
+        str(value)  # raises an error that names the missing value
     return value
 
 
@@ -61,9 +61,9 @@ _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
 
 def to_bool(value: Any) -> bool:
-    """A boolean from text or a number: yes, on, true, 1 and their opposites; null is false.
+    """Return a boolean from text or a number: yes, on, true, 1 and their opposites. Null is false.
 
-    Raises ExpressionError for anything else.
+    Raises ExpressionError for other values.
     """
     if value is None or isinstance(value, bool):
         return bool(value)
@@ -216,16 +216,16 @@ OWN_TESTS: Final[dict[str, Callable[..., bool]]] = {
 def _revealing(
     function: Callable[..., Any], *, strict: bool, counted: bool, of_text: bool = False
 ) -> Callable[..., Any]:
-    """``function`` with secrets revealed to it.
+    """Return ``function`` wrapped to receive secrets revealed.
 
-    ``strict``: it refuses what is missing; ``counted``: its result is paid for; ``of_text``: it takes text, and what is
-    none is written down.
+    ``strict`` rejects missing values. ``counted`` counts the result against the budget. ``of_text`` converts arguments
+    to text.
     """
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         if not SCALARS.issuperset(map(type, arguments)):
-            if strict:  # str() of what is missing raises, and says what it is
+            if strict:  # str() of a missing value raises an error that names it
                 arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
             arguments = tuple(map(meter.revealed, arguments))
             if of_text:
@@ -239,7 +239,7 @@ def _revealing(
 
 
 def _written(value: Any) -> Any:
-    """A list or mapping as text; anything else as it is. Raises ExpressionError for what has no text."""
+    """Return a list or mapping as text, and other values unchanged. Raises ExpressionError for other objects."""
     if isinstance(value, _COLLECTIONS):
         return sizes.text_of(value)
     if isinstance(value, _OF_JINJA):
@@ -264,7 +264,7 @@ def _opening(function: Callable[..., Any], *, counted: bool) -> Callable[..., An
 
 
 def _of_text(method: Callable[[str], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter, which does for a text alone what a method of text does."""
+    """Return a filter that calls ``method`` for a single text, and ``otherwise`` in other cases."""
 
     @functools.wraps(otherwise)
     def call(value: Any, *arguments: Any, **named: Any) -> Any:
@@ -276,7 +276,7 @@ def _of_text(method: Callable[[str], Any], otherwise: Callable[..., Any]) -> Cal
 
 
 def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that takes apart what it is given, also a text into characters."""
+    """Return a filter with a limit on texts, which it splits into characters."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
@@ -315,7 +315,7 @@ _JINJA_FILTERS: Final = {
 
 
 def table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
-    """Jinja2's functions and ``own`` ones by name, wrapped; ``counted`` are those whose results are paid for."""
+    """Return Jinja2's and ``own`` functions by name, wrapped. ``counted`` counts their results against the budget."""
     lenient = {
         name: _opening(function, counted=counted)
         if name in (_FILTERS_OF_OUTSIDES if counted else _TESTS_OF_OUTSIDES)
@@ -346,9 +346,9 @@ _TESTS_OF_OUTSIDES: Final = frozenset(
         "undefined",
     }
 )
-"""Of Jinja2, those that ask what a value is, how long it is, or hand on a part of it."""
+"""Filters and tests of Jinja2 that examine the type or length of a value, or return a part of it."""
 
-_LENIENT: Final = frozenset({"mandatory", "ternary"})  # they may be given what is missing, and not use it
+_LENIENT: Final = frozenset({"mandatory", "ternary"})  # they accept missing values without using them
 _OF_TEXT_ALONE: Final[dict[str, Callable[[str], Any]]] = {
     "capitalize": str.capitalize,
     "count": len,

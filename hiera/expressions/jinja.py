@@ -1,7 +1,7 @@
-"""Jinja2 for expressions, checks and template files: the one place that makes environments, and functions of source.
+"""Jinja2 for expressions, checks and template files. Only this module creates environments and compiles source.
 
-* A condition without ``else`` that is false is the empty text, as Jinja2 prints it.
-* Every failure is one of ``hiera.errors``; where a secret was looked at, its sentence quotes nothing.
+* As in Jinja2, a false condition without ``else`` is the empty text.
+* Every failure is an error of ``hiera.errors``. If a secret was used, its message quotes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hiera.values.plain import plain
 def _expressions() -> Sandbox:
     environment = Sandbox()
     for name in ("cycler", "joiner", "namespace"):
-        environment.globals.pop(name)  # they keep state, which one expression has no use for
+        environment.globals.pop(name)  # they keep state, which a single expression cannot use
     return environment
 
 
@@ -46,9 +46,9 @@ def _checks() -> Sandbox:
 
 
 def tree_of(source: str, *, is_check: bool = False) -> tuple[nodes.Expr, Sandbox]:
-    """The parse tree of an expression, for who reads it and evaluates nothing, and what evaluates it otherwise.
+    """Return the parse tree of an expression, for analysis without evaluation, and its environment.
 
-    ``is_check``: of ``@validate``. Raises ExpressionError.
+    ``is_check``: the expression of ``@validate``. Raises ExpressionError.
     """
     environment = _checks() if is_check else _expressions()
     try:
@@ -64,7 +64,7 @@ def tree_of(source: str, *, is_check: bool = False) -> tuple[nodes.Expr, Sandbox
 def for_templates(
     loader: BaseLoader, included: Callable[[str, str], str] = lambda name, parent: name, **options: Any
 ) -> Sandbox:
-    """An environment for whole template files; ``included(name, parent)`` is what ``loader`` is asked for."""
+    """Return an environment for template files. ``included(name, parent)`` is the name passed to ``loader``."""
     sandbox = Sandbox(included, loader=loader, finalize=printed, trim_blocks=True, **options)
     sandbox.has_columns = True
     return sandbox
@@ -113,11 +113,11 @@ def _bounded(value: Any) -> Any:
 
 
 def translated(error: Exception, source: str = "", names: Mapping[str, Any] | None = None) -> HieraError:
-    """Any exception of Jinja2 or from inside an expression, as one of ours.
+    """Return any exception from Jinja2 or an expression as an error of ``hiera.errors``.
 
-    ``names`` are those that exist. After a look at a secret, only what is in ``source`` is quoted.
+    ``names`` are the existing names. If a secret was used, only text in ``source`` is quoted.
     """
-    # A name that the author wrote in the expression may be quoted; one that came out of a secret may not.
+    # A name in the author's expression may be quoted. A name derived from a secret must not be.
     if isinstance(error, UndefinedError) and (not meter.secret or str(error.name) in source):
         error.among = error.among or [name for name in names or () if name.islower()]
         return error

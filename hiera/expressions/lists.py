@@ -21,9 +21,9 @@ from hiera.values.plain import described, plain
 
 
 def combine(base: Any, *others: Any, recursive: bool = False, list_merge: str = "replace") -> dict[Any, Any]:
-    """Mappings on top of one another, later wins; ``recursive`` merges what is inside, lists as told.
+    """Merge mappings, with priority for later ones. ``recursive`` merges nested mappings, and lists by ``list_merge``.
 
-    Raises ExpressionError for what is no mapping.
+    Raises ExpressionError unless all arguments are mappings.
     """
     if list_merge not in _LIST_MERGES:
         raise ExpressionError(
@@ -82,7 +82,7 @@ def items2dict(value: Iterable[Any], key_name: str = "key", value_name: str = "v
 
 
 def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = True) -> list[Any]:
-    """One list of what is in lists inside lists, ``levels`` deep."""
+    """Return one flat list of the items of nested lists, ``levels`` deep."""
     result: list[Any] = []
     for item in value:
         if isinstance(item, (list, tuple)) and levels != 0:
@@ -94,7 +94,7 @@ def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = 
 
 
 def contained(left: Iterable[Any], right: Iterable[Any]) -> bool:
-    """Whether every item of the first list is in the second."""
+    """Return whether every item of the first list is in the second."""
     others = _Items(right)
     return all(item in others for item in left)
 
@@ -117,7 +117,7 @@ def difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
 
 
 def symmetric_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """The items of one of the lists only, once each."""
+    """Return the items that are in exactly one list, once each."""
     left, right = list(left), list(right)
     return difference(left, right) + difference(right, left)
 
@@ -169,7 +169,7 @@ def _items(value: Iterable[Any]) -> list[Any]:
 
 
 def product(*lists: Iterable[Any], repeat: int = 1) -> list[list[Any]]:
-    """Every choice of one item of each list; ``repeat`` takes the lists as often. Raises LimitError."""
+    """Return every choice of one item of each list. ``repeat`` repeats the lists. Raises LimitError."""
     if len(lists) * repeat > _LONGEST_CHOICE:  # made before the first choice is
         raise LimitError(
             "", f"product of {len(lists) * repeat} lists is asked for, at most {_LONGEST_CHOICE} can be"
@@ -178,7 +178,7 @@ def product(*lists: Iterable[Any], repeat: int = 1) -> list[list[Any]]:
 
 
 def permutations(items: Iterable[Any], length: int | None = None) -> list[list[Any]]:
-    """Every way to choose ``length`` of the items, in every order; all of them without it."""
+    """Return every ordered selection of ``length`` items. ``length`` defaults to all items."""
     return _choices(itertools.permutations(_items(items), length))
 
 
@@ -203,7 +203,7 @@ def _choices(choices: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
 def unique(
     environment: Any, value: Iterable[Any], case_sensitive: bool = False, attribute: Any = None
 ) -> list[Any]:
-    """The items of a list, once each, also lists and mappings; texts whatever the case of their letters."""
+    """Return the items of a list, once each, including lists and mappings. Text is compared without case by default."""
     items = _items(value)
     if attribute is None and any(isinstance(item, (list, tuple, Mapping)) for item in items):
         return _distinct(items)
@@ -248,9 +248,9 @@ def _inner(item: Any, path: Sequence[str], skip_missing: bool) -> list[Any]:
 
 
 def rekey_on_member(value: Any, key: str, duplicates: str = "error") -> dict[Any, Any]:
-    """A mapping of the mappings in a list or mapping, by what each has at ``key``; ``duplicates='overwrite'``.
+    """Return a mapping of the mappings in a list or mapping, keyed by each mapping's value at ``key``.
 
-    Raises ExpressionError.
+    ``duplicates='overwrite'`` keeps the last mapping. Raises ExpressionError.
     """
     if duplicates not in ("error", "overwrite"):
         raise ExpressionError("", f"duplicates is {duplicates!r}, wanted error or overwrite")
@@ -270,9 +270,10 @@ def rekey_on_member(value: Any, key: str, duplicates: str = "error") -> dict[Any
 
 
 def random(value: Any, start: int | None = None, step: int | None = None, seed: Any = None) -> Any:
-    """An item of a list, or a number below this one, by ``seed`` only: ``random(seed=facts.fqdn)``.
+    """Return a random item of a list, or a number below ``value``.
 
-    Raises ExpressionError without a seed, or when there is nothing to choose from.
+    The result depends on ``seed`` only: ``random(seed=facts.fqdn)``. Raises ExpressionError without a seed, and for an
+    empty list or range.
     """
     chance = _chance("random", seed)
     if isinstance(value, int) and (numbers := range(start or 0, value, step or 1)):
@@ -292,7 +293,7 @@ def shuffle(value: Iterable[Any], seed: Any = None) -> list[Any]:
 def _chance(name: str, seed: Any) -> Random:
     if seed is None:
         raise ExpressionError("", f"{name} wants a seed, such as {name}(seed=facts.fqdn), so that runs agree")
-    # As Ansible does it: a number is another seed than its digits.
+    # As in Ansible, a number and its digits are different seeds.
     return Random(seed if isinstance(seed, (int, float, str)) else str(seed))  # noqa: S311  spreads hosts, keeps no secret
 
 
@@ -311,7 +312,7 @@ def _result(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def says(key: str, *, otherwise: bool = False) -> Callable[[Any], bool]:
-    """A test: the result of a task is true at ``key``; ``otherwise`` is the answer for one that has no such key."""
+    """Return a test whether a task's result is true at ``key``. ``otherwise`` is the default for a missing key."""
 
     def test(value: Any) -> bool:
         return bool(_result(value, key).get(key, otherwise))
@@ -325,7 +326,7 @@ def says_not(key: str) -> Callable[[Any], bool]:
 
 
 def is_changed(value: Any) -> bool:
-    """Test ``changed``: the result of a task says so, or one of its ``results``."""
+    """Test ``changed``: the result of a task, or any item of its ``results``, is changed."""
     result = _result(value, "changed")
     parts = result.get("results")
     several = parts if isinstance(parts, list) else []
@@ -346,7 +347,7 @@ def is_nan(value: Any) -> bool:
 
 
 def is_any(value: Iterable[Any]) -> bool:
-    """Test ``any``: one of the items is true."""
+    """Test ``any``: at least one item is true."""
     return any(value)
 
 
@@ -356,22 +357,22 @@ def is_all(value: Iterable[Any]) -> bool:
 
 
 def contains(value: Any, item: Any) -> bool:
-    """Test ``contains``: ``in`` the other way round, for ``selectattr('groups', 'contains', 'admin')``."""
+    """Test ``contains``: ``in`` with swapped sides, for ``selectattr('groups', 'contains', 'admin')``."""
     return item in value
 
 
 def is_subset(value: Iterable[Any], other: Iterable[Any]) -> bool:
-    """Test ``subset``: every item is in the other list."""
+    """Test ``subset``: every item is in ``other``."""
     return contained(value, other)
 
 
 def is_superset(value: Iterable[Any], other: Iterable[Any]) -> bool:
-    """Test ``superset``: every item of the other list is in this one."""
+    """Test ``superset``: every item of ``other`` is in this list."""
     return contained(other, value)
 
 
 def is_truthy(value: Any, convert_bool: bool = False) -> bool:
-    """Test ``truthy``: a value that ``if`` takes for true; ``convert_bool`` also reads yes and no."""
+    """Test ``truthy``: ``if`` treats the value as true. ``convert_bool`` also reads yes and no."""
     text = str(value).strip().lower() if isinstance(value, str) else ""
     if convert_bool and isinstance(value, str) and text in _YES | _NO:
         return text in _YES

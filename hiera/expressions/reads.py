@@ -1,4 +1,4 @@
-"""The values that an expression reads: facts, data, or nothing that differs between hosts."""
+"""The sources that an expression reads: facts, data, or only constants."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def depends_of(source: str) -> DependsOn:
     names = {node.name for node in (tree, *tree.find_all(nodes.Name)) if isinstance(node, nodes.Name)}
     paths = [node.value for node in (tree, *tree.find_all(nodes.Const)) if isinstance(node, nodes.Const)]
     roots = {str(path).partition(".")[0] for path in paths} if names & _LOOKUPS else set()
-    # A template sees all facts.
+    # A template can read all facts.
     if (names | roots) & (_FACTS | {"template"}):
         return DependsOn.FACTS
     return DependsOn.DATA if names - _SAME else DependsOn.NOTHING

@@ -1,6 +1,6 @@
-"""Filters, tests and lookups of Ansible that there are not here, each with the reason and what to use instead.
+"""Unsupported filters, tests and lookups of Ansible, each with the reason and a replacement.
 
-A template that names one is refused when it is compiled, at its line, whether the place is ever reached or not.
+A template that names one is rejected when it is compiled, at its line, even in an unreachable place.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LOOKUPS: Final = {
     ),
     **dict.fromkeys(("sequence", "subelements", "inventory_hostnames"), "use range(), subelements, or facts"),
 }
-"""Lookups of Ansible by name, with what there is here."""
+"""Lookups of Ansible by name, with their replacements."""
 
 _COLLECTIONS: Final = ("ansible.builtin.", "community.general.", "ansible.utils.", "ansible.netcommon.")
 
 
 def refused(name: str, *, is_filter: bool) -> str | None:
-    """The sentence that refuses a filter or test; None for one that there may be."""
+    """Return the sentence that rejects a filter or test, or ``None`` if the name is not rejected."""
     short = next((name.removeprefix(c) for c in _COLLECTIONS if name.startswith(c)), name)
     why = (REFUSED_FILTERS if is_filter else REFUSED_TESTS).get(short)
     return f"the {'filter' if is_filter else 'test'} {name} {why}" if why else None
@@ -77,4 +77,4 @@ ABSENT: Final = {
     "playbook_dir": "paths start at the manifest's directory",
     "role_path": "paths start at the manifest's directory",
 }
-"""Names that Ansible's templates see, with what there is here."""
+"""Names in Ansible's templates, with their replacements."""

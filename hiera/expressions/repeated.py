@@ -1,4 +1,4 @@
-"""A text that is resolved many times, for each item of a loop: what is the same for all of them is done once."""
+"""A text that is resolved for each item of a loop. Constant parts are resolved once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hiera.values.secrets import Secret
 
 
 class Repeated:
-    """A text with expressions. Gives what ``resolve`` gives for it, and raises what that raises."""
+    """A text with expressions. Its results and errors are the same as from ``resolve``."""
 
     __slots__ = ("_pieces", "_single")
 
     def __init__(self, text: str, scope: Scope, names: Container[str]) -> None:
-        """``names`` are those with other values each time; all others have those of ``scope``."""
+        """``names`` have other values each time. All other names have the values in ``scope``."""
         pieces = parse(text)
         self._single = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], Expression) else None
         self._pieces: list[str | Secret | Expression] = []
@@ -35,7 +35,7 @@ class Repeated:
 
 
 def _known(piece: str | Expression, scope: Scope, names: Container[str]) -> str | Secret | Expression:
-    """The text of an expression that is the same each time; else itself, as what fails does so each time."""
+    """Return the text of a constant expression. A failing or changing expression is returned unchanged."""
     try:
         if isinstance(piece, Expression) and _is_same(piece, names):
             return piece.text(scope)
@@ -45,7 +45,7 @@ def _known(piece: str | Expression, scope: Scope, names: Container[str]) -> str 
 
 
 def _is_same(expression: Expression, names: Container[str]) -> bool:
-    """Whether it does not depend on ``names``, as far as that is plain to see."""
+    """Return whether the expression is obviously independent of ``names``."""
     match expression:
         case Constant():
             return True

@@ -1,15 +1,15 @@
 """The Jinja2 environment of expressions and template files: sandboxed, strict and bounded.
 
-* A name, key or item that does not exist is an error wherever it is used, except by ``default`` and
-  ``is defined``. What is asked of it (``nope.deeper``) is as missing as itself.
-* ``a.b`` on a mapping is the key ``b``; where there is no such key, ``get``, ``items``, ``keys`` and
-  ``values`` work. Text has its harmless methods. Nothing else of Python's objects can be reached.
-* What a template includes or imports sees all names of the place where it does so, and a block those around it. A macro
-  sees what it is handed; ``default`` and ``is defined`` refuse to answer for a name that its caller has.
+* Using a missing name, key or item is an error, except in ``default`` and ``is defined``. An attribute of a missing
+  value (``nope.deeper``) is missing too.
+* ``a.b`` on a mapping is the key ``b``. If the key is missing, ``get``, ``items``, ``keys`` and ``values`` are methods.
+  Text has its harmless methods. All other attributes of Python objects are out of reach.
+* Included and imported templates can use all names of the including template, and blocks the surrounding names. A macro
+  can use only its arguments. ``default`` and ``is defined`` raise an error for names of the macro's caller.
 * Loops, calls and filters pay from one budget (``hiera.limits``), and so do operators that make text or lists.
-* Secrets are revealed to whoever uses them here; then the result is a secret. What a template passes through on its way
-  is only opened; a list or mapping is searched for secrets where the whole of it is used: printed, compared, handed to
-  a filter or a function. What stands beside the way does not count as looked at.
+* Using a secret reveals it and makes the result a secret. Containers on the path to a value are only opened. A list or
+  mapping that is used as a whole (printed, compared, or passed to a filter or function) is searched for secrets. Its
+  other items do not count as used.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _OPTIONS: Final = (
 
 
 class _Parser(Parser):
-    """Jinja2's parser, for which imports and blocks see the names around them unless a template says otherwise."""
+    """Jinja2's parser, with imports and blocks that see the surrounding names unless the template forbids it."""
 
     def parse_import_context(self, node: Any, default: bool) -> Any:
         del default
@@ -94,7 +94,7 @@ class _Parser(Parser):
 
 
 class _Template(Template):
-    """A template whose module, where it is asked for without context, sees what the whole rendering was given."""
+    """A template whose module, imported without context, can use the names of the whole rendering."""
 
     environment: Sandbox
 
@@ -106,13 +106,14 @@ class _Template(Template):
 class _Generator(CodeGenerator):
     """Jinja2's compiler, with each loop, call, comparison and ``~`` going through the environment.
 
-    What is usual is decided where it stands, by the type of a value: text and whole numbers are printed and calculated
-    with in place, and only the rest is a call. ``t_value`` and ``t_kind`` are used up before they are set again.
+    Generated code handles the common types inline: text and whole numbers are printed and calculated directly, and
+    other types need a call. ``t_value`` and ``t_kind`` are read before they are set again.
     """
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802  the compiler's naming
         if _is_shared(node):
-            # As if the body asked for ``loop``: else Jinja2 makes none, and what is included would have none to see.
+            # Refer to ``loop`` in the body. Otherwise Jinja2 creates no ``loop`` variable, and included templates miss
+            # it.
             asked = nodes.Output([nodes.Name("loop", "load")])
             node.body.append(nodes.If(nodes.Const(False), [asked], [], []).set_lineno(node.lineno))
         steps = nodes.EnvironmentAttribute("steps", lineno=node.lineno)
@@ -141,7 +142,7 @@ class _Generator(CodeGenerator):
         super().visit_Test(node, frame)
 
     def _refuse(self, name: str, node: nodes.Node, *, is_filter: bool) -> None:
-        """Say of a filter or test of Ansible that there is none, and what to use instead."""
+        """Fail for a filter or test of Ansible that is unsupported, with the replacement in the message."""
         if sentence := refused(name, is_filter=is_filter):
             self.fail(sentence, node.lineno)
 
@@ -157,7 +158,7 @@ class _Generator(CodeGenerator):
         self._write_all([start], frame, "environment.reach(", f"{tuple(names)!r})")
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
-        """Whole values are compared; beside one text or number a collection is equal to nothing, whatever is in it."""
+        """Compare whole values. A constant side needs no search: a collection never equals a text or a number."""
         sides = [node.expr, *(operand.expr for operand in node.ops)]
         searches = any(operand.op in ("in", "notin") for operand in node.ops)
         if searches or len(sides) > 2 or not any(isinstance(side, nodes.Const) for side in sides):
@@ -169,13 +170,13 @@ class _Generator(CodeGenerator):
         super().visit_Compare(node, frame)
 
     def _arithmetic(self, node: nodes.BinExpr, frame: Frame) -> bool:
-        """Whether the operation was written: of a whole number and a small constant, in place."""
+        """Write the operation inline if it has a small constant as its right side. Return whether it was written."""
         constant = node.right.value if isinstance(node.right, nodes.Const) else None
         if type(constant) is not int or not 0 < constant < _SMALL or _is_long(node):
             return False
         self.write(f"(t_value {node.operator} {constant} if type(t_value := ")
         self.visit(node.left, frame)
-        # A product must not become long, by one multiplication after the other.
+        # A chain of multiplications must not produce a huge number.
         self.write(f") is int{f' and {-_SMALL} < t_value < {_SMALL}' if node.operator == '*' else ''}")
         self.write(f" else environment.call_binop(context, {node.operator!r}, t_value, {constant}))")
         return True
@@ -190,7 +191,7 @@ class _Generator(CodeGenerator):
         self._arithmetic(node, frame) or super().visit_Mod(node, frame)
 
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:  # noqa: N802
-        """What is printed side by side is one text, where nobody gathers it and it goes out as it is."""
+        """Print adjacent parts as one text if the output is neither buffered nor escaped."""
         if frame.buffer is not None or frame.require_output_check or _escapes(frame):
             super().visit_Output(node, frame)
             return
@@ -244,7 +245,7 @@ class _Generator(CodeGenerator):
 
 
 _SMALL: Final = (1 << 30) - 1
-"""Whole numbers up to it make none that has a limit, with one operation."""
+"""Limit of operands: one operation on smaller whole numbers stays below the limits on numbers."""
 
 _LONG: Final = 1024
 """Characters from which on a text that is printed is counted at once, so that many side by side are not too many."""
@@ -254,7 +255,7 @@ _LONGEST_CHAIN: Final = 8
 
 
 def _is_long(node: nodes.BinExpr) -> bool:
-    """Whether a chain of operators is so long that Python would find the code for it nested too deeply."""
+    """Return whether a chain of operators is long enough to exceed Python's nesting limit in the generated code."""
     left: nodes.Node = node
     for _ in range(_LONGEST_CHAIN):
         if not isinstance(left, nodes.BinExpr):
@@ -285,7 +286,7 @@ _NAMING: Final = {"map": 0, "reject": 0, "rejectattr": 1, "select": 0, "selectat
 
 
 def _is_shared(loop: nodes.For) -> bool:
-    """Whether others see the variables of a loop: what it includes or imports, or a template that it calls."""
+    """Return whether other templates see the loop's variables: included, imported or rendered templates."""
     called = (call.node for call in loop.find_all(nodes.Call))
     is_shared = any(isinstance(node, nodes.Name) and node.name in ("render", "template") for node in called)
     return is_shared or any(loop.find_all((nodes.Include, nodes.Import, nodes.FromImport)))
@@ -296,14 +297,14 @@ _TESTS: Final = qualified(TESTS | table(TESTS_OF_MISSING, {}, counted=False))
 
 
 _HARMLESS: Final = SCALARS | {dict, list}
-"""Types whose values are no secret, though one may be inside."""
+"""Types that are never secrets themselves, but can contain secrets."""
 
 _SIZED: Final = frozenset({dict, range, *map(type, ({}.keys(), {}.values(), {}.items()))})
 _ROUNDS_AT_ONCE: Final = 32
 
 
 class _Steps:
-    """The items of a loop, counted; as long as what it goes over, which ``loop.length`` asks."""
+    """The items of a loop, counted. Its length is the length of the items, for ``loop.length``."""
 
     __slots__ = ("_items",)
 
@@ -314,7 +315,7 @@ class _Steps:
         return chain.from_iterable(self._batches())
 
     def _batches(self) -> Iterator[Iterable[Any]]:
-        """The rounds, some at once: they are paid for, and the clock looked at, before the first of them."""
+        """Yield the items in batches. The steps are paid for, and the time limit is checked, before each batch."""
         items = self._items
         if type(items) in _SIZED:
             items = list(items)
@@ -333,12 +334,12 @@ class _Steps:
 
 
 def _opened(item: Any) -> Any:
-    """An item of a loop; one that has several parts goes to several names."""
+    """Return the item with its secret opened. The items of a tuple are opened, since a loop unpacks it."""
     return tuple(map(meter.opened, item)) if type(item) is tuple else meter.opened(item)
 
 
 class _Context(Context):
-    """The names of a template; one that stands for a secret is revealed as what is asked of mappings is."""
+    """The names of a template. A name of a secret is revealed, like a key of a mapping."""
 
     def resolve_or_missing(self, key: str) -> Any:
         value = super().resolve_or_missing(key)
@@ -348,7 +349,7 @@ class _Context(Context):
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment that keeps this module's promises."""
 
-    # Those that can make much of little; the others cannot make more than they are given.
+    # Only these operators can produce much larger values than their operands.
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     code_generator_class = _Generator
     context_class = _Context
@@ -371,7 +372,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.whole = whole
         self.searched = searched
         self.has_columns = False
-        """Whether compiled code knows the columns of its expressions (``columns.place_of``)."""
+        """Whether compiled code contains the columns of its expressions (``columns.place_of``)."""
         self._is_compiling = False
         self.given: Mapping[str, Any] = {}
         """The names of the rendering that is going on."""
@@ -387,7 +388,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         raw: bool = False,
         defer_init: bool = False,
     ) -> Any:
-        """The code of a template, made now or kept; of what is no text, as Jinja2 makes it."""
+        """Return the code of a template, from the cache if possible. Syntax trees are compiled as Jinja2 does it."""
         compiling = functools.partial(super().compile, source, name, filename, raw, defer_init)
         make = functools.partial(self._with_columns, compiling) if self.has_columns else compiling
         if not isinstance(source, str) or raw or defer_init:
@@ -407,7 +408,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _tokenize(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> TokenStream:
-        """The tokens of a text; while a template is compiled, with columns."""
+        """Return the tokens of a text. During compilation, tokens have columns."""
         if not self._is_compiling:
             return super()._tokenize(source, name, filename, state)
         tokens = with_columns(self.lexer.tokeniter(source, name, filename, state), source)
@@ -456,7 +457,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _method(self, obj: Any, name: str) -> Any:
         if isinstance(obj, Mapping) and name in MAPPING_METHODS:
-            # Nobody looks into what these two give, so that it must be without secrets.
+            # Values of ``items`` and ``values`` are not searched for secrets later, so reveal them here.
             return getattr(meter.revealed(obj) if name in ("items", "values") else obj, name)
         if not isinstance(obj, str):
             return None
@@ -519,7 +520,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def whole(value: Any) -> Any:
-    """A value with all that is in it, for who looks at all of it."""
+    """Return a value with all secrets in it revealed."""
     return value if type(value) in SCALARS else meter.revealed(value)
 
 
@@ -529,13 +530,13 @@ def searched(value: Any) -> Any:
 
 
 def printed(value: Any) -> Any:
-    """A value as template files print it, paid for when writing it makes a text of what was none."""
+    """Return a value as template files print it. Text made from a list or mapping counts towards the limits."""
     value = printable(value)
     return meter.made(str(value)) if isinstance(value, (dict, list, tuple)) else value
 
 
 def printable(value: Any) -> Any:
-    """A value as templates print it. Raises ExpressionError for what has no text of its own."""
+    """Return a value as templates print it. Raises ExpressionError for types without a text form."""
     if type(value) in SCALARS:
         return value
     value = meter.revealed(value)

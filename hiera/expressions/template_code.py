@@ -31,14 +31,14 @@ class CodeStore(Protocol):
     """Code that outlives the process. Its methods raise nothing."""
 
     def find(self, key: str) -> CodeType | None:
-        """Return the code of ``key``, or ``None`` if the store has no undamaged code of it."""
+        """Return the code of ``key``, or ``None`` if the store lacks it or it is damaged."""
 
     def add(self, key: str, code: CodeType) -> None:
         """Store the code of ``key``."""
 
 
 OpenStore = Callable[[str], CodeStore]
-"""Open the store of one compiler, which is given by its identity (``compiler_identity``)."""
+"""Open the store of a compiler, identified by ``compiler_identity``."""
 
 
 class _Cache:

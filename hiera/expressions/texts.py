@@ -24,14 +24,14 @@ PATTERN_LIMIT: Final = 10_000
 
 
 def as_text(value: Any, name: str) -> str:
-    """A text or a number as text; anything else is an error that names the filter. Raises ExpressionError."""
+    """Return a text or a number as text. Raises ExpressionError with the filter's name for other types."""
     if isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return str(value)
     raise ExpressionError("", f"{name} wants text, not {described(value)}")
 
 
 def quote(value: Any) -> str:
-    """One word for a shell, whatever is in it."""
+    """Return the text as one word for a shell, quoted if needed."""
     return shlex.quote(as_text(value, "quote"))
 
 
@@ -52,7 +52,7 @@ def _commented(text: str, parts: dict[str, Any]) -> str:
     sizes.verify_width(decoration)
     bare = decoration.rstrip()
     lines = [decoration + line for line in text.split(newline)]
-    # A line with nothing on it but the decoration has no blanks at its end; the last line keeps them.
+    # A line with only the decoration loses its trailing blanks, except the last line.
     lines[:-1] = [bare if line == decoration else line for line in lines[:-1]]
     before, after = (bare if parts[name] is None else str(parts[name]) for name in ("prefix", "postfix"))
     above = before if before in ("", newline) else before + newline
@@ -81,7 +81,7 @@ _COMMENT_PARTS: Final[dict[str, Any]] = {
     "prefix": None,
     "prefix_count": 1,
 }
-"""The parts of a comment by default; None stands for the decoration without blanks at its end."""
+"""The default parts of a comment. ``None`` means the decoration without trailing blanks."""
 
 
 def type_debug(value: Any) -> str:
@@ -104,7 +104,7 @@ def human_readable(size: float, isbits: bool = False, unit: str | None = None) -
 
 
 def human_to_bytes(size: Any, default_unit: str | None = None, isbits: bool = False) -> int:
-    """The number of bytes that a text such as ``1.5 GB`` or ``10M`` says; with ``isbits`` of bits.
+    """Return the number of bytes in a text such as ``1.5 GB`` or ``10M``. ``isbits`` reads units of bits.
 
     Raises ExpressionError.
     """
@@ -126,7 +126,7 @@ _PREFIXES: Final = ("", "kilo", "mega", "giga", "tera", "peta", "exa", "zetta", 
 
 
 def split(value: str, separator: str | None = None, maxsplit: int = -1) -> list[str]:
-    """The parts of a text between separators (blanks, if none is given)."""
+    """Return the parts of a text between separators (blanks by default)."""
     parts = as_text(value, "split").split(
         separator, maxsplit if 0 <= maxsplit < sizes.ITEM_LIMIT else sizes.ITEM_LIMIT
     )
@@ -162,7 +162,7 @@ def regex_replace(
     count: int = 0,
     mandatory_count: int = 0,
 ) -> str:
-    """The text with every match replaced; ``\\\\1`` or ``\\\\g<name>`` in the replacement is a group.
+    """Return the text with every match replaced. ``\\\\1`` or ``\\\\g<name>`` in the replacement is a group.
 
     Raises ExpressionError.
     """
@@ -189,7 +189,7 @@ def regex_replace(
 def regex_search(
     value: Any, pattern: str, *groups: str, ignorecase: bool = False, multiline: bool = False
 ) -> Any:
-    """The first match, or a list of the groups asked for (``'\\\\1'``, ``'\\\\g<name>'``); null for none."""
+    """Return the first match, or a list of its ``groups`` (``'\\\\1'``, ``'\\\\g<name>'``), or null without a match."""
     compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_search")
 
     def search() -> Any:
@@ -221,7 +221,7 @@ def regex_findall(value: Any, pattern: str, multiline: bool = False, ignorecase:
 
 
 def regex_escape(value: Any, re_type: str = "python") -> str:
-    """A text as a regular expression that matches just this text; ``posix_basic`` for sed and grep.
+    """Return a regular expression that matches exactly this text. ``posix_basic`` is for sed and grep.
 
     Raises ExpressionError.
     """
@@ -236,7 +236,7 @@ def regex_escape(value: Any, re_type: str = "python") -> str:
 def matches(
     value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False, match_type: str = "search"
 ) -> bool:
-    """Test ``regex``: ``search``, ``match`` or ``fullmatch``, as ``match_type`` says.
+    """Test ``regex``: ``search``, ``match`` or ``fullmatch``, as ``match_type`` selects.
 
     Raises ExpressionError.
     """
@@ -309,14 +309,14 @@ def splitext(path: str) -> list[str]:
 
 
 def path_join(parts: Any) -> str:
-    """Parts of a path joined; an absolute part starts anew."""
+    """Return the parts of a path joined. An absolute part discards the parts before it."""
     return posixpath.join(
         *(as_text(part, "path_join") for part in ([parts] if isinstance(parts, str) else parts))
     )
 
 
 def urlsplit(value: str, query: str = "") -> Any:
-    """The parts of a URL: ``scheme``, ``hostname``, ``port``, ``path`` …, or the one that is asked for.
+    """Return the parts of a URL: ``scheme``, ``hostname``, ``port``, ``path`` …, or the part that ``query`` names.
 
     Raises ExpressionError.
     """
@@ -334,7 +334,7 @@ _PARTS = ("fragment", "hostname", "netloc", "password", "path", "port", "query",
 
 
 def is_uri(value: Any, schemes: Any = None) -> bool:
-    """Test ``uri``: text that can be read as a URI, with one of ``schemes`` if these are given."""
+    """Test ``uri``: text that can be read as a URI, with a scheme of ``schemes`` if the argument is present."""
     scheme = _scheme(value)
     return scheme is not None and (not schemes or scheme in schemes)
 

@@ -22,9 +22,9 @@ from hiera.values.plain import described
 
 # The calls between templates.
 #
-# * ``Sandbox.call`` calls a template. Just before the call, it passes the variables of loops and macros, which are
-#   not in the context, to ``Callers.tell``.
-# * ``template()`` and ``render()`` pass on all names. A macro sees its arguments only, as in Jinja2.
+# ``Sandbox.call`` calls a template. Just before the call, it passes the variables of loops and macros, which are
+# missing in the context, to ``Callers.tell``. ``template()`` and ``render()`` pass on all names. A macro receives its
+# arguments only, as in Jinja2.
 
 _NONE: Final[Mapping[str, Any]] = {}
 
@@ -66,14 +66,14 @@ class Callers:
         own.calls.append((context, own.told))
 
     def leave(self) -> None:
-        """End the call; it may be an argument of another, which is made at the same place."""
+        """End the call. Restore its names, since it may be an argument of another call at the same place."""
         own = _thread.own
         own.told = own.calls.pop()[1]
 
     def begin(self) -> _Before:
-        """Begin an evaluation of its own, such as that of data that a template asks for: it has no callers.
+        """Begin a separate evaluation without callers, such as evaluating data that a template uses.
 
-        ``end`` is to be called with what this gives.
+        Pass the result to ``end``.
         """
         own = _thread.own
         before = own.calls, own.told
@@ -87,7 +87,7 @@ class Callers:
         own.calls, own.told = before
 
     def names(self) -> dict[str, Any]:
-        """All names at the place of the call that is being made; none outside of calls."""
+        """Return all names at the place of the current call. Empty outside of calls."""
         calls = _thread.own.calls
         if not calls:
             return {}
@@ -95,7 +95,7 @@ class Callers:
         return {**context.get_all(), **{name: item for name, item in told.items() if item is not missing}}
 
     def have(self, name: str) -> bool:
-        """Whether there is this name at the place of one of the calls."""
+        """Return whether this name exists at the place of any call."""
         return any(
             told.get(name, missing) is not missing or context.resolve_or_missing(name) is not missing
             for context, told in _thread.own.calls
@@ -106,7 +106,7 @@ callers: Final = Callers()
 
 
 class ExplainedUndefined(StrictUndefined):
-    """A thing that does not exist; using it raises UndefinedError, and so does printing a list that it is in."""
+    """A missing value. Using it raises UndefinedError, and so does printing a list that contains it."""
 
     __slots__ = ("is_hidden",)
     __repr__ = StrictUndefined.__str__
@@ -116,9 +116,9 @@ class ExplainedUndefined(StrictUndefined):
     ) -> None:
         super().__init__(hint, obj, name, exc)
         self.is_hidden = hint is None and obj is missing and isinstance(name, str) and callers.have(name)
-        """Whether there is such a name where the macro was called that asks for it."""
+        """Whether the name exists in the caller of the macro that uses it."""
         if exc is JinjaUndefinedError:
-            # Jinja2 raises what this returns when it is called with a message.
+            # Jinja2 calls this with a message, and raises the result.
             self._undefined_exception = self._error  # type: ignore[assignment]
 
     def _error(self, _message: str) -> UndefinedError:
@@ -162,7 +162,7 @@ _INSTEAD: Final[dict[type, Mapping[str, str]]] = {
         "format": "write 'a {} b' as 'a ' ~ value ~ ' b'",
     },
 }
-"""By type the methods that who knows Python looks for, and how to say it here."""
+"""By type: methods of Python that are missing here, and the replacement."""
 
 
 def _advice(owner: Any, name: Any) -> str:
@@ -173,23 +173,23 @@ def _advice(owner: Any, name: Any) -> str:
     return f": {instead}" if instead else ""
 
 
-# -- what answers for what does not exist ---------------------------------------------------------
+# -- functions for missing values ------------------------------------------------------------------
 
 
 def default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
-    """Jinja2's own; raises UndefinedError for a name that only the caller of a macro has."""
+    """Jinja2's ``default``. Raises UndefinedError for a name that only the caller of a macro has."""
     return default_value if is_undefined(value) or (boolean and not value) else value
 
 
 def is_undefined(value: Any) -> bool:
-    """Jinja2's own; raises UndefinedError for a name that only the caller of a macro has."""
+    """Jinja2's ``undefined``. Raises UndefinedError for a name that only the caller of a macro has."""
     if isinstance(value, ExplainedUndefined) and value.is_hidden:
-        str(value)  # raises, and says what to do
+        str(value)  # raises an error with advice
     return isinstance(value, Undefined)
 
 
 def is_defined(value: Any) -> bool:
-    """Jinja2's own; raises UndefinedError for a name that only the caller of a macro has."""
+    """Jinja2's ``defined``. Raises UndefinedError for a name that only the caller of a macro has."""
     return not is_undefined(value)
 
 

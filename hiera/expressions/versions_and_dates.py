@@ -47,11 +47,11 @@ def version(
     strict: bool | None = None,
     version_type: str | None = None,
 ) -> bool:
-    """Whether ``value`` compares to ``other`` as ``comparison`` says (``<``, ``<=``, ``==``, …).
+    """Return whether ``value`` and ``other`` satisfy ``comparison`` (``<``, ``<=``, ``==``, …).
 
     ``version_type`` is ``loose`` (the default), ``strict`` or ``semver``.
 
-    Raises ExpressionError for another comparison, or what is no version.
+    Raises ExpressionError for an unknown comparison, or an invalid version.
     """
     if comparison not in _OPERATORS:
         raise ExpressionError("", f"version knows no {comparison!r}, only {' '.join(_OPERATORS)}")
@@ -92,13 +92,13 @@ _SEMANTIC: Final = (
 
 
 def _strict(text: str) -> Any:
-    """Two or three numbers, and perhaps ``a1`` or ``b1`` for what comes before the release."""
+    """Return the sort key of two or three numbers, with an optional pre-release such as ``a1`` or ``b1``."""
     match = _matched(_STRICT, text, "1.2.3 or 1.2b1")
     return [int(number or 0) for number in match.group(1, 2, 3)], match[4] or "z", int(match[5] or 0)
 
 
 def _semantic(text: str) -> Any:
-    """As semver.org orders them (version 2.0.0, clause 11)."""
+    """Return the sort key of semver.org (version 2.0.0, clause 11)."""
     match = _matched(_SEMANTIC, text, "1.2.3 or 1.2.3-rc.1")
     before = [
         (0, int(part), "") if (part.isascii() and part.isdecimal()) else (1, 0, part)
@@ -124,21 +124,21 @@ _KINDS: Final[dict[str, Callable[[str], Any]]] = {
 # Dates.
 
 TIMES: Final = (date, timedelta)
-"""The types of what ``to_datetime`` gives, and of the difference of two of them."""
+"""The types of results of ``to_datetime``, and of differences between them."""
 TIME_PARTS: Final = frozenset(
     {
         *("day", "days", "hour", "isoformat", "isoweekday", "microsecond", "microseconds", "minute", "month"),
         *("second", "seconds", "timestamp", "total_seconds", "weekday", "year"),
     }
 )
-"""What may be asked of them."""
+"""The attributes of these types that expressions can use."""
 
 _LONGEST_FORMAT: Final = 1000
 _WIDTH: Final = r"%[-_^#+]*\d"
 
 
 def to_datetime(text: str, format: str = "%Y-%m-%d %H:%M:%S") -> datetime:  # noqa: A002  Ansible's name
-    """The time that a text says, to subtract another: ``(a | to_datetime - b | to_datetime).days``.
+    """Return the time in a text, for subtraction: ``(a | to_datetime - b | to_datetime).days``.
 
     Raises ExpressionError.
     """
@@ -150,9 +150,9 @@ def to_datetime(text: str, format: str = "%Y-%m-%d %H:%M:%S") -> datetime:  # no
 
 
 def strftime(layout: str, second: Any = None, utc: bool = False) -> str:
-    """A time as text, by a format and the seconds since 1970: ``'%F' | strftime(0, utc=true)``.
+    """Return a time as text, by a format and the seconds since 1970: ``'%F' | strftime(0, utc=true)``.
 
-    Raises ExpressionError without seconds, or for what is no number of them.
+    Raises ExpressionError if the seconds are missing or invalid.
     """
     if second is None:
         advice = "strftime wants the seconds since 1970, since the present is another in every run"
