@@ -1,13 +1,13 @@
-"""Errors of data, split by who must act.
+"""Errors of data, by the person who must act.
 
 HieraError
-* DocumentError       the author of a document: text that cannot be read, or has the wrong shape
+* DocumentError       the author of a document: unreadable text, or an invalid structure
 * ExpressionError     the author of an expression: it cannot be compiled, or fails while it runs
-  - UndefinedError        the author or the machine: a fact, a key or a name that does not exist
+  - UndefinedError        the author or the machine: a missing fact, key or name
 * ConfigError         the author of a ``hiera.yaml``
 * LookupFailure       a key of a Hiera tree that cannot be answered
-  - KeyNotFound         no layer has the key, and there is no default
-* LimitError          input that is too deep, too large or never ends
+  - KeyNotFound         a key that is missing in all layers, without a default
+* LimitError          input that is too deep, too large or endless
 """
 
 from collections.abc import Callable, Iterable
@@ -23,13 +23,12 @@ from foundation.suggestions import nearest
 class HieraError(Exception):
     """Base of all errors of this package. ``str()`` formats its problem.
 
-    ``where`` is the place: a location in a file, a path of keys, or an expression. It may be empty until a caller that
-    knows the place adds it with ``at``. ``keys`` leads from the resolved value to the part that is wrong, and ``under``
-    extends it.
+    ``where`` is the place: a location in a file, a path of keys, or an expression. It may be empty until a caller with
+    the place adds it with ``at``. ``keys`` leads from the resolved value to the wrong part, and ``under`` extends it.
     """
 
     code = ProblemCode.LOOKUP_FAILS
-    """The code if ``raise`` gives none."""
+    """The default code."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class HieraError(Exception):
         self.where = ": ".join(part for part in (str(where), self.where) if part)
         if not where:
             return self
-        if self.location != NOWHERE:  # of an inner text, such as one that a filter reads
+        if self.location != NOWHERE:  # location in an inner text, such as text that a filter reads
             self._related = (*self._related, self.location)
             self._context = ": ".join(part for part in (place_text(self.location), self._context) if part)
             self.location = NOWHERE
@@ -131,7 +130,7 @@ class HieraError(Exception):
 
 
 class DocumentError(HieraError):
-    """A document that cannot be read, or whose shape is not what its place wants."""
+    """A document that cannot be read, or has an invalid structure for its place."""
 
     code = ProblemCode.INVALID_DOCUMENT
 
@@ -149,10 +148,10 @@ class ExpressionError(HieraError):
 
 
 class UndefinedError(ExpressionError):
-    """A fact, key or name that an expression reads and that does not exist.
+    """A missing fact, key or name that an expression reads.
 
-    ``among`` are the names that do exist. They are read only for a message, because a hierarchy asks for missing facts
-    all the time, and listing all facts can be slow.
+    ``among`` are the existing names. They are read only for a message, because a hierarchy looks up missing facts all
+    the time, and listing all facts can be slow.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ from hiera.values.sizes import BITS_OF_A_DIGIT, ITEM_LIMIT, TEXT_LIMIT, verify_l
 
 
 class PerThread(_local):
-    """Attributes with a value for each thread, as those of ``threading.local``, which is slow to import."""
+    """Attributes with a value for each thread, like ``threading.local``, which is slow to import."""
 
 
 BUDGET: Final = 8 << 20
@@ -39,16 +39,16 @@ TOTAL_LIMIT: Final = 128 << 20
 """Characters of everything that the expressions of one document or manifest make."""
 
 LOOP_LIMIT: Final = 100_000
-"""Items that all loops of one manifest go over, those of its children included."""
+"""Items that all loops of one manifest may process, including loops of its children."""
 
 SCALARS: Final = frozenset({str, int, float, bool, NoneType})
-"""Types whose values hold nothing else, and so no secret."""
+"""Types of values without content of their own, and so without secrets."""
 
 _TEXT: Final = frozenset({str})
 
 _PIECES_AT_ONCE: Final = 256
 
-_MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
+_MOST_REMEMBERED: Final = 100_000  # collections without secrets that are remembered
 
 
 class _Use:
@@ -75,15 +75,15 @@ _thread: Final = _Thread()
 
 
 class Meter:
-    """The use that the evaluation in this thread has made of its budget; evaluations inside it share its budget.
+    """The budget use of the evaluation in this thread. Nested evaluations share its budget.
 
-    It also knows whether a secret was looked at, because whatever is made from one is a secret too.
+    It also records whether a secret was used, since every value derived from a secret is secret.
 
-    The budget of templates differs: each rendering has an object of its own, and short values cost nothing there.
-    Here nested evaluations in a thread share one budget, and each value counts.
+    The budget of templates differs: each rendering has its own object, and short values cost nothing there.
+    Here each value counts.
     """
 
-    # Each method asks once which thread it is in, which takes as long as all else that it does.
+    # Each method reads the thread's state once, since this read takes as long as the rest of the method.
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class Meter:
         use = _thread.use
         use.depth -= 1
         if use.depth == 0:
-            use.left = 0  # nothing is evaluated outside, so that compiling folds no constants
+            use.left = 0  # outside of an evaluation nothing may run, so that compiling folds no constants
             use.open = {}
 
     @property
@@ -109,7 +109,7 @@ class Meter:
 
     @property
     def secret(self) -> bool:
-        """Whether a secret was looked at."""
+        """Whether a secret was used."""
         return _thread.use.secret
 
     @secret.setter
@@ -146,16 +146,16 @@ class Meter:
         return value
 
     def opened(self, value: Any) -> Any:
-        """``value`` without the mask on it, whatever is in it; from now on the result is a secret."""
+        """Return ``value`` without its own mask, with inner secrets masked. A mask makes the result secret."""
         while isinstance(value, Secret):
             _thread.use.secret = True
             value = value.reveal()
         return value
 
     def revealed(self, value: Any) -> Any:
-        """``value`` without the masks on it or in it; from now on the result is a secret.
+        """Return ``value`` without any masks on it or in it. A mask makes the evaluation's result secret.
 
-        Raises LimitError for a value that is small only because it holds the same lists many times.
+        Raises LimitError for a value that is small only because it contains the same lists many times.
         """
         if isinstance(value, Secret):
             value = self.opened(value)
@@ -173,7 +173,7 @@ class Meter:
         return value
 
     def masked(self, value: Any) -> Any:
-        """``value`` as a secret when one was looked at; a boolean or null says too little to hide it."""
+        """Return ``value`` as a secret if a secret was used. Booleans and null reveal too little to be hidden."""
         hidden = _thread.use.secret and value is not None and not isinstance(value, (bool, Secret))
         return Secret(value) if hidden else value
 
@@ -182,7 +182,7 @@ meter: Final = Meter()
 
 
 def _holds_secret(value: Any, seen: list[Any]) -> bool:
-    """Whether there is a secret anywhere in a collection; ``seen`` gets it, and all collections in it."""
+    """Return whether a collection contains a secret. Appends it and all collections in it to ``seen``."""
     count, characters, found, waiting = 0, 0, False, [value]
     while waiting:
         items = waiting.pop()
@@ -265,7 +265,7 @@ def _size(value: Any) -> int:
 def concat(pieces: Iterable[str]) -> str:
     """``"".join`` with an end: raises LimitError."""
     length, kept, iterator = 0, [], iter(pieces)
-    # By many at once: what stands in a piece has been paid for by who made it.
+    # Check in batches. Each single piece already counted when it was made.
     while batch := list(islice(iterator, _PIECES_AT_ONCE)):
         length += sum(map(len, batch))
         if length > TEXT_LIMIT:

@@ -3,8 +3,7 @@
 * An operation takes at most ``TIME_LIMIT`` of processor time, and a few seconds in the worst case. Without a limit,
   ``(a+)+$`` takes years on forty letters.
 * A timer interrupts the operation. Python checks for signals only after some thousand steps, and one step of ``[ab]*``
-  passes over the whole text. So patterns that repeat something, from any place of the text, are refused for texts
-  longer than ``REPETITION_LIMIT``.
+  passes over the whole text. So patterns with repetitions are rejected for texts longer than ``REPETITION_LIMIT``.
 * Signals arrive in the main thread only, so this module must be used in the main thread.
 * Globs require neither limit. ``starred`` makes an expression without backtracking.
 """
@@ -38,12 +37,12 @@ def bounded(pattern: re.Pattern[str], text: str, operation: Callable[[], _Answer
 
 
 def is_found(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether ``pattern`` fits somewhere in ``text``; raises LimitError."""
+    """Return whether ``pattern`` matches somewhere in ``text``. Raises LimitError."""
     return bounded(pattern, text, lambda: pattern.search(text) is not None)
 
 
 def find_first(patterns: Sequence[re.Pattern[str]], text: str) -> int | None:
-    """Which of the patterns is the first that fits somewhere in ``text``; they share the time of one.
+    """Return the index of the first pattern that matches somewhere in ``text``. All patterns share one time limit.
 
     Raises LimitError.
     """
@@ -55,10 +54,10 @@ def find_first(patterns: Sequence[re.Pattern[str]], text: str) -> int | None:
 
 
 def starred(pieces: Iterable[str | None]) -> str:
-    """The expression for ``pieces`` in a row, of which each None is a star: any text.
+    """Return the expression for ``pieces`` in a row. Each ``None`` is a star, which matches any text.
 
-    The others are expressions of a fixed length. The first place where the pieces behind a star fit is as good as any
-    later one, so the search never has to come back to it, and takes no longer the more stars there are.
+    Other pieces are expressions of a fixed length. The first match of the pieces after a star is as good as any later
+    match, so the search never backtracks, and more stars do not slow it down.
     """
     fixed = [""]
     for piece in pieces:
@@ -103,7 +102,7 @@ def _quoted(pattern: str) -> str:
 
 
 def _under_timer(operation: Callable[[], _Answer]) -> _Answer:
-    """``operation()``, or _TooLongError when it takes too long; the timer and handler of before come back."""
+    """Return ``operation()``, or raise _TooLongError after a timeout. The old timer and handler are restored."""
     running = True
 
     def ring(_: int, frame: FrameType | None) -> None:
@@ -124,9 +123,9 @@ def _under_timer(operation: Callable[[], _Answer]) -> _Answer:
 
 
 def _is_ours(frame: FrameType | None, operation: Callable[[], object]) -> bool:
-    """Whether matching was interrupted, or what is around it; and not, say, what the garbage collector has called.
+    """Return whether the signal interrupted matching or its caller, and not, for example, the garbage collector.
 
-    An exception there may be lost, or leave behind what nobody cleans up; the timer rings again.
+    An exception in other code may be lost or leave leftovers. The timer rings again.
     """
     return frame is not None and (
         frame.f_code is getattr(operation, "__code__", None)

@@ -25,7 +25,7 @@ from hiera.values.secrets import Decrypted
 
 
 class DataFiles:
-    """The mappings in files of ``documents``; ``warn`` is told of files that hold none."""
+    """The mappings in files of ``documents``. ``warn`` receives files without a mapping."""
 
     def __init__(self, documents: Documents, warn: Warn) -> None:
         self.documents = documents
@@ -34,7 +34,7 @@ class DataFiles:
         self._json: dict[str, dict[Any, Any]] = {}
 
     def yaml(self, path: str) -> dict[Any, Any]:
-        """The mapping in a YAML file; a file without one is empty. Raises ``DocumentError`` and ``LimitError``."""
+        """Return the mapping in a YAML file, empty without one. Raises ``DocumentError`` and ``LimitError``."""
         if path not in self._yaml:
             content = psych.load(self._read(path), path)
             if not isinstance(content, dict):
@@ -44,7 +44,7 @@ class DataFiles:
         return self._yaml[path]
 
     def json(self, path: str) -> dict[Any, Any]:
-        """The mapping in a JSON file; raises ``LookupFailure`` for a file without one."""
+        """Return the mapping in a JSON file. Raises ``LookupFailure`` for a file without a mapping."""
         if path not in self._json:
             content = json_data.load(self._read(path), path)
             if not isinstance(content, dict):
@@ -73,7 +73,7 @@ class DataFunction(Protocol):
 
 
 class Tools(NamedTuple):
-    """Tools that all functions share; ``private_key`` is the path of the key for levels that name none."""
+    """Tools that all functions share. ``private_key`` is the default key path of levels."""
 
     files: DataFiles
     interpolator: Interpolator
@@ -85,7 +85,7 @@ PATHS = "one of 'path', 'paths' 'glob', 'globs' or 'mapped_paths' must be declar
 
 
 def texts(content: dict[Any, Any]) -> list[str]:
-    """The keys that somebody can ask for."""
+    """Return the keys that can be looked up."""
     return [name for name in content if isinstance(name, str)]
 
 
@@ -112,7 +112,7 @@ def _bad(value: Any) -> str | None:
 
 
 class DataHash:
-    """``data_hash``: a whole file at once. In ``module`` all keys belong to it, or nobody finds them."""
+    """``data_hash``: a whole file at once. With ``module``, keys outside of the module cannot be looked up."""
 
     def __init__(self, name: str, has_options: bool, module: str | None, tools: Tools) -> None:
         self._name = name
@@ -134,7 +134,7 @@ class DataHash:
         return self._tools.interpolator.resolve(value, invocation, step)  # 8c.
 
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
-        # Puppet's functions take a path and nothing else; any option or a URI is refused in these words.
+        # Puppet's functions take only a path, and reject options and URIs with this message.
         if location is None or location.is_uri or self._has_options:
             what = f"'{self._name}' {PATHS} when using this data_hash function"
             raise ConfigError("", f"{what}; it takes no options")
@@ -159,18 +159,18 @@ class DataHash:
 
 
 class Eyaml:
-    """Decrypts only what is asked for."""
+    """Decrypts only requested values."""
 
     def __init__(self, decryptor: Decryptor, tools: Tools) -> None:
         self._decryptor = decryptor
         self._tools = tools
 
     def names(self, location: Location | None) -> list[str]:
-        """The top-level keys; nothing is decrypted."""
+        """Return the top-level keys, without decryption."""
         return texts(self._content(location)[0])
 
     def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
-        """The value of ``key``, decrypted and interpolated; raises ``LookupFailure`` without any plain text in it."""
+        """Return the value of ``key``, decrypted and interpolated. Raises ``LookupFailure`` without the plain text."""
         content, location = self._content(location)  # 8a.
         value = content.get(key, ABSENT)
         if value is ABSENT:
@@ -208,7 +208,7 @@ def function(
     level: LevelConfig, options: Mapping[str, Any], config_path: str, module: str | None, tools: Tools
 ) -> DataFunction:
     """The function of ``level``, in the ``hiera.yaml`` at ``config_path``."""
-    # Nothing is raised yet: a level whose files are not there is passed over, whatever its function.
+    # Do not raise yet: a level without existing files is skipped, with any function.
     if _KNOWN.get(level.function) != level.kind:
         return _Unavailable(_unavailable(level, config_path))
     if level.kind == "data_hash":

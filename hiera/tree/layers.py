@@ -1,8 +1,8 @@
 """Layers and their levels: global, environment, and one for each module.
 
-* A layer is one ``hiera.yaml``; its levels are made when it is first asked, with the facts put in.
-* Levels are asked in order (step 7 of ``lookup``); in a level, its files in order (7a). What the strategy does with
-  several values it does at each of the two.
+* A layer is a ``hiera.yaml``. Its levels are created with the facts when the layer is first used.
+* Levels are searched in order (step 7 of ``lookup``), and in a level its files in order (7a). The strategy merges
+  several values in both steps.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from hiera.tree.strategies import Strategy
 
 
 class Holder(NamedTuple):
-    """Where a key stands: the layer, the name of the level, and the file."""
+    """The place of a key: the layer, the name of the level, and the file."""
 
     layer: str
     level: str
@@ -28,7 +28,7 @@ class Holder(NamedTuple):
 
 
 class Level:
-    """A level with its locations: asks its function about each of them."""
+    """A level with its locations. It calls its function for each location."""
 
     def __init__(self, name: str, function: DataFunction, locations: list[Location] | None) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Level:
         return value
 
     def _read(self, location: Location | None, key: Key, invocation: Invocation, step: Step) -> Any | Absent:
-        """The value at one location; errors and warnings know their place."""
+        """Return the value at a location. Errors and warnings contain the place."""
         outer, invocation.place = (
             invocation.place,
             Place(location.place if location else "", self.name, key.root),
@@ -97,7 +97,7 @@ class Layer:
 
     @property
     def has_default_hierarchy(self) -> bool:
-        """Whether there are levels to be asked when nothing else has the key."""
+        """Return whether the layer has levels for keys that are missing everywhere else."""
         return self._config.default_levels is not None
 
     def find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
@@ -130,7 +130,7 @@ class Layer:
                 yield Holder(self._name, level.name, path), names
 
     def levels(self, invocation: Invocation) -> list[Level]:
-        """The levels, made once; raises ``LookupFailure`` or ``ConfigError`` with the file that declares them."""
+        """Return the levels, created once. Raises ``LookupFailure`` or ``ConfigError`` with the file of the levels."""
         if self._made is None:
             outer, invocation.place = invocation.place, Place(self._where)
             try:
@@ -150,7 +150,7 @@ class Layer:
         for config in configs:
             locations = resolver.locations(config)
             if self._config.path is None:
-                # The hierarchy that applies where there is no hiera.yaml has only levels whose files exist.
+                # The default hierarchy, used without a hiera.yaml, contains only levels whose files exist.
                 locations = [location for location in locations or [] if location.kind is not Kind.NOTHING]
                 if not locations:
                     continue

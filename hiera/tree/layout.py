@@ -38,7 +38,7 @@ class Provider:
         self.path = path
 
     def warn(self, warn: Warn, beside: int | None) -> None:
-        """Say what becomes of it beside a ``hiera.yaml`` of this version."""
+        """Warn that the setting is ignored or deprecated beside a ``hiera.yaml`` of this version."""
         is_ignored = beside is not None and beside >= 5
         what = "is ignored, as there is a 'hiera.yaml' of version 5" if is_ignored else "is deprecated"
         advice = "; a 'hiera.yaml' of version 5 should be used instead" if beside is None else ""
@@ -52,7 +52,7 @@ class Provider:
         return Config(self.path, 5, (level,))
 
     def unknown(self, owner: str) -> ConfigError:
-        """For a name that is none of the three."""
+        """Return the error for an unknown provider name."""
         return ConfigError("", f"{owner}, cannot find {self.setting} '{self.name}' (file: {self.path})")
 
 
@@ -61,7 +61,7 @@ def of_environment(directory: str, documents: Documents) -> Provider | None:
     path = posixpath.join(directory, "environment.conf")
     if documents.kind(path) is not Kind.FILE:
         return None
-    # One setting matters; a stray byte in the others is Puppet's business.
+    # Only this setting matters here. Invalid bytes in other settings are ignored.
     text = documents.read(path).decode(errors="replace")
     found = re.search(r"^[ \t]*environment_data_provider[ \t]*=[ \t]*(.*?)[ \t\r]*$", text, re.MULTILINE)
     name = found[1].strip("'\"") if found else ""
@@ -69,7 +69,7 @@ def of_environment(directory: str, documents: Documents) -> Provider | None:
 
 
 def of_module(directory: str, documents: Documents, warn: Warn) -> Provider | None:
-    """The provider that ``metadata.json`` names, if any; a file that cannot be read names none, and is warned of."""
+    """Return the provider in ``metadata.json``, or ``None``. An unreadable file causes a warning."""
     path = posixpath.join(directory, "metadata.json")
     if documents.kind(path) is not Kind.FILE:
         return None
@@ -119,7 +119,7 @@ def find(name: str, path: list[str], documents: Documents) -> str | None:
 
 
 class Layout:
-    """The layers by name; each ``hiera.yaml`` is read when its layer is first asked for."""
+    """The layers by name. Each ``hiera.yaml`` is read when its layer is first used."""
 
     def __init__(
         self,
@@ -157,13 +157,13 @@ class Layout:
         return self._provided(ENVIRONMENT, path, provider, None) if path else None
 
     def _provided(self, place: str, path: str, provider: Provider | None, module: str | None) -> Layer | None:
-        """The layer of the ``hiera.yaml`` at ``path``; a provider counts where that is not of version 5."""
+        """Return the layer of the ``hiera.yaml`` at ``path``. A provider counts unless the file has version 5."""
         exists = path in self._layers or self._documents.kind(path) is not Kind.NOTHING
         layer = self._layer(place, path, module) if exists else None
         if provider is None:
             return layer
         provider.warn(self._tools.warn, layer.version if layer else None)
-        # A hiera.yaml of version 5 beats every provider; beside the provider hiera an older one counts, too.
+        # A hiera.yaml of version 5 overrides every provider. The provider hiera also uses an older file.
         if (layer is not None and layer.version >= 5) or provider.name == HIERA:
             return layer or self._layer(place, path, module)
         if provider.name == NONE:
@@ -174,7 +174,7 @@ class Layout:
         raise provider.unknown(f"{place} '{module or posixpath.basename(self._environment or '')}'")
 
     def module_layer(self, module: str, step: Step) -> Layer | None:
-        """The layer of ``module``; ``step`` is told why there is none."""
+        """Return the layer of ``module``. If it is missing, ``step`` records the reason."""
         directory = find(module, self._module_path, self._documents)
         if directory is None:
             step.add("module", module).skipped("module_not_found")
@@ -189,7 +189,7 @@ class Layout:
         return layer
 
     def all_layers(self) -> list[Layer]:
-        """Every layer there is, those of modules by name."""
+        """Return every existing layer, with modules sorted by name."""
         names = (entry.name for path in self._module_path for entry in self._documents.entries(path))
         of_modules = [self.module_layer(name, SILENT) for name in sorted(set(names))]
         layers = [self.global_layer(), self.environment_layer(), *of_modules]

@@ -62,7 +62,7 @@ NAME = "lookup_options"
 
 
 class LookupOptions:
-    """Merged options, ready to be asked."""
+    """Merged options, with patterns compiled."""
 
     def __init__(self, options: Mapping[Any, Any] | None) -> None:
         self._exact: dict[str, Any] = {}
@@ -80,7 +80,7 @@ class LookupOptions:
                 self._exact[name] = value
 
     def entry(self, root: str) -> Any:
-        """The options for the key ``root``; null when there are none."""
+        """Return the options for the key ``root``, or null."""
         exact = self._exact.get(root)
         if exact is not None:
             return exact
@@ -88,11 +88,11 @@ class LookupOptions:
         return None if number is None else self._values[number]
 
     def option(self, root: str, name: str) -> Any:
-        """The option ``name`` (``merge`` or ``convert_to``) for the key ``root``, or null; raises ``LookupFailure``."""
+        """Return the option ``merge`` or ``convert_to`` for the key ``root``, or null. Raises ``LookupFailure``."""
         entry = self.entry(root)
         if isinstance(entry, Mapping):
             return entry.get(name)
-        if isinstance(entry, str):  # a text is asked for a part of itself, and has none that means anything
+        if isinstance(entry, str):  # as in Ruby, where a text's index by a text is a substring
             return name if name in entry else None
         if entry is None or entry is False:
             return None
@@ -101,7 +101,7 @@ class LookupOptions:
 
 
 def verified(options: Any | Absent, module: str | None) -> Mapping[Any, Any] | None:
-    """The ``lookup_options`` of one layer, checked; ``None`` for null or nothing. Raises ``LookupFailure``."""
+    """Return the checked ``lookup_options`` of a layer, ``None`` for null or absent. Raises ``LookupFailure``."""
     if options is None or options is ABSENT:
         return None
     if not isinstance(options, Mapping):
@@ -127,7 +127,7 @@ _OPTIONS = explain.parse(NAME)
 
 
 class Tree:
-    """One environment's data as one host sees it. Files are read when needed, each once, and then kept."""
+    """One environment's data for one host. Files are read when needed and then cached."""
 
     def __init__(
         self,
@@ -145,10 +145,10 @@ class Tree:
     ) -> None:
         """``environment`` is a directory with a ``hiera.yaml``, ``global_config`` the global ``hiera.yaml``.
 
-        ``config_path`` is the environment's configuration where that has another name. ``module_path`` comes
-        before what ``environment.conf`` says. ``certname`` is the trusted name of a host whose facts have no
-        ``clientcert``. ``private_key`` is the path of the eyaml key for levels that name none. ``documents`` is
-        where the files are, the disk if nothing is given. ``warn`` is told, once each, of what Puppet warns about.
+        ``config_path`` is the environment's configuration if it has another name. ``module_path`` comes before the path
+        in ``environment.conf``. ``certname`` is the trusted name of a host whose facts lack ``clientcert``.
+        ``private_key`` is the path of the eyaml key for levels without their own key. ``documents`` reads the files, by
+        default from the disk. ``warn`` receives each of Puppet's warnings once.
         """
         self._said: set[Problem] = set()
         self._tell = warn
@@ -182,12 +182,12 @@ class Tree:
         step: Step = SILENT,
         outer: Outer | None = None,
     ) -> Any:
-        """The value of the first of ``names`` that is found; null is found too.
+        """Return the value of the first existing key of ``names``. Null is a value.
 
-        ``merge`` is a strategy or a mapping with ``strategy`` and its options; it beats what the data says.
-        ``override`` beats the data; ``default_values``, then ``default``, come after it. ``value_type`` is a
-        Puppet type expression that the answer must match. ``outer`` is what ``%{lookup('key')}`` asks before the tree
-        for a whole key. Raises ``KeyNotFound``, or another ``HieraError``.
+        ``merge`` is a strategy or a mapping with ``strategy`` and its options. It overrides the strategy in the data.
+        ``override`` has priority over the data. ``default_values``, then ``default``, come after the data.
+        ``value_type`` is a Puppet type expression that the value must match. ``outer`` answers ``%{lookup('key')}``
+        before the tree does, for whole keys. Raises ``KeyNotFound``, or another ``HieraError``.
         """
         place = " or ".join(names)
         try:
@@ -215,9 +215,9 @@ class Tree:
             self._lookup_options(_OPTIONS, Invocation(), SILENT)
 
     def holders(self) -> dict[str, list[Holder]]:
-        """Every top-level key that this host could ask for, and who holds it, the one with priority first.
+        """Return every top-level key that this host can look up, with its holders by priority, highest first.
 
-        Reads all files that the facts select, those of all modules too. Raises ``HieraError``.
+        Reads all files that the facts select, including all modules. Raises ``HieraError``.
         """
         held: dict[str, list[Holder]] = {}
         invocation = Invocation()
@@ -271,7 +271,7 @@ class Tree:
         except LookupFailure as error:
             raise error.beside(self._places(key.root, key.module)) from None
         finally:
-            if "Sensitive" in str(convert_to):  # also what was found before something failed
+            if "Sensitive" in str(convert_to):  # including steps recorded before a failure
                 searched.conceal()
         if value is ABSENT or convert_to is None:
             return value
@@ -281,7 +281,7 @@ class Tree:
             raise error.beside(self._places(NAME, key.module)) from None
 
     def _strategy(self, key: Key, merge: Merge, chosen: LookupOptions, step: Step) -> Strategy:
-        """How the values of a key are merged: as the caller says, or else the data."""
+        """Return the strategy for a key, from the caller or else from the data."""
         if merge is not None:
             return strategies.strategy(merge)
         merge = chosen.option(key.root, "merge")
@@ -295,7 +295,7 @@ class Tree:
     def _places(self, name: str, module: str | None) -> str:
         """Every place that holds a key, for messages."""
         found: list[str] = []
-        # A message about one mistake is no place to tell of another.
+        # Errors here would hide the original error.
         with suppress(HieraError):
             for layer in filter(None, (self._layer(place, module, SILENT) for place in _LAYERS)):
                 for holder, names in layer.holders(Invocation()):
@@ -304,7 +304,7 @@ class Tree:
         return "; ".join(found)
 
     def _find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
-        """The value that the layers give, or else a module's default hierarchy; dug into after merging."""
+        """Return the value from the layers, or else from a module's default hierarchy. Dig into the merged value."""
         value = strategy.gather(  # 6.
             _LAYERS, lambda layer, inner: self._ask(layer, key, strategy, invocation, inner), step
         )
@@ -325,7 +325,7 @@ class Tree:
         step: Step,
         module: str | None = None,
     ) -> Any | Absent:
-        """The value that one layer has; the module is that of the key unless another is named."""
+        """Return one layer's value. The module is the key's module by default."""
         layer = self._layer(name, module or key.module, step)
         if layer is None:
             return ABSENT
@@ -333,7 +333,9 @@ class Tree:
             return layer.find(key, strategy, invocation, step)
         except LookupFailure as error:
             if name == "global":
-                error.at(f"Lookup of key '{key.text}' failed")  # Puppet says so of this layer only
+                error.at(
+                    f"Lookup of key '{key.text}' failed"
+                )  # Puppet adds this prefix for the global layer only
             raise
 
     def _layer(self, name: str, module: str | None, step: Step) -> Layer | None:
@@ -357,7 +359,7 @@ class Tree:
         return layer.find_default(key, strategy, invocation, step.add("scope", f'Searching for "{key}"'))
 
     def _lookup_options(self, key: Key, invocation: Invocation, step: Step) -> LookupOptions:
-        """The options that hold for the keys of the key's module, or for those of none."""
+        """Return the options for keys of the key's module, or for keys without a module."""
         module = key.module
         if module not in self._options:
             step = step.add("options", NAME)
@@ -384,7 +386,7 @@ class Tree:
         """The options of ``outer`` and the module together."""
         found = self._ask("module", _OPTIONS, HASH, invocation, step, module)
         own = verified(found, module)
-        if own is None:  # null in a module takes away what the others say: Puppet does so
+        if own is None:  # as in Puppet, null in a module removes the options of the other layers
             return LookupOptions(outer if found is ABSENT else None)
         if outer is None:
             return LookupOptions(own)

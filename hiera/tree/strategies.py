@@ -1,8 +1,8 @@
-"""How the values of several places become one.
+"""Merging of the values of several places.
 
-* A strategy is used three times, one inside the other: over layers, over levels, over a level's files.
-* Where it has only one place to ask it merges nothing, and then checks nothing either.
-* The place asked first has priority.
+* A strategy is used at three levels: over layers, over levels, and over a level's files.
+* With a single place, it neither merges nor checks anything.
+* The first place has priority.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +19,13 @@ Merge = str | Mapping[str, Any] | None
 
 
 class Strategy:
-    """The first value found; nothing is merged."""
+    """The first existing value, without merging."""
 
     name = "first"
     options: Mapping[str, Any] = {}
 
     def gather(self, places: Sequence[Place], fetch: Fetch[Place], step: Step) -> Any | Absent:
-        """The value that the ``places`` give together; ``fetch`` asks one of them."""
+        """Return the merged value of the ``places``. ``fetch`` reads a place."""
         for place in places:
             value = fetch(place, step)
             if value is not ABSENT:
@@ -33,13 +33,13 @@ class Strategy:
         return ABSENT
 
     def merge(self, high: Any, low: Any) -> Any:
-        """Two values as one; raises ``LookupFailure`` for values that cannot be."""
+        """Return two values as one. Raises ``LookupFailure`` for values that cannot be merged."""
         return high
 
 
 class _Merging(Strategy):
     def gather(self, places: Sequence[Place], fetch: Fetch[Place], step: Step) -> Any | Absent:
-        # Puppet's merge of a single variant merges nothing; that shows with unique (_only).
+        # Puppet does not merge a single variant, which is visible with unique (_only).
         if len(places) == 1:
             value = fetch(places[0], step)
             return value if value is ABSENT else self._only(value)
@@ -56,7 +56,7 @@ class _Merging(Strategy):
         return result
 
     def _only(self, value: Any) -> Any:
-        """The value of the only place there is."""
+        """Return the value of a single place."""
         return value
 
     def _first(self, value: Any) -> Any:
@@ -139,7 +139,7 @@ _DEEP_OPTIONS = {
 
 
 def strategy(merge: Merge) -> Strategy:
-    """The strategy that ``merge`` (of a caller, or of ``lookup_options``) names; raises ``LookupFailure``."""
+    """Return the strategy in ``merge`` (of a caller, or of ``lookup_options``). Raises ``LookupFailure``."""
     if not merge and not isinstance(merge, str | Mapping):  # null, and false, which data may say
         return FIRST
     options = merge if isinstance(merge, Mapping) else {"strategy": merge}
