@@ -1,7 +1,7 @@
-"""Where files come from. A directory is one source; a mapping from path to text can stand in for it.
+"""Sources of files: a directory, or a mapping from path to text that replaces it.
 
-* Paths are absolute, with ``/``. *Not there* is an answer; anything else that goes wrong is a ``DocumentError``.
-* Each file is read at most once, and only when a level that the facts select asks for it.
+* Paths are absolute, with ``/``. A missing file is a valid result. Any other failure is a ``DocumentError``.
+* Each file is read at most once, and only when a level that the facts select needs it.
 """
 
 import errno
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 
 class Entry(NamedTuple):
-    """One name in a directory; ``kind`` is what a link leads to."""
+    """A name in a directory. ``kind`` is the kind of a link's target."""
 
     name: str
     kind: Kind
@@ -34,23 +34,23 @@ class Entry(NamedTuple):
 
 
 class Documents(Protocol):
-    """A source of files, as the resolver asks it; every method may raise ``DocumentError``."""
+    """A source of files for the resolver. Every method may raise ``DocumentError``."""
 
     def kind(self, path: str) -> Kind:
         """The kind of thing at ``path``."""
         ...
 
     def read(self, path: str) -> bytes:
-        """The bytes of a file that ``kind`` found; raises ``DocumentError``."""
+        """Return the bytes of an existing file. Raises ``DocumentError``."""
         ...
 
     def entries(self, path: str) -> list[Entry]:
-        """The names in a directory, sorted bytewise; none when it is not one."""
+        """Return the names in a directory, sorted bytewise. Empty for other paths."""
         ...
 
 
 class Files:
-    """Files on disk; raises ``DocumentError`` for what cannot be read, ``LimitError`` for what is too large."""
+    """Files on disk. Raises ``DocumentError`` for unreadable files, ``LimitError`` for files that are too large."""
 
     def kind(self, path: str) -> Kind:
         try:
@@ -66,7 +66,7 @@ class Files:
     def read(self, path: str) -> bytes:
         try:
             with open(path, "rb", opener=_open_at_once) as file:
-                # The open file is asked, not the path, which may name another one by now.
+                # Check the open file, since the path may name another file by now.
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise DocumentError(path, "not a regular file")
                 data = file.read(MAX_BYTES + 1)
@@ -84,11 +84,11 @@ class Files:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return []
             raise DocumentError(path, error.strerror or str(error)) from None
-        # Ruby sorts the bytes of names, whatever the locale.
+        # Ruby sorts the bytes of names, in any locale.
         return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
     def _entry(self, entry: "os.DirEntry[str]") -> Entry:
-        """Only a link needs another system call to tell what it leads to."""
+        """Return an entry. Only a link needs another system call, for its target."""
         if entry.is_symlink():
             return Entry(entry.name, self.kind(entry.path), True)
         return Entry(entry.name, Kind.DIRECTORY if entry.is_dir() else Kind.FILE, False)

@@ -110,7 +110,7 @@ def _version_3(path: str, content: dict[Any, Any]) -> Config:
 
 
 def _level_3(path: str, backend: str, content: dict[str, Any]) -> LevelConfig:
-    """In version 3 a backend goes through the whole hierarchy before the next one is asked."""
+    """Return a backend of version 3 as a level: it searches the whole hierarchy before the next backend does."""
     settings = content.get(backend)
     settings = settings if isinstance(settings, dict) else {}
     function, extension = _BACKENDS.get(
@@ -126,7 +126,7 @@ def _level_3(path: str, backend: str, content: dict[str, Any]) -> LevelConfig:
         datadir=join(root, settings.get("datadir") or _DATADIR_3),
         location="paths",
         places=tuple(places) if isinstance(places, list) else (places,),
-        # The other functions take no options; to eyaml its settings say where the keys are.
+        # Other functions take no options. The settings of eyaml name its keys.
         options={name: value for name, value in settings.items() if backend == "eyaml" and name != "datadir"},
         extension=f".{settings['extension']}" if settings.get("extension") else extension,
     )
@@ -137,7 +137,7 @@ def _level_3(path: str, backend: str, content: dict[str, Any]) -> LevelConfig:
 _FUNCTIONS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
 _ALL_FUNCTIONS = (*_FUNCTIONS, "v4_data_hash")
 _LOCATIONS = ("path", "paths", "glob", "globs", "uri", "uris", "mapped_paths")
-# Puppet passes the location to a function in one of these options.
+# Puppet passes the location to a function in either of these options.
 _RESERVED = ("path", "uri")
 
 
@@ -172,15 +172,15 @@ _CONFIG = schema.struct(
 
 
 def config(path: str | None, where: str, content: dict[Any, Any], place: str, text: str) -> Config:
-    """The configuration that ``content`` says, for the layer ``place``; raises ``ConfigError``.
+    """Return the configuration in ``content`` for the layer ``place``. Raises ``ConfigError``.
 
-    ``path`` is ``None`` for what applies where there is no file at ``where``; ``text`` is the file as it was written,
+    ``path`` is ``None`` for the default configuration if ``where`` does not exist. ``text`` is the source of the file,
     for the lines in messages.
     """
     content = {
         **content,
         "defaults": content.get("defaults") or _DEFAULTS,
-        # No hierarchy, or null, is the default one; an empty list is none at all.
+        # A missing or null hierarchy means the default. An empty list means no levels.
         "hierarchy": content.get("hierarchy") or ([] if content.get("hierarchy") == [] else _COMMON),
     }
     verify_shape(content, _CONFIG, where)
@@ -285,10 +285,10 @@ _ONE_LOCATION = "path, paths, glob, globs, uri, uris, or mapped_paths"
 
 
 def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Config | None:
-    """The configuration at ``path``; ``None`` where Puppet ignores the file.
+    """Return the configuration at ``path``, or ``None`` if Puppet ignores the file.
 
-    ``place`` is ``GLOBAL``, ``ENVIRONMENT`` or ``MODULE``: some things are allowed in one of them only.
-    Raises ``ConfigError``, and ``DocumentError`` for a file that cannot be read.
+    ``place`` is ``GLOBAL``, ``ENVIRONMENT`` or ``MODULE``, which differ in the allowed settings. Raises
+    ``ConfigError``, and ``DocumentError`` for an unreadable file.
     """
     if documents.kind(path) is Kind.NOTHING:
         return config(None, path, {"version": 5}, place, "")
@@ -297,7 +297,7 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
     if not isinstance(content, dict):
         what = "File exists but does not contain a valid YAML hash. Falling back to Hiera version 3 default config"
         warn(warning(what, path))
-        # It has no version, which makes it one of version 3, as in Puppet.
+        # As in Puppet, a missing version means version 3.
         content = {}
     version = _version(content.get("version"), path)
     if version in (3, 4):
@@ -310,7 +310,7 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
 
 
 def _version(given: Any, path: str) -> int:
-    """As Ruby's ``to_i`` has it; what is not exactly 5 is refused later, with its type."""
+    """Return the version as Ruby's ``to_i`` does. Versions other than 5 are rejected later, with their type."""
     if given is None:
         return 3
     if isinstance(given, str):

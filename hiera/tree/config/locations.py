@@ -34,16 +34,16 @@ Parts = tuple[str, ...]
 
 
 def expand(pattern: str, documents: Documents) -> list[str]:
-    """The paths of all files (no directories) that the absolute ``pattern`` matches; one may come twice."""
+    """Return the paths of all files (no directories) that the absolute ``pattern`` matches, perhaps with duplicates."""
     found: list[str] = []
     for alternative in _braces(pattern):
-        if not alternative.endswith("/"):  # such a pattern wants directories
+        if not alternative.endswith("/"):  # such a pattern matches directories only
             found += _walk("/", [tuple(part for part in alternative.split("/") if part)], documents)
     return found
 
 
 def _braces(pattern: str) -> list[str]:
-    """``a{b,c}d`` as ``abd`` and ``acd``; a brace without its partner is an ordinary character."""
+    """Expand ``a{b,c}d`` to ``abd`` and ``acd``. A brace without its partner is an ordinary character."""
     done: list[str] = []
     waiting = [pattern]
     while waiting:
@@ -82,7 +82,7 @@ def _alternatives(text: str) -> list[str] | None:
 def _walk(directory: str, tails: list[Parts], documents: Documents) -> Iterator[str]:
     """Files below ``directory`` that any of ``tails`` leads to: one walk, depth first, names sorted."""
     tails = _with_no_directories(tails)
-    if len(tails) == 1 and not _SPECIAL.search(tails[0][0]):  # a plain name is looked at, not searched for
+    if len(tails) == 1 and not _SPECIAL.search(tails[0][0]):  # a plain name needs no directory listing
         name, *_ = tails[0]
         path = posixpath.join(directory, name)
         yield from _enter(path, documents.kind(path), [tails[0][1:]], documents)
@@ -149,7 +149,7 @@ def _translated(part: str) -> str:
 
 
 class Location(NamedTuple):
-    """``place`` is where to look, ``original`` what the configuration says, ``kind`` what stands there."""
+    """``place`` is the expanded location, ``original`` its text in the configuration, ``kind`` its type of file."""
 
     place: str
     original: str
@@ -158,7 +158,7 @@ class Location(NamedTuple):
 
 
 class Resolver:
-    """Turns what a level declares into locations; raises ``LookupFailure`` and ``ConfigError``."""
+    """Turns the locations in a level's configuration into paths. Raises ``LookupFailure`` and ``ConfigError``."""
 
     def __init__(
         self, interpolator: Interpolator, documents: Documents, invocation: Invocation, step: Step
@@ -169,7 +169,7 @@ class Resolver:
         self._step = step
 
     def locations(self, level: LevelConfig) -> list[Location] | None:
-        """Existing and missing ones, in order; ``None`` for a level that declares no location at all."""
+        """Return existing and missing locations, in order, or ``None`` for a level without ``location``."""
         if level.location is None:
             return None
         if level.location in ("uri", "uris"):
@@ -207,15 +207,15 @@ class Resolver:
             valid = False
         if not valid:
             raise ConfigError("", f"bad URI(is not URI?): {values.inspect(uri)}")
-        # Whether anything is there is for the function to find out.
+        # The function of the level checks whether the URI exists.
         return Location(uri, template, Kind.FILE, is_uri=True)
 
     def _mapped(self, datadir: str, variable: str, name: str, template: str) -> list[Location]:
-        """One path for each element of a variable; the element has a name of its own inside the template."""
+        """Return a path for each element of a variable. Inside the template the element has the name ``name``."""
         value = self._interpolator.variable(variable, "mapped_path[0]", self._run, self._step)
         if value is None or value in ("", [], {}):
             return []
-        # Puppet crashes here: it asks a number whether it is empty.
+        # Puppet crashes for a number here, because it calls ``empty?``.
         if isinstance(value, (int, float)):
             what = f"mapped_paths wants a text, a list or a mapping, and '{variable}' is"
             raise ConfigError("", f"{what} {values.inspect(value)}")

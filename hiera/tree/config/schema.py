@@ -83,7 +83,7 @@ def options(value: Any, where: str) -> Iterator[str]:
         yield f"{where} expects a Hash value, got {values.type_name(value)}"
         return
     for name, entry in value.items():
-        # Written for Python; messages show the pattern as Ruby has it.
+        # The pattern is for Python. Messages show Ruby's pattern.
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?", name):
             what = f"expects a match for Pattern[/{_OPTION_NAME}/], got '{values.to_s(name)}'"
             yield f"{where} key of entry '{values.to_s(name)}' {what}"
@@ -94,16 +94,16 @@ def options(value: Any, where: str) -> Iterator[str]:
 # The configuration.
 
 GLOBAL, ENVIRONMENT, MODULE = "Global", "Environment", "Module"
-"""The layers, as Puppet names them in messages; some settings are allowed in one of them only."""
+"""The layers, as Puppet names them in messages. Some settings are allowed only in certain layers."""
 
 
 class LevelConfig(NamedTuple):
-    """One entry of a hierarchy. ``kind`` is what calls ``function``; ``location`` is the kind of its ``places``."""
+    """An entry of a hierarchy. ``kind`` is the way to call ``function``, ``location`` the kind of its ``places``."""
 
     name: str
     kind: str
     function: str
-    datadir: str  # absolute; may hold expressions, as the places do
+    datadir: str  # absolute, may contain expressions like the places
     location: str | None
     places: tuple[str, ...]
     options: Mapping[str, Any]
@@ -111,7 +111,7 @@ class LevelConfig(NamedTuple):
 
 
 class Config(NamedTuple):
-    """A ``hiera.yaml``; ``path`` is ``None`` for what applies where there is none."""
+    """A ``hiera.yaml``. ``path`` is ``None`` for the default without a file."""
 
     path: str | None
     version: int

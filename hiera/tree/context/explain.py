@@ -33,7 +33,7 @@ ABSENT: Final = Absent.ABSENT
 
 
 class Step:
-    """One thing that was looked at: its kind, its name, what it gave, and the steps below it."""
+    """A step of a lookup: its kind, its name, its result, and the steps below it."""
 
     __slots__ = ("about", "event", "key", "kind", "name", "notes", "steps", "value")
 
@@ -54,7 +54,7 @@ class Step:
         return step
 
     def found(self, key: object, value: Any, event: str = "found") -> None:
-        """This step gave ``value`` for ``key``; ``event`` may say ``found_in_overrides`` or ``found_in_defaults``."""
+        """Record ``value`` for ``key``. ``event`` can be ``found_in_overrides`` or ``found_in_defaults``."""
         self.event, self.key, self.value = event, str(key), value
 
     def missing(self, key: object) -> None:
@@ -74,7 +74,7 @@ class Step:
         self.notes.append(text)
 
     def conceal(self) -> None:
-        """Mask what was found here and below: the key turned out to be a secret one."""
+        """Mask the values here and below, since the key is a secret."""
         if self.value is not ABSENT:
             self.value = Secret(self.value)
         if self.kind == "interpolation":
@@ -96,7 +96,7 @@ class Step:
 
     def as_data(self) -> dict[str, Any]:
         """This step and those below it as mappings and lists."""
-        # As Puppet shows it: a merge of one thing is that thing.
+        # As in Puppet's output, a merge of a single value is shown as that value.
         if self.kind == "merge" and len(self.steps) == 1:
             return self.steps[0].as_data()
         data: dict[str, Any] = {"type": self.kind, "name": self.name} if self.name else {"type": self.kind}
@@ -231,7 +231,7 @@ Segment = str | int
 
 _SEGMENT = re.compile(r"""\s*"[^"]+"\s*|\s*'[^']+'\s*|[^'".]+""", re.ASCII)
 _INTEGER = re.compile(r"^:?[+-]?[0-9]+$", re.MULTILINE)
-MAX_DIGITS: Final = 3000  # of one number; Python refuses to read more than 4300
+MAX_DIGITS: Final = 3000  # of one number: Python cannot read more than 4300
 _BLANKS: Final = "\0\t\n\v\f\r "
 
 
@@ -244,7 +244,7 @@ class Key(NamedTuple):
 
     @property
     def module(self) -> str | None:
-        """The module whose data may hold the key, if any; with a leading ``::`` no module can have the name."""
+        """Return the module whose data may hold the key, or ``None``. A leading ``::`` matches no module."""
         name, found, _ = self.root.partition("::")
         return name or self.root if found else None
 
@@ -254,7 +254,7 @@ class Key(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Key:
-    """Split ``text``; raises ``LookupFailure``."""
+    """Return ``text`` as a key. Raises ``LookupFailure``."""
     segments = split(text)
     if segments is None:
         raise LookupFailure(text, f"Syntax error in key: '{text}'")
@@ -265,14 +265,17 @@ def parse(text: str) -> Key:
 
 
 def literal(root: str) -> str:
-    """The key that means ``root`` whole, dots included; with both kinds of quotes in it there is none, as in Puppet."""
+    """Return a key that means ``root`` literally, dots included.
+
+    As in Puppet, a root with both kinds of quotes cannot be written as a key.
+    """
     if not any(char in root for char in ".'\""):
         return root
     return f'"{root}"' if '"' not in root else f"'{root}'"
 
 
 def split(text: str) -> tuple[Segment, ...] | None:
-    """The segments of ``text``, which is a key or a variable expression; ``None`` when it is not well-formed."""
+    """Return the segments of ``text``, a key or a variable expression, or ``None`` if it is malformed."""
     if not any(char in text for char in "'\"."):
         return (text,)
     segments: list[Segment] = []
@@ -297,12 +300,12 @@ def _segment(text: str) -> Segment:
 
 
 def dig(text: str, segments: tuple[Segment, ...], value: Any, step: Step) -> Any | Absent:
-    """The value at ``segments`` inside ``value``; raises ``LookupFailure`` where a text or number stands in the way."""
+    """Return the value at ``segments`` inside ``value``. Raises ``LookupFailure`` for a text or number on the path."""
     if not segments:
         return value
     step = step.add("sub_key", ".".join(map(str, segments)))
     for segment in segments:
-        # Null has nothing inside, and that is no mistake, where a text or number is one.
+        # Digging into null is allowed and finds nothing. Digging into a text or number is an error.
         if value is None or not _holds(text, segment, value):
             step.add("segment", str(segment)).missing(segment)
             return ABSENT

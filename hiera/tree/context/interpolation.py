@@ -58,7 +58,7 @@ class Scope:
     def __init__(
         self, facts: Mapping[str, Any], *, environment: str = "production", certname: str | None = None
     ) -> None:
-        """``certname`` is the trusted name of a host that has no fact ``clientcert``."""
+        """``certname`` is the trusted name of a host without the fact ``clientcert``."""
         self._facts = Facts(facts)
         self._certname = certname
         self._local: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class Scope:
         }
 
     def get(self, name: str) -> Any | Absent:
-        """The value of a variable; ``ABSENT`` when there is none."""
+        """Return the value of a variable, or ``ABSENT``."""
         while name.startswith("::"):
             name = name[2:]
         for variables in (self._local, self._fixed):
@@ -80,12 +80,12 @@ class Scope:
         if name == "trusted":
             self._fixed[name] = self._trusted()
             return self._fixed[name]
-        # Facts are variables of the top scope; a qualified name is one of a class, and no class is evaluated.
+        # Facts are variables of the top scope. A qualified name belongs to a class, and no classes are evaluated.
         return self._facts.get(name, ABSENT) if "::" not in name else ABSENT
 
     @contextmanager
     def binding(self, name: str, value: Any) -> Iterator[None]:
-        """``name`` is ``value`` while the block runs, whatever the facts say."""
+        """Set ``name`` to ``value`` while the block runs. It has priority over facts."""
         self._local = {name.removeprefix("::"): value}
         try:
             yield
@@ -94,7 +94,7 @@ class Scope:
 
     def _trusted(self) -> dict[str, Any]:
         given = self._facts.get("trusted")
-        # As puppet lookup, which runs as root, takes the fact for the certificate's word.
+        # ``puppet lookup`` runs as root and also accepts this fact in place of the certificate.
         if isinstance(given, dict) and {"authenticated", "certname", "extensions"} <= given.keys():
             return given
         certname = self._facts.get("clientcert", self._certname)
@@ -114,7 +114,10 @@ _COMPILER = {"module_name": "", "caller_module_name": "", "name": "main", "title
 
 
 def verify_complete(facts: Mapping[str, Any]) -> None:
-    """Facts that stand alone are some, and name the host wholly or not at all; raises ``DocumentError`` otherwise."""
+    """Check that standalone facts are not empty, and name the host completely or not at all.
+
+    Raises ``DocumentError``.
+    """
     if not facts:
         raise DocumentError("facts", "No facts available for target node: not a single one is given")
     missing = [name for name in IDENTITY if name not in facts]
@@ -129,9 +132,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Mapping) and not isinstance(value, dict):
-        return Facts(
-            value
-        )  # who hands in a mapping of its own wants to be asked for what is used, and no more
+        return Facts(value)  # a caller's own mapping may be lazy, so only the used values are read
     if isinstance(value, dict):
         return {values.key(_clean(name)): _clean(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -174,7 +175,7 @@ def _decrypted(value: Any) -> Any:
 
 
 class Interpolator:
-    """Puts variables of ``scope`` and values of ``lookup`` into texts; ``warn`` is told of unknown variables."""
+    """Puts variables of ``scope`` and values of ``lookup`` into texts. ``warn`` receives unknown variables."""
 
     def __init__(self, scope: Scope, lookup: Lookup, warn: Warn) -> None:
         self.scope = scope
@@ -182,9 +183,9 @@ class Interpolator:
         self._warn = warn
 
     def resolve(self, value: Any, invocation: Invocation, step: Step, *, methods: bool = True) -> Any:
-        """A copy of ``value`` with every expression in it replaced; raises ``LookupFailure``.
+        """Return a copy of ``value`` with every expression in it replaced. Raises ``LookupFailure``.
 
-        ``methods`` says whether functions are allowed beside variables.
+        ``methods`` allows functions as well as variables.
         """
         if isinstance(value, str):
             return self._text(value, invocation, step, methods) if "%{" in value else value
@@ -206,7 +207,7 @@ class Interpolator:
         }
 
     def _decrypted(self, value: Decrypted, invocation: Invocation) -> Any:
-        """Puppet looks for expressions in decrypted texts too. Nothing of them goes into a record or a message."""
+        """Interpolate a decrypted text, as Puppet does. Its content appears in no record and no message."""
         if "%{" not in value.reveal():
             return value
         quiet = Interpolator(self.scope, self._lookup, lambda _: None)
@@ -245,8 +246,7 @@ class Interpolator:
             if isinstance(value, Given):
                 parts.add(value.in_text())
                 continue
-            # The result is interpolated once more, as Puppet does it; on the stack of names, so that a circle
-            # ends.
+            # As in Puppet, the result is interpolated again. The stack of names detects a cycle.
             with invocation.resolving(f"scope:{argument}" if method == "scope" else argument):
                 parts.add(self.resolve(value, invocation, step, methods=methods))
         parts.add(subject[end:])
@@ -267,9 +267,9 @@ class Interpolator:
         return "" if value is ABSENT else value
 
     def variable(self, expression: str, subject: str, invocation: Invocation, step: Step) -> Any:
-        """The value of ``expression``, such as ``facts.os.name``; null when there is none.
+        """Return the value of ``expression``, such as ``facts.os.name``, or null.
 
-        Raises ``LookupFailure`` for an expression that is not well-formed.
+        Raises ``LookupFailure`` for a malformed expression.
         """
         segments = explain.split(expression)
         if segments is None:
@@ -279,7 +279,7 @@ class Interpolator:
         inner = step.add("scope", "Global Scope")
         if value is ABSENT:
             return None
-        # All facts in every record would bury what matters, and gather what nobody asked for.
+        # Recording all facts would hide relevant details, and gather unused facts.
         inner.found(root, "…" if isinstance(value, Facts) else value, event)
         try:
             value = explain.dig(expression, segments[1:], value, step)
@@ -288,7 +288,7 @@ class Interpolator:
         return None if value is ABSENT else value
 
     def _root(self, name: str | int, invocation: Invocation) -> tuple[Any | Absent, str]:
-        """The value of a whole variable, and how the explanation says where it comes from."""
+        """Return the value of a whole variable, and the event that explains its source."""
         if isinstance(name, int):
             raise LookupFailure("", f"Scope variable name {name} is a Integer, not a string")
         if name in invocation.override:
@@ -308,7 +308,7 @@ class Interpolator:
 
 
 def _method(expression: str, allowed: bool) -> tuple[str, str]:
-    """The function that ``expression`` calls and its argument; a variable is what ``scope`` gives."""
+    """Return the function that ``expression`` calls and its argument. A variable is an argument of ``scope``."""
     found = _CALL.search(expression)
     if not found:
         return "scope", expression
@@ -320,7 +320,7 @@ def _method(expression: str, allowed: bool) -> tuple[str, str]:
 
 
 class _Parts:
-    """The pieces of a text under construction, and whether one of them was a secret."""
+    """The pieces of a text under construction, and whether any piece was a secret."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []

@@ -1,7 +1,7 @@
-"""One question to a tree (Puppet's ``Invocation``): what it brings along, and how far it has gone.
+"""A single lookup in a tree (Puppet's ``Invocation``): its parameters and its limits.
 
-* A name that is asked for while it is being answered is a recursion, and an error.
-* The work is limited: data that refers to itself in doubling ways ends in an error, not in a hang.
+* Looking up a name during its own lookup is a recursion, and an error.
+* The work is limited: data with doubling references ends in an error, not in an endless lookup.
 """
 
 import sys
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hiera.errors import LimitError, LookupFailure
 
-MAX_NESTING = 250  # names being answered at once; Puppet runs out of stack a little earlier
+MAX_NESTING = 250  # nested lookups, slightly more than Puppet's stack allows
 MAX_DEPTH = 1000  # lists and mappings inside one another, in one answer
 MAX_LOOKUPS = 100_000
 MAX_VALUES = 2_000_000
@@ -22,10 +22,10 @@ _FRAMES = 12_000  # a nested lookup takes about twenty, a level of nested data o
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Let Python nest as deep as the limits here allow; its own limit of 1,000 frames is reached after 45 lookups.
+    """Raise Python's recursion limit to the limits of this module. The default of 1,000 frames allows only 45 lookups.
 
-    Since Python 3.11 a call from Python to Python takes no room on the C stack, which that limit is there to guard.
-    What else the process does has no such limits of its own, so it gets its old one back.
+    Since Python 3.11 a call from Python to Python needs no space on the C stack, which the default limit protects.
+    Other code of the process has no such limits, so the old limit is restored.
     """
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _FRAMES))
@@ -40,7 +40,7 @@ Outer = Callable[[str], Any]
 
 
 class Place(NamedTuple):
-    """Where a value stands, for messages: in a data file, or in a ``hiera.yaml``."""
+    """The place of a value, for messages: in a data file, or in a ``hiera.yaml``."""
 
     file: str
     level: str = ""
@@ -56,10 +56,10 @@ class Place(NamedTuple):
 
 
 class Invocation:
-    """One question on its way through the tree.
+    """A single lookup in the tree.
 
-    ``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too. ``outer`` gives
-    what lookups in the data find outside of the tree, or ``MISSING``.
+    ``override`` has priority over the data, and ``defaults`` come after the data. Both also apply to interpolations.
+    ``outer`` answers lookups in the data from outside of the tree, or returns ``MISSING``.
     """
 
     def __init__(
@@ -80,8 +80,9 @@ class Invocation:
 
     @contextmanager
     def resolving(self, name: str) -> Iterator[None]:
-        """``name`` is being answered while the block runs; raises ``LookupFailure`` when it already was, ``LimitError``
-        when too many are.
+        """Mark ``name`` as being looked up in the block.
+
+        Raises ``LookupFailure`` for a recursive lookup, ``LimitError`` for too many nested lookups.
         """
         if name in self._names:
             raise LookupFailure("", f"Recursive lookup detected in [{', '.join(self._names)}]")
@@ -94,7 +95,7 @@ class Invocation:
             self._names.pop()
 
     def spend_lookup(self) -> None:
-        """Count one key that data looks up; raises ``LimitError``."""
+        """Count a key that data looks up. Raises ``LimitError``."""
         self._lookups -= 1
         if self._lookups < 0:
             raise LimitError("", f"more than {MAX_LOOKUPS} lookups for one answer")

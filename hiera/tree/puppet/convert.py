@@ -1,8 +1,8 @@
-"""``convert_to``: a found value made into one of a Puppet type, as the function ``new`` makes it.
+"""``convert_to``: conversion of a value to a Puppet type, like the function ``new``.
 
-* A value that already is of the type stays as it is, unless there are arguments.
-* What comes out is checked against the whole type: ``Integer[1, 3]`` refuses 5.
-* What is decrypted stays a secret, and is in no message.
+* A value that already has the type stays unchanged, unless there are arguments.
+* The result is checked against the whole type: ``Integer[1, 3]`` rejects 5.
+* A decrypted value stays a secret, and appears in no message.
 """
 
 import re
@@ -19,7 +19,7 @@ from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
 
 
 def converted(key: str, value: Any, convert_to: Any) -> Any:
-    """``value`` as the option ``convert_to`` of ``key`` wants it; raises ``LookupFailure``."""
+    """Return ``value``, converted as the option ``convert_to`` of ``key`` requires. Raises ``LookupFailure``."""
     wanted, *arguments = convert_to if isinstance(convert_to, list) and convert_to else [convert_to]
     if not isinstance(wanted, str):
         what = (
@@ -52,12 +52,12 @@ def _secretly(kind: Type, value: Any, arguments: list[Any]) -> Any:
         result = _new(kind, revealed(value, Decrypted), arguments)
     except HieraError:
         raise LookupFailure("", f"the secret value cannot be converted to {kind}") from None
-    # Of the kind that goes into other texts: to Puppet it is no Sensitive, but the text or number it is.
+    # A Decrypted can become part of other texts: for Puppet it is plain text or a number, not a Sensitive.
     return result if isinstance(result, Secret) else Decrypted(result)
 
 
 def _new(kind: Type, value: Any, arguments: list[Any]) -> Any:
-    # Arguments ask for a conversion even of what has the type: another format, or a sign taken off.
+    # With arguments, even a value of the right type is converted: to another format, or to its absolute value.
     if not arguments and matches(kind, value):
         return value
     make, most = _maker(kind)
@@ -114,7 +114,7 @@ def _integer(value: Any, radix: Any = types.DEFAULT, absolute: bool = False) -> 
 
 
 def _digits(text: str, radix: int | None) -> int:
-    """Without a radix, a prefix says it, and a leading zero means 8."""
+    """Return the number. Without a radix, a prefix selects it, and a leading zero means 8."""
     bare = re.sub(r"\s", "", text)
     digits = bare.lstrip("+-").lower()
     if radix is None:
@@ -202,7 +202,7 @@ def _hash(value: Any, option: Any = None) -> dict[Any, Any]:
 
 
 def _tree(items: list[Any], *, as_hashes: bool) -> dict[Any, Any]:
-    """Pairs of a path and a value, put in one after the other."""
+    """Return the tree of pairs of a path and a value, inserted in order."""
     root: dict[Any, Any] = {}
     for path, value in items:
         if as_hashes and isinstance(value, list):
@@ -264,7 +264,7 @@ def _version(value: Any, *rest: Any) -> str:
 
 
 def _binary(value: Any, form: Any = "%B") -> str:
-    """Printed in base64, whatever it was made of."""
+    """Return the binary value as base64."""
     if isinstance(value, list) and all(isinstance(byte, int) and 0 <= byte <= 255 for byte in value):
         data = bytes(value)
     elif isinstance(value, str) and form in ("%s", "%r"):
@@ -318,5 +318,5 @@ _MAKERS: dict[str, tuple[Callable[..., Any], int]] = {
     "URI": (_text, 0),
     "Regexp": (_regexp, 1),
 }
-# Values of these types have no form of their own here: they are the text that Puppet prints for them.
+# These types have no Python equivalent here. Their values are the texts that Puppet prints.
 _PRINTED = frozenset(("Timestamp", "Timespan", "SemVer", "SemVerRange", "Binary", "URI", "Regexp"))

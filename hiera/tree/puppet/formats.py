@@ -48,7 +48,7 @@ class Format:
 
 
 def parse(text: str) -> Format:
-    """The format that ``text`` says; raises ``LookupFailure``."""
+    """Return the format in ``text``. Raises ``LookupFailure``."""
     found = _FORMAT.fullmatch(text)
     if not found:
         raise LookupFailure(
@@ -60,14 +60,14 @@ def parse(text: str) -> Format:
     if sum(flag in _PAIRS for flag in flags) > 1:
         what = "Only one of the delimiters [ { ( < | can be given in the format flags"
         raise LookupFailure("", f"{what}, got '{text}'")
-    # Wider than anybody reads, and a way to take all memory.
+    # Larger widths are unreasonable, and could exhaust memory.
     if any(number and len(number) > 4 for number in (found[2], found[3])):
         raise LookupFailure("", f"The format '{text}' asks for more than {MAX_WIDTH} characters")
     return Format(found[4], flags, *(int(number) if number else None for number in (found[2], found[3])))
 
 
 def text(value: Any, format_text: str | None = None) -> str:
-    """``value`` as a text; raises ``LookupFailure`` for a format that is none of the value's type."""
+    """Return ``value`` as a text. Raises ``LookupFailure`` for a format that does not fit the value's type."""
     return _text(value, parse(format_text) if format_text else None, inside=False)
 
 
@@ -144,7 +144,7 @@ def _digits(value: int, chosen: Format) -> str:
 
 
 def _complement(value: int, letter: str) -> str:
-    """A negative number with its sign digit repeated without end, of which Ruby writes two dots."""
+    """Return a negative number in complement: Ruby writes two dots for its endless sign digits."""
     base, sign = {"x": (16, "f"), "X": (16, "F"), "o": (8, "7"), "b": (2, "1"), "B": (2, "1")}[letter]
     count = 1
     while base**count < -value * 2:
@@ -270,7 +270,7 @@ def _hash(value: dict[Any, Any], chosen: Format, indent: int) -> str:
 
 
 def _element(value: Any, chosen: Format, indent: int) -> str:
-    """An element; of a collection inside a collection the letter is its own, the rest of the format goes on."""
+    """Return an element. A nested collection has the format ``p``, with the outer flags in the alternate form."""
     if isinstance(value, (list, dict)):
         return _text(value, Format("p", chosen.flags if chosen.alternate else ""), inside=True, indent=indent)
     return _text(value, None, inside=True)
@@ -289,7 +289,7 @@ _TIMESPAN = re.compile(
 
 
 def timestamp(given: Any, formats: Any = None) -> str:
-    """A point in time, from seconds since 1970 or a text; raises ``LookupFailure``."""
+    """Return a point in time, from seconds since 1970 or a text. Raises ``LookupFailure``."""
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         return _printed(_since_1970(given))
     if not isinstance(given, str) or not given:
@@ -341,7 +341,7 @@ def _printed(moment: tuple[datetime, int]) -> str:
 
 
 def timespan(*given: Any) -> str:
-    """A span of time, from seconds, a text, fields, or a mapping of them; raises ``LookupFailure``."""
+    """Return a span of time, from seconds, a text, fields, or a mapping of fields. Raises ``LookupFailure``."""
     first = given[0]
     if isinstance(first, dict) and "string" not in first:
         return _span(first, bool(first.get("negative")))

@@ -19,7 +19,7 @@ DEFAULT = values.Symbol("default")
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """``Name[arguments]``; an argument is a type, a number, a text, a ``Pattern`` or a mapping of members."""
+    """``Name[arguments]``. An argument is a type, a number, a text, a ``Pattern`` or a mapping of members."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -63,11 +63,11 @@ def _wanted(kind: Type) -> str:
 
 
 def matches(kind: Any, value: Any) -> bool:
-    """Whether ``value`` is of type ``kind``; a text as a type is itself and nothing else."""
+    """Return whether ``value`` has the type ``kind``. A text as a type matches only itself."""
     if not isinstance(kind, Type):
         return bool(kind == value)
     question = _KNOWN.get(kind.name)
-    # A decrypted text is the text it is to Puppet; only Sensitive is a type of its own.
+    # For Puppet a decrypted text is plain text. Only Sensitive is a separate type.
     value = value.reveal() if isinstance(value, Decrypted) else value
     return bool(question and question(kind.arguments, value))
 
@@ -139,7 +139,7 @@ def _struct(arguments: tuple[Any, ...], value: Any) -> bool:
 
 
 def _member(name: Any, kind: Any) -> tuple[Any, bool]:
-    """The name of a member, and whether it may be absent: when it says so, or when its value may be null."""
+    """Return the name of a member, and whether it may be absent: it is optional, or its value may be null."""
     if isinstance(name, Type):
         inside = name.arguments[0] if name.arguments else ""
         return inside, name.name == "Optional"
@@ -228,7 +228,7 @@ MAX_DEPTH = 50
 
 
 def parse(text: str) -> Type:
-    """The type that ``text`` says; raises ``DocumentError``."""
+    """Return the type in ``text``. Raises ``DocumentError``."""
     reader = _Reader(text)
     found = reader.type()
     reader.expect_end()

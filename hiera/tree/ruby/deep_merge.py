@@ -1,19 +1,19 @@
 """Deep merging, with the results of the Ruby library ``deep_merge`` 1.1.1, which Puppet uses.
 
-* The arguments are left as they are; the work is done on copies.
-* The copies are changed in place in the library's order, aliases included: its results for knockouts inside new keys
-  come from lists that are changed while they are walked, and data in the field relies on what comes out.
+* The arguments stay unchanged, since the merge works on copies.
+* The copies are changed in place in the library's order, aliases included. Its results for knockouts inside new keys
+  come from lists that change during iteration, and existing data rely on these results.
 
-The numbers below are in the library's order, in which its function ``deep_merge!`` can be read beside them:
+The numbers follow the library's function ``deep_merge!``:
 
 1. Null in the source changes nothing.
-2. Null or false in the destination counts as nothing: the source takes its place.
-3. A mapping is merged key by key; a new key goes through the same steps, with a copy of its own value.
-4. A list: 4a overwritten whole, if so asked · 4b joined and split again, if so asked · 4c cleared by a bare prefix ·
-   4d put over what is no list · 4e knocked out by prefixed texts · 4f merged item by item where all are mappings, if
-   so asked, or else united, the destination's items first · 4g sorted, if so asked.
-5. Anything else is appended to a list, if so asked.
-6. Anything else overwrites; a text with the prefix becomes the empty text.
+2. Null or false in the destination is replaced by the source.
+3. A mapping is merged key by key. A new key goes through the same steps, with a copy of its own value.
+4. A list: 4a optionally overwritten whole · 4b optionally joined and split again · 4c cleared by a bare prefix · 4d put
+   over a value that is not a list · 4e knocked out by prefixed texts · 4f optionally merged item by item if all are
+   mappings, or else united, the destination's items first · 4g optionally sorted.
+5. Anything else is optionally appended to a list.
+6. Anything else overwrites. A text with the prefix becomes the empty text.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from hiera.tree.ruby import values
 
 
 class Options(NamedTuple):
-    """The settings that ``merge`` may have besides ``strategy: deep``; only the first three with ``deep`` itself."""
+    """The settings of ``merge`` besides ``strategy: deep``, which itself allows only the first three."""
 
     knockout_prefix: str | None = None
     sort_merged_arrays: bool = False
@@ -37,7 +37,7 @@ class Options(NamedTuple):
 
 
 def options(given: Mapping[str, Any]) -> Options:
-    """The options in ``given``; null counts as not given. Raises ``LookupFailure`` for an empty prefix."""
+    """Return the options in ``given``. Null means the default. Raises ``LookupFailure`` for an empty prefix."""
     names = Options._fields
     chosen = Options(**{name: value for name, value in given.items() if name in names and value is not None})
     if chosen.knockout_prefix == "":
@@ -61,7 +61,7 @@ def _copy(value: Any) -> Any:
 class _Merger:
     def __init__(self, chosen: Options) -> None:
         self._options = chosen
-        # As the library uses it: as an expression, so that ``.`` is any character and ``+`` repeats nothing.
+        # As in the library, the prefix is an expression: ``.`` is any character and a leading ``+`` repeats nothing.
         self._pattern = values.compiled(f"(?:^){chosen.knockout_prefix or ''}")
 
     def merge(self, source: Any, dest: Any) -> Any:
@@ -83,7 +83,8 @@ class _Merger:
             if isinstance(dest, dict):
                 held = dest.get(name)
                 if held is None or held is False:
-                    # Where dest has nothing, value meets a shallow copy of itself: that sorts it, and knocks out.
+                    # Without a value in dest, merge value with a shallow copy of itself, to sort it and apply
+                    # knockouts.
                     held = value.copy() if isinstance(value, (dict, list)) else value
                 dest[name] = self.merge(value, held)
             elif isinstance(dest, list) and self._options.extend_existing_arrays:
@@ -119,7 +120,7 @@ class _Merger:
         return _repacked(source, separator), _repacked(dest, separator) if isinstance(dest, list) else dest
 
     def _knock_out(self, source: list[Any], dest: list[Any]) -> None:
-        """Each prefixed text in ``source`` goes, and what it names goes from ``dest``."""
+        """Remove each prefixed text from ``source``, and the item that it names from ``dest``."""
         if not self._options.knockout_prefix:
             return
 
@@ -142,7 +143,7 @@ class _Merger:
         return source
 
     def _bare(self, text: str) -> str:
-        """``text`` without what the prefix, as an expression, fits."""
+        """Return ``text`` without all matches of the prefix, which is an expression."""
         return regex.bounded(self._pattern, text, lambda: self._pattern.sub("", text))
 
 

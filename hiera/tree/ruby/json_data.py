@@ -9,8 +9,8 @@ from hiera.tree.ruby import psych
 
 MAX_DEPTH = 100  # as in Ruby
 
-# A text is matched whole, so that what looks like a comment inside it stays. What has no end is matched as well, or
-# the rest would be searched for its end again from each character.
+# A text is matched whole, so that a comment-like part of it stays. An unterminated text is matched as well, otherwise
+# the search for its end would restart at each character.
 _TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"?|/\*.*?(?:\*/|\Z)|//[^\n]*\n', re.DOTALL)
 _UNKNOWN_ESCAPE = re.compile(r'\\(?:u[0-9A-Fa-f]{4}|["\\/bfnrtu]|(.))', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
@@ -18,7 +18,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def load(data: bytes, path: str) -> Any:
-    """The value in ``data``; raises ``DocumentError``, with line and column where they are known."""
+    """Return the value in ``data``. Raises ``DocumentError``, with line and column if known."""
     text = psych.decode(data, path, "utf-8")
     try:
         _verify_depth(text)
@@ -49,7 +49,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _cleaned(text: str) -> str:
-    """Without comments, and without the escapes that Ruby lets pass (``\\q`` is ``q``); places stay as they are."""
+    """Return the text without comments and without Ruby's extra escapes (``\\q`` is ``q``). Positions stay the same."""
     return _TEXT_OR_COMMENT.sub(_clean, text) if "//" in text or "/*" in text or "\\" in text else text
 
 

@@ -10,9 +10,9 @@ from hiera.values.secrets import Decrypted, Secret
 
 
 def printable(value: Any, secret: Callable[[Secret], Any] = str) -> Any:
-    """``value`` made of plain Python values; ``secret`` says what stands for a secret, the mask if nothing else.
+    """Return ``value`` made of plain Python values. ``secret`` converts a secret, by default to the mask.
 
-    Raises ``LookupFailure`` for numbers that JSON has no form for.
+    Raises ``LookupFailure`` for numbers that JSON does not support.
     """
     if isinstance(value, dict):
         return {_name(name, secret): printable(item, secret) for name, item in value.items()}
@@ -20,7 +20,7 @@ def printable(value: Any, secret: Callable[[Secret], Any] = str) -> Any:
         return [printable(item, secret) for item in value]
     if isinstance(value, Secret):
         return secret(value)
-    # As Puppet prints the two symbols that data may hold, undef and default.
+    # As Puppet prints the two symbols that data may contain, undef and default.
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
@@ -29,7 +29,7 @@ def printable(value: Any, secret: Callable[[Secret], Any] = str) -> Any:
 
 
 def _name(name: Any, secret: Callable[[Secret], Any]) -> Any:
-    """A key; JSON's own way to write 1 is fine, and keeps it apart from "1" as long as it is a key here."""
+    """Return a key. JSON converts the key 1 to text later, which keeps it apart from "1" here."""
     if isinstance(name, OddKey):
         return printable(name.value, secret) if isinstance(name.value, Secret) else values.to_s(name)
     return values.inspect(name) if isinstance(name, float) else name

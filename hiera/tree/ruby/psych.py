@@ -33,7 +33,7 @@ from hiera.tree.ruby.values import Symbol
 
 # Types of scalars.
 
-MAX_DIGITS = 3000  # of one number, hexadecimal ones too; Python refuses to print more than 4300
+MAX_DIGITS = 3000  # of one number, including hexadecimal numbers: Python cannot print more than 4300
 CORE = "tag:yaml.org,2002:"
 
 
@@ -43,7 +43,7 @@ class RefusedError(Exception):
     event: Event | None = None
 
     def place(self) -> str:
-        """Where the event stands; empty when it is not known."""
+        """Return the position of the event, or empty text if it is unknown."""
         return place_of(self.event.start_mark) if self.event else ""
 
 
@@ -53,7 +53,7 @@ def place_of(mark: Any) -> str:
 
 
 def tagged(tag: str, text: str) -> Any:
-    """The value of a scalar with a tag; tags that Psych does not know count for nothing. Raises ``RefusedError``."""
+    """Return the value of a scalar with a tag. Tags unknown to Psych are ignored. Raises ``RefusedError``."""
     if tag in ("!binary", CORE + "binary"):
         return _binary(text)
     if tag == CORE + "str" or re.match(r"!(?:str|ruby/string)(?::String)?$", tag):
@@ -103,16 +103,16 @@ _INFINITY = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf")
 
 
 def plain(text: str) -> Any:
-    """The value of a plain scalar; raises ``RefusedError``.
+    """Return the value of a plain scalar. Raises ``RefusedError``.
 
-    The questions and their order are those of Psych's ``ScalarScanner#tokenize``; the first that fits decides.
+    The tests and their order follow Psych's ``ScalarScanner#tokenize``. The first match decides.
 
-    1. Nothing is null.
-    2. A word is text, unless it is a short one that means null, true or false.
+    1. Empty text is null.
+    2. A word is text, except a short word for null, true or false.
     3. A time or a date is an object that Puppet does not permit.
     4. Infinity and *not a number* are floats.
-    5. A colon in front makes a symbol.
-    6. A number: 6a to the base 60 · 6b with a point · 6c whole. All else is text.
+    5. A leading colon makes a symbol.
+    6. A number: 6a to the base 60 · 6b with a point · 6c whole. Anything else is text.
     """
     if not text:  # 1.
         return None
@@ -135,7 +135,7 @@ _SIGNS = frozenset("_ \t\r\n\f\v!@#$%^&*(){}<>|/\\~;=")
 
 
 def _is_word(text: str) -> bool:
-    """Psych's test for text: after at most one other character comes a letter, a blank or one of some signs."""
+    """Psych's test for text: a letter, a blank or certain signs follow after at most one other character."""
     first = text[0]
     if first.isalpha() or first in _SIGNS or "\n" in text:
         return True
@@ -193,9 +193,10 @@ _LAST = (DocumentEndEvent, StreamEndEvent)
 
 
 def load(data: bytes, path: str) -> Any:
-    """The first document in ``data``; ``None`` when there is none.
+    """Return the first document in ``data``, or ``None`` if it is empty.
 
-    Raises ``DocumentError`` with the place for what Psych cannot read or Puppet does not permit, and ``LimitError``.
+    Raises ``DocumentError`` with the position for input that Psych cannot read or Puppet does not permit, and
+    ``LimitError``.
     """
     text = decode(data, path)
     try:
@@ -215,7 +216,7 @@ def _nested(mark: Any) -> str:
 
 
 def decode(data: bytes, path: str, encoding: str = "utf-8-sig") -> str:
-    """``data`` as text; libyaml would take UTF-16 too, which Puppet does not. Raises ``DocumentError``."""
+    """Return ``data`` as text. Puppet rejects UTF-16, which libyaml would accept. Raises ``DocumentError``."""
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -246,7 +247,7 @@ class _Anchor:
 
     def __init__(self, value: Any, size: int) -> None:
         self.value = value
-        self.size = size  # of values, with aliases unfolded; 0 while the collection is still open
+        self.size = size  # number of values, with aliases expanded, or 0 while the collection is still open
 
 
 class _OpenList:
@@ -304,14 +305,14 @@ class _OpenMapping(_OpenList):
                 _merge(self.value, value)
             else:
                 self.value[key] = value
-        elif isinstance(key, Symbol):  # Puppet makes texts of them when Psych is done
+        elif isinstance(key, Symbol):  # Puppet converts symbols to text after Psych
             self.value[key.name] = value
         else:
             self.value[values.key(key)] = value
 
 
 class _Builder:
-    """Makes values of events. ``put`` is told whether a value could be merged under the key ``<<``."""
+    """Builds values from events. ``put`` gets a flag: whether the key ``<<`` may merge the value."""
 
     def __init__(self, parser: CParser) -> None:
         self._parser = parser
@@ -390,7 +391,7 @@ class _Builder:
 
 
 def _merge(into: dict[Any, Any], value: Any) -> None:
-    """``<<``: a later one overrides what stands before it; in a list of mappings the first wins."""
+    """Merge ``<<``. A later one overrides earlier keys. In a list of mappings the first has priority."""
     if isinstance(value, dict):
         into.update(value)
     elif isinstance(value, list) and all(isinstance(part, dict) for part in value):
@@ -403,7 +404,7 @@ def _merge(into: dict[Any, Any], value: Any) -> None:
 
 
 def _is_ordered(tag: str, is_mapping: bool) -> bool:
-    """Whether a collection with ``tag`` is an ordered mapping; raises ``RefusedError`` for what Puppet forbids."""
+    """Return whether a collection with ``tag`` is an ordered mapping. Raises ``RefusedError`` for forbidden tags."""
     if tag in ("!omap", CORE + "omap"):
         if is_mapping:
             raise RefusedError("Tried to load unspecified class: Psych::Omap")

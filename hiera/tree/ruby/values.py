@@ -16,7 +16,7 @@ from hiera.values.secrets import Decrypted, Secret
 
 
 class Symbol:
-    """A Ruby symbol; YAML makes one of ``:name``. Data may hold none, except ``:undef`` and ``:default``."""
+    """A Ruby symbol, which YAML makes of ``:name``. Data may contain only ``:undef`` and ``:default``."""
 
     __slots__ = ("name",)
 
@@ -71,7 +71,7 @@ def key(value: Any) -> Any:
 
 
 def to_s(value: Any) -> str:
-    """``value`` as it stands in a text that it is interpolated into; nothing for nil."""
+    """Return ``value`` as interpolated into a text. Nil is empty text."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -165,7 +165,7 @@ def class_name(value: Any) -> str:
 
 
 def identity(value: Any) -> Hashable:
-    """Something hashable that is equal for two values exactly when Ruby's ``eql?`` holds; key order does not count."""
+    """Return a hashable value that is equal for two values exactly if Ruby's ``eql?`` holds. Key order is ignored."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -178,7 +178,7 @@ def identity(value: Any) -> Hashable:
 
 
 def is_data(value: Any) -> bool:
-    """Whether ``value`` is what JSON could hold; Puppet's type ``Data``."""
+    """Return whether ``value`` matches Puppet's type ``Data``, which JSON can represent."""
     if isinstance(value, dict):
         return all(isinstance(name, str) and is_data(item) for name, item in value.items())
     if isinstance(value, list):
@@ -187,7 +187,7 @@ def is_data(value: Any) -> bool:
 
 
 def unique(values: list[Any]) -> list[Any]:
-    """The first of each group of equal values, in order (Ruby's ``uniq``; ``unique(a + b)`` is ``a | b``)."""
+    """Return the first of each group of equal values, in order (Ruby's ``uniq``, ``unique(a + b)`` is ``a | b``)."""
     seen: dict[Hashable, Any] = {}
     for value in values:
         seen.setdefault(identity(value), value)
@@ -195,7 +195,7 @@ def unique(values: list[Any]) -> list[Any]:
 
 
 def sort(values: list[Any]) -> list[Any]:
-    """``values`` in Ruby's order; raises ``LookupFailure`` for values that have none between them."""
+    """Return ``values`` in Ruby's order. Raises ``LookupFailure`` for values that cannot be compared."""
     if len(values) < 2:
         return values
     return sorted(values, key=cmp_to_key(_compare))
@@ -275,12 +275,12 @@ _TOKEN = re.compile(
 
 @lru_cache(maxsize=1024)
 def compiled(text: str) -> re.Pattern[str]:
-    """``text``, a Ruby expression; raises ``ExpressionError``."""
+    """Compile ``text``, a Ruby regular expression. Raises ``ExpressionError``."""
     flags = ""
     out: list[str] = []
     try:
         for found in _TOKEN.finditer(text):
-            if found["end"] == ")":  # Python wants flags for all that follows at the very front
+            if found["end"] == ")":  # Python requires global flags at the very front
                 flags += found["flags"]
             else:
                 out.append(_translated(found))
