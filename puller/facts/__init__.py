@@ -1,1 +1,1 @@
-"""Facts: what is known about this machine, as one lazy tree of plain values."""
+"""Facts about this machine, as a lazy tree of plain values."""

@@ -1,10 +1,10 @@
-"""Facts of a machine without what identifies it, to be given to somebody else or kept beside a bundle.
+"""Facts of a machine without identifying values, for sharing or for keeping beside a bundle.
 
-* What is kept is listed here; what nobody has listed is left out. A fact that a later version gathers, or that a custom
-  fact has put into a built-in group, is therefore left out until somebody has thought about it.
-* Names, addresses and numbers that tell machines apart become neutral ones, the same for the same, so that an address
-  that stands in three places still does. Their types stay.
-* Nothing is read here, and the facts that are given are not changed.
+* Only facts listed here are kept. A fact of a later version, or a custom fact in a built-in group, is left out until it
+  is reviewed and listed.
+* Identifying names, addresses and numbers become neutral values. Equal values stay equal, so that an address that
+  occurs three times still does. Types stay the same.
+* Nothing is read here, and the original facts stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BOOTED = 1750000000  # seconds since 1970
 _DHCP_SERVER = "192.0.2.254"
 _NETWORKS = [IPv4Network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")]  # RFC 5737
 
-# What the kernel and udev call interfaces by themselves; but enx0123456789ab has the hardware's address in it.
+# Interface names that the kernel and udev assign. ``enx0123456789ab`` is excluded, since it contains the MAC address.
 _INTERFACE = re.compile(
     r"lo|(eth|wlan|ib|bond|br|team|tun|tap|wg|docker|virbr)[0-9]{1,3}|en(o|s|p[0-9]+s)[0-9]+(f[0-9]+)?"
 )
@@ -51,7 +51,7 @@ _SELINUX = ("enabled", "enforced", "current_mode", "config_mode", "config_policy
 
 
 def anonymous(facts: Mapping[str, Any], *, keep: Collection[str] = ()) -> dict[str, Any]:
-    """All built-in facts without what identifies the machine, and of the others those that ``keep`` names."""
+    """Return all built-in facts without identifying values, and other facts only if ``keep`` names them."""
     rules = _Replacing().rules
     found = {name: rules[name](facts[name]) for name in facts if name in rules}
     kept = {name: facts[name] for name in facts if name in keep and name not in BUILT_IN}
@@ -63,7 +63,7 @@ def _present(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
-    """A value that says what a machine is, not which."""
+    """Keep a scalar that describes a machine without identifying it."""
     return value if isinstance(value, str | int | float | bool | None) else ABSENT
 
 
@@ -72,12 +72,12 @@ def _scalars(value: Any) -> Any:
 
 
 def _always(replacement: Any) -> _Rule:
-    """Whatever identifies, as a neutral value of one kind."""
+    """Return a rule that replaces an identifying value by a neutral one."""
     return lambda _: replacement
 
 
 def _only(*names: str, **rules: _Rule) -> _Rule:
-    """Of a mapping the keys that are named, as scalars or by a rule of their own."""
+    """Return a rule that keeps the named keys of a mapping, as scalars or by their own rule."""
     of = dict.fromkeys(names, _scalar) | rules
 
     def keep(value: Any) -> Any:
@@ -93,7 +93,7 @@ def _matching(pattern: re.Pattern[str]) -> _Rule:
 
 
 def _options(value: Any) -> Any:
-    """Options of a mount: no server, user, password or path is among those that are kept."""
+    """Keep options of a mount that contain no server, user, password or path."""
     texts = value if isinstance(value, list) else []
     return [text for text in texts if isinstance(text, str) and _OPTION.fullmatch(text)]
 
@@ -155,7 +155,7 @@ class _Replacing:
         }  # fmt: skip
 
     def _by_name(self, name_of: _Rule, rule: _Rule) -> _Rule:
-        """A mapping whose keys the machine has named; what has no name that may be kept is left out."""
+        """Return a rule for a mapping with keys that the machine named. Keys with an identifying name are left out."""
 
         def keep(value: Any) -> Any:
             if not isinstance(value, Mapping):
@@ -166,7 +166,7 @@ class _Replacing:
         return keep
 
     def _name(self, kind: str, name: str, allowed: _Rule) -> str:
-        """The name itself where everybody has such a one, else the kind with a number."""
+        """Return the name itself if it is a common name, else the kind with a number."""
         return name if allowed(name) is not ABSENT else f"{kind}{self._nth(kind, name)}"
 
     def _nth(self, kind: str, value: str) -> str:
@@ -178,7 +178,7 @@ class _Replacing:
         return self._known[kind, value]
 
     def _device(self, value: Any) -> Any:
-        """Not the name of a file server, nor that of a volume, which is often that of the machine."""
+        """Replace names of file servers, and of volumes, which often contain the machine's name."""
         if not isinstance(value, str):
             return ABSENT
         if value in _PSEUDO or _DEVICE.fullmatch(value):
@@ -202,7 +202,7 @@ class _Replacing:
         return _present(own | self._link(value))
 
     def _link(self, value: Any) -> Any:
-        """Of an interface, one of its addresses, or the machine as a whole: they have the same keys."""
+        """Keep facts of an interface, of an address, or of the machine as a whole: they have the same keys."""
         if not isinstance(value, Mapping):
             return ABSENT
         rules: dict[str, _Rule] = {
@@ -264,7 +264,7 @@ def _number(value: Any) -> Any:
 
 
 def _account(value: Any) -> str:
-    """``root`` says what may be done; any other name says who it is."""
+    """Keep ``root``, which shows permissions. Other names identify a user."""
     return "root" if value == "root" else "user"
 
 
@@ -283,7 +283,7 @@ def _network(address: str, mask: str) -> str:
 
 
 def _ssh_key(value: Any) -> Any:
-    """A key that nobody has, in the shape of one."""
+    """Return a fake key in the shape of the original."""
     rule = _only(
         type=_matching(re.compile(r"[a-z0-9-]{1,24}")),
         key=_always("AAAA"),

@@ -1,16 +1,16 @@
-"""Facts that come with a bundle: each file of its ``facts.d`` is the fact of its name, ``openssh.sh`` is ``openssh``.
+"""Facts that come with a bundle. Each file in ``facts.d`` is a fact: ``openssh.sh`` is the fact ``openssh``.
 
-* A file is read, or run, when its fact is asked for, and once in a run. What nobody asks for costs a name in a list.
-* A fact of that name that this host has (custom, or given by options) is taken instead, and the file is left alone.
-* Where a file fails, what asks for its fact fails: it is an error, and never a fact that is not there.
+* A file is read or run when its fact is looked up, and once in a run. An unused fact costs a name in a list.
+* A custom fact or a fact from options with this name has priority, and the file is ignored.
+* If a file fails, each lookup of its fact fails. A failing fact is never treated as missing.
 
 From a name to its fact:
 
-1. What the host says of it is the answer.
-2. The file is judged, for root: nobody else may have written it (``puller.system.trusted_files``).
-3. A document is read: its form follows from its name, and its value may be anything.
-4. An executable is run as custom ones are, in a limited time and with limited output.
-5. The answer is kept, and so is the failure.
+1. The host's own value has priority.
+2. If Puller runs as root, it requires that only root can write the file (``puller.system.trusted_files``).
+3. A document is read. Its format follows from its name, and its value may be of any type.
+4. An executable is run like a custom fact, with a time limit and limited output.
+5. The value or the failure is cached.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _VARIABLES = frozenset({"environment", "facts", "server_facts", "trusted"})
 
 
 class BundleFactError(HieraError):
-    """A fact that cannot be had, with the file as its place: a failure of whatever has asked for it."""
+    """A failed fact, with its file as the place. The expression that uses the fact fails."""
 
 
 class FactFile(NamedTuple):
@@ -50,10 +50,10 @@ class FactFile(NamedTuple):
 def over(
     host: Mapping[str, Any], root: Path, directories: Sequence[Path]
 ) -> tuple[Mapping[str, Any], list[Problem]]:
-    """The facts of a host with those in ``directories`` of the bundle at ``root``, and what is wrong with their files.
+    """Return the facts of a host with the facts in ``directories`` of the bundle at ``root``, and the files' problems.
 
-    The same bundle has the same facts for the whole of a run: they are kept with those of the host. Where ``host`` is
-    a description that stands alone (``--no-system-facts``, ``--os``) no executable is run, and its fact must be given.
+    A bundle's facts stay the same for a run: they are cached with the facts of the host. If ``host`` is a complete
+    description (``--no-system-facts``, ``--os``), no executable is run, and its fact must be provided.
     """
     if not isinstance(host, Facts):
         files, problems = _files(root, directories)
@@ -70,18 +70,18 @@ def over(
 
 
 class BundleFacts(Mapping[str, Any]):
-    """The facts of a host with those of a bundle; raises ``BundleFactError`` for one whose file fails.
+    """The facts of a host with a bundle's facts. Raises ``BundleFactError`` for a fact whose file fails.
 
-    Iterating gives names, and runs nothing of the bundle.
+    Iterating yields names, and runs no executable of the bundle.
     """
 
     def __init__(self, host: Mapping[str, Any], files: Mapping[str, FactFile], limit: float | None) -> None:
-        """``limit`` is in seconds, for each executable; with ``None`` none is run."""
+        """``limit`` is in seconds, for each executable. ``None`` runs no executable."""
         self.host = host
         self.on_demand = frozenset(files)
-        """The names of the bundle's facts, which who copies all others leaves to who asks for them."""
+        """The names of the bundle's facts. Code that copies facts skips these, since reading them runs executables."""
         self.unlisted: bool = getattr(host, "unlisted", False)
-        """Whether not even the names of the host's facts are to be asked for before a template does."""
+        """Whether to avoid listing the host's facts before a template needs the names."""
         self._files = files
         self._limit = limit
         self._known: dict[str, Any] = {}
@@ -100,11 +100,11 @@ class BundleFacts(Mapping[str, Any]):
         return len({*self.host, *self._files})
 
     def __bool__(self) -> bool:
-        """There are always some; a mere ``if facts`` must not gather them."""
+        """Return true. Without this method, a mere ``if facts`` would gather all facts."""
         return True
 
     def as_dict(self, *, legacy: bool = False) -> dict[str, Any]:
-        """All facts, without those that fail, which ``problems`` names."""
+        """Return all facts, except failed facts, which ``problems`` names."""
         host = self.host.as_dict(legacy=legacy) if isinstance(self.host, Facts) else dict(self.host)
         answers = {name: self._answer(name) for name in self._files}
         found = {name: value for name, value in answers.items() if not isinstance(value, BundleFactError)}
@@ -112,7 +112,7 @@ class BundleFacts(Mapping[str, Any]):
 
     @property
     def problems(self) -> list[str]:
-        """A sentence for each source that was asked and could not be read."""
+        """Return a sentence for each source that failed."""
         return [str(problem) for problem in (*getattr(self.host, "problems", ()), *self._failures.values())]
 
     def _answer(self, name: str) -> Any:
@@ -122,10 +122,10 @@ class BundleFacts(Mapping[str, Any]):
             return error
 
     def _find(self, key: str) -> Any:
-        # 1. What only the host can have, and what it has instead of a file.
+        # 1. Names that only the host has, and host facts with priority over a file.
         if key not in self._files or key in self.host:
             return self.host[key]
-        # 5. A failure is raised anew each time: its reader adds the place that it was asked at.
+        # 5. A failure is raised anew each time: its reader adds its own place.
         if key not in self._failures:
             file = self._files[key]
             try:
@@ -141,7 +141,7 @@ class BundleFacts(Mapping[str, Any]):
 
 
 def _read(file: FactFile, limit: float | None) -> Any:
-    # 2. Only root is asked for so much: what other users work on, a group of their own often may write.
+    # 2. Only root needs this check: files of other users are often writable by their own group.
     judged = judge(file.path)
     if judged.reason and os.geteuid() == 0:
         raise FactError(file.shown, f"is not read: {judged.reason}")
@@ -166,7 +166,7 @@ def _why(error: OSError, program: str) -> str:
 
 
 def _files(root: Path, directories: Sequence[Path]) -> tuple[dict[str, FactFile], list[Problem]]:
-    """The file of each fact by its name, and what is wrong with any of them; nothing is read but names and modes."""
+    """Return the file of each fact by name, and problems of the files. Only names and modes are read."""
     files: dict[str, FactFile] = {}
     problems: list[Problem] = []
     for directory in directories:
@@ -182,7 +182,7 @@ def _files(root: Path, directories: Sequence[Path]) -> tuple[dict[str, FactFile]
 
 
 def _in_directory(root: Path, directory: Path, problems: list[Problem]) -> list[FactFile]:
-    """Its files in the order of their names; a directory that is not there has none."""
+    """Return the files of a directory, sorted by name. A missing directory is empty."""
     shown = os.path.relpath(directory, root)
     try:
         if stat.S_ISLNK(os.lstat(directory).st_mode):
@@ -207,7 +207,7 @@ _LINK = "is a symbolic link, which a bundle cannot hold, wanted what it leads to
 
 
 def _wrong_name(name: str) -> str:
-    """Why a fact cannot have this name; empty when it can."""
+    """Return why the name is invalid for a fact, or empty text."""
     if _NAME.fullmatch(name) is None:
         return f"{name!r} is no name of a fact, wanted letters, digits and underscores before the ending"
     if name in BUILT_IN or name in _VARIABLES or legacy.is_name(name):
@@ -218,7 +218,7 @@ def _wrong_name(name: str) -> str:
 
 
 def _wrong_kind(path: str) -> str:
-    """Why no fact can come from a file; empty when one can."""
+    """Return why a file is invalid as a fact, or empty text."""
     try:
         mode = os.lstat(path).st_mode
     except OSError as error:

@@ -1,18 +1,19 @@
-"""Custom facts: what the files and executables in ``facts.d`` say about this machine.
+"""Custom facts from the files and executables in ``facts.d``.
 
-* Only what root, or the running user, has put there is read or run, and it is what was judged; see
-  ``puller.system.trusted_files``.
-* Files are taken in the order of their names, and later ones win: mappings merge, anything else is replaced.
-* What is broken, late or not to be trusted is named in the problems and left out; it never stops a run.
+* Only files of root, or of the running user, are read or run, exactly as they were checked
+  (``puller.system.trusted_files``).
+* Files are processed in the order of their names, and later ones have priority: mappings merge, other values are
+  replaced.
+* Invalid, slow or untrusted files are named in the problems and left out. They never stop a run.
 
-The way from a directory to facts (``docs/facts.md``):
+From a directory to facts (``docs/facts.md``):
 
-1. The directory is judged, with every directory and link on the way; one that is not there has no facts.
-2. Its names are taken in order, without what editors and package managers leave.
-3. Each path is judged as the directory was, since a link leads elsewhere.
-4. A document is read: its form follows from its name.
-5. An executable is run, in a limited time and with limited output: the form follows from what it prints.
-6. What comes of it is merged over what came before; a problem is noted, and the next file is taken.
+1. The directory is checked, with every directory and link on the way. A missing directory has no facts.
+2. Its names are processed in order, without leftovers of editors and package managers.
+3. Each path is checked like the directory, since a link leads elsewhere.
+4. A document is read. Its format follows from its name.
+5. An executable is run, with a time limit and limited output. The format follows from the output.
+6. The result is merged over earlier facts. A problem is recorded, and the next file follows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from puller.facts.fact_values import FactError, merged
 from puller.system.commands import Command, run
 from puller.system.trusted_files import judge
 
-# What editors and package managers leave beside a file.
+# Names of files that editors and package managers leave behind.
 _LEFTOVERS = (
     "~",
     ".bak",
@@ -43,7 +44,7 @@ _LEFTOVERS = (
 
 
 def load(directories: Sequence[str], limit: float) -> tuple[dict[str, Any], list[FactError]]:
-    """The facts of all directories, and what was wrong; ``limit`` is in seconds, for each executable."""
+    """Return the facts of all directories, and all problems. ``limit`` is in seconds, for each executable."""
     facts: Any = {}
     problems: list[FactError] = []
     for path in _sources(directories, problems):
@@ -58,10 +59,10 @@ def load(directories: Sequence[str], limit: float) -> tuple[dict[str, Any], list
 
 
 def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[str]:
-    """The files of each directory in the order of their names; a directory that is not there has none."""
+    """Yield the files of each directory in the order of their names. A missing directory is empty."""
     for directory in directories:
         try:
-            # 1. Not a directory that a stranger could have filled.
+            # 1. Reject a directory in which other users can create files.
             judged = judge(directory)
             names = [] if judged.reason else sorted(os.listdir(judged.path))
         except FileNotFoundError:
@@ -78,7 +79,7 @@ def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[
 
 
 def _read(path: str, limit: float) -> dict[str, Any]:
-    # 3. From here on by the path that was judged: the name could lead elsewhere by now.
+    # 3. Use the checked path from now on, since the name could lead elsewhere by now.
     judged = judge(path)
     mode = judged.found.st_mode
     if stat.S_ISDIR(mode):
@@ -91,7 +92,9 @@ def _read(path: str, limit: float) -> dict[str, Any]:
     # 4.
     if form:
         text = documents.content(judged.path)
-        if form != "json" and not text.strip():  # as a full disk leaves it; JSON is never empty
+        if (
+            form != "json" and not text.strip()
+        ):  # as a full disk leaves it (the JSON parser rejects empty text)
             raise FactError(path, "is empty; remove it, or write a comment if it has no facts")
         return documents.parse(text, form, path)
     # 5.
@@ -101,24 +104,24 @@ def _read(path: str, limit: float) -> dict[str, Any]:
 
 
 def _run(path: str, program: str, limit: float) -> dict[str, Any]:
-    """The facts that a program prints; ``path`` is the name of it in messages."""
+    """Return the facts that a program prints. ``path`` is its name in messages."""
     text = output_of(path, program, limit)
     return documents.parse(text, documents.form_of_output(text), f"output of {path}")
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file is hidden, or one that editors and package managers leave."""
+    """Return whether a file is hidden, or a leftover of editors and package managers."""
     return name.startswith(".") or name.endswith(_LEFTOVERS)
 
 
 def output_of(path: str, program: str, limit: float) -> bytes:
-    """The output of a program, UTF-8 text, at most one byte more than a document may have.
+    """Return the output of a program, UTF-8 text, at most one byte above the size limit of a document.
 
-    ``path`` is the name of it in messages. Raises ``FactError``, and ``OSError`` when it cannot be started.
+    ``path`` is its name in messages. Raises ``FactError``, and ``OSError`` if it cannot be started.
     """
     completed = run(Command([program], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
     if completed.exit_code != 0:
         raise FactError(path, f"{completed.outcome}: {completed.tail(3)}".rstrip(": "))
-    if "\ufffd" in completed.stdout:  # what stands for bytes that are no text
+    if "\ufffd" in completed.stdout:  # replaces bytes that are not UTF-8
         raise FactError(f"output of {path}", "is not UTF-8 text")
     return completed.stdout.encode()

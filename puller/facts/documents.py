@@ -1,8 +1,8 @@
-"""Facts written down: JSON, YAML, ``key=value`` lines, and what the executable of a custom fact prints.
+"""Facts in documents: JSON, YAML, ``key=value`` lines, and the output of a custom fact's executable.
 
-* Every form gives a mapping of plain values whose keys are text, as JSON has them.
-* The value of ``key=value`` stays the text that was written: ``5.10``, ``0644`` and ``no`` are as often
-  versions, modes and countries as numbers and answers. Who wants a number writes JSON or YAML.
+* Every format gives a mapping of plain values whose keys are text, as in JSON.
+* The value of ``key=value`` stays text: ``5.10``, ``0644`` and ``no`` are as often versions, modes and countries as
+  numbers and booleans. Use JSON or YAML for numbers.
 * A dot in a ``key`` leads into the tree: ``site.rack=b4`` is ``{site: {rack: b4}}``.
 """
 
@@ -22,17 +22,17 @@ from puller.facts.fact_values import FactError, merged, nested
 _FORMS = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".txt": "txt"}
 
 SIZE_LIMIT = 1 << 20
-"""Bytes of one document; also of what an executable may print."""
+"""Maximum bytes of a document, and of an executable's output."""
 
 DEPTH_LIMIT = 100
 """Mappings and lists inside one another."""
 
-_LONGEST_NUMBER = 18  # characters; a longer one is an identifier
+_LONGEST_NUMBER = 18  # characters, since a longer number is an identifier
 _SHOWN = 80  # characters of a line in a message
 
 
 def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
-    """Facts of a document in the ``form`` json, yaml or txt; raises ``FactError`` that names ``source``."""
+    """Return the facts of a document in the ``form`` json, yaml or txt. Raises ``FactError`` that names ``source``."""
     facts = value(text, form, source)
     if not isinstance(facts, dict):
         found = "a list" if isinstance(facts, list) else f"only {facts!r}"
@@ -41,7 +41,7 @@ def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
 
 
 def value(text: bytes, form: str, source: str) -> Any:
-    """Whatever a document in the ``form`` json, yaml or txt holds; raises ``FactError`` that names ``source``."""
+    """Return the value of a document in the ``form`` json, yaml or txt. Raises ``FactError`` that names ``source``."""
     _verify_size(text, source)
     return _plain({"json": _json, "yaml": _yaml, "txt": _lines}[form](text, source), source, 1)
 
@@ -65,18 +65,18 @@ def printed(text: bytes, source: str) -> Any:
 
 
 def read(path: str) -> dict[str, Any]:
-    """The facts of a file that somebody has named; without a known ending it is YAML. Raises ``OSError`` too."""
+    """Return the facts of a file that the user named. An unknown ending means YAML. Raises ``OSError`` too."""
     return parse(content(path), form_of_name(path) or "yaml", path)
 
 
 def content(path: str) -> bytes:
-    """The bytes of a file, up to one more than ``parse`` takes; raises ``OSError``."""
+    """Return the bytes of a file, at most one byte above the size limit of ``parse``. Raises ``OSError``."""
     with open(path, "rb") as stream:
         return stream.read(SIZE_LIMIT + 1)
 
 
 def form_of_name(path: str) -> str | None:
-    """The form that the name of a file tells; ``None`` for any other name."""
+    """Return the form that follows from the name of a file, or ``None`` for any other name."""
     return _FORMS.get(os.path.splitext(path)[1].lower())
 
 
@@ -90,7 +90,7 @@ def form_of_output(text: bytes) -> str:
 
 
 def assignment(text: str, source: str) -> dict[str, Any]:
-    """The tree that ``key=value`` stands for; raises ``FactError``."""
+    """Return the tree of a ``key=value`` text. Raises ``FactError``."""
     key, equals, value = text.partition("=")
     try:
         path = parse_path(key.strip())
@@ -102,7 +102,7 @@ def assignment(text: str, source: str) -> dict[str, Any]:
 
 
 def _number_or_text(line: str) -> int | float | str:
-    """Return a number if it is written exactly so; ``5.10`` and ``007`` are text, such as a version."""
+    """Return a number if it would be printed the same way. ``5.10`` and ``007`` stay text, such as a version."""
     if len(line) <= _LONGEST_NUMBER and line.isascii():
         for number in (int, float):
             with suppress(ValueError):
@@ -112,7 +112,7 @@ def _number_or_text(line: str) -> int | float | str:
 
 
 def _is_line_of_text(text: bytes) -> bool:
-    """Whether it is one line that neither JSON, nor ``key=value``, nor a mapping or list of YAML would be."""
+    """Return whether it is a single line that is not JSON, ``key=value``, or a YAML mapping or list."""
     line = text.strip()
     if b"\n" in line or line[:1] in (b"{", b"[") or _is_assignment(line):
         return False
@@ -165,7 +165,7 @@ def _shortened(text: str) -> str:
 
 
 def _plain(value: Any, source: str, depth: int) -> Any:
-    """With text for keys, and nothing in it that could not be printed or walked through later."""
+    """Return the value with text for keys. Raises ``FactError`` for values too deep to print, or with unusable text."""
     if depth > DEPTH_LIMIT:
         raise FactError(source, f"is nested more than {DEPTH_LIMIT} deep")
     if isinstance(value, dict):

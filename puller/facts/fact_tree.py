@@ -64,11 +64,11 @@ def gather(
     limit: float = LIMIT,
     machine: Machine | None = None,
 ) -> Facts:
-    """The facts of this machine; nothing is read before the first key is asked for.
+    """Return the facts of this machine. Each fact is read when its key is looked up.
 
-    ``overrides`` (``--fact`` over ``--facts``) are merged over custom facts, these over ``agent`` (what the
-    agent knows by itself: ``clientcert``, ``puller.bundle``), and these over the built-in ones. ``limit`` is
-    the time in seconds that each group, and each custom executable, may take.
+    ``overrides`` (``--fact`` over ``--facts``) are merged over custom facts, these over ``agent`` (facts of the agent
+    itself: ``clientcert``, ``puller.bundle``), and these over the built-in facts. ``limit`` is the time in seconds that
+    each group, and each custom executable, may take.
     """
     return Facts(
         machine or Machine(limit=limit),
@@ -79,7 +79,7 @@ def gather(
 
 
 def described(facts: Mapping[str, Any], *, overrides: Mapping[str, Any] | None = None) -> Facts:
-    """The facts of a machine that is not this one, which ``facts`` hold; nothing of this machine is read.
+    """Return the facts of another machine, which ``facts`` describe, without reading this machine.
 
     ``overrides`` as in ``gather``.
     """
@@ -87,9 +87,9 @@ def described(facts: Mapping[str, Any], *, overrides: Mapping[str, Any] | None =
 
 
 class Facts(Mapping[str, "Any"]):
-    """Facts by top-level key; values are plain mappings, lists, text, numbers, booleans and ``None``.
+    """Facts by top-level key. Values are plain mappings, lists, text, numbers, booleans and ``None``.
 
-    Legacy flat names answer too. Iterating, and ``len``, gather everything.
+    Legacy flat names are valid keys too. Iterating and ``len`` gather everything.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Facts(Mapping[str, "Any"]):
         self._gathered: dict[str, dict[str, Any]] = {}
         self._answers: dict[str, Any] = {}
         self.of_bundles: dict[tuple[str, ...], Mapping[str, Any]] = {}
-        """These facts with those of a bundle, by the directories of the latter (``bundled.py``)."""
+        """These facts combined with a bundle's facts, by the fact directories of the bundle (``bundled.py``)."""
 
     def __getitem__(self, key: str) -> Any:
-        # 1. What is not there is remembered, too.
+        # 1. Missing facts are cached too.
         if key not in self._answers:
             self._answers[key] = self._find(key)
         if self._answers[key] is ABSENT:
@@ -127,21 +127,21 @@ class Facts(Mapping[str, "Any"]):
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        """There are always facts; without this, a mere ``if facts`` would count, and so gather, them all."""
+        """Return true. Without this method, a mere ``if facts`` would call ``len``, which gathers everything."""
         return True
 
     def as_dict(self, *, legacy: bool = False) -> dict[str, Any]:
-        """All facts, gathered now; without legacy names, which repeat what the tree says, unless asked."""
+        """Return all facts, gathered now. Legacy names repeat modern facts and are included only on request."""
         return {name: self[name] for name in (self if legacy else sorted(self._names())) if name in self}
 
     @property
     def limit(self) -> float | None:
-        """Seconds that one source may take; ``None`` where nothing may be run."""
+        """Seconds that one source may take. ``None`` forbids executables."""
         return self._machine.limit
 
     @property
     def custom_directories(self) -> list[str]:
-        """Where custom facts come from."""
+        """The directories of custom facts."""
         return list(self._directories)
 
     @property
@@ -161,12 +161,12 @@ class Facts(Mapping[str, "Any"]):
         # 5.
         for layer in layers:
             value = merged(value, layer)
-        # 6. A modern name without a value here has no other name, and nothing is imported for it.
+        # 6. A modern name without a value has no legacy name, so skip the import.
         if value is not ABSENT or key in BUILT_IN:
             return value
         from puller.facts import legacy
 
-        return legacy.lookup(self, str(key))  # a path's digits are asked for as a number, too
+        return legacy.lookup(self, str(key))  # numeric steps of a path arrive as integers
 
     def _layers(self) -> tuple[Mapping[str, Any], ...]:
         """The facts that are merged over the built-in ones, lowest first."""
@@ -192,7 +192,7 @@ class Facts(Mapping[str, "Any"]):
         return self._gathered[source].get(key, ABSENT)
 
     def _gather(self, source: str) -> dict[str, Any]:
-        """Call one source; whatever goes wrong in it, the others must still answer."""
+        """Gather one source. A failure is recorded, so that it does not affect other sources."""
         module, _, name = source.partition(".")
         try:
             function = getattr(import_module(f"puller.facts.groups.{module}"), name)
@@ -222,14 +222,14 @@ class _Described(Facts):
         return len(self._list())
 
     def _list(self) -> list[str]:
-        # A preview asks ten thousand descriptions again and again; what is described stays as it is.
+        # Cached, since a preview reads ten thousand descriptions many times. A description never changes.
         if self._listed is None:
             self._listed = [*super().__iter__()]
         return self._listed
 
     @property
     def limit(self) -> None:
-        """Of a bundle's facts only documents are read: an executable would tell of this machine."""
+        """``None``: executables of a bundle would describe this machine, so only documents are read."""
 
     def _built_in(self, key: str) -> Any:
         return ABSENT
@@ -239,10 +239,10 @@ class _Described(Facts):
 
 
 def _may_hold_facts(directory: str) -> bool:
-    """Asked before what reads custom facts is imported: on most machines there are none."""
+    """Return whether a directory may contain custom facts. On most machines it is empty, which saves the import."""
     try:
         return bool(os.listdir(directory))
     except FileNotFoundError:
         return False
-    except OSError:  # what is wrong is said by whoever tries to read it
+    except OSError:  # the reader of custom facts reports the error
         return True

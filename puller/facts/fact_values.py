@@ -22,12 +22,12 @@ ABSENT: Any = object()
 
 
 def present(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the facts that are ``None``: what a built-in source did not find."""
+    """Return the facts without ``None``, which marks missing facts of a built-in source."""
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def merged(lower: Any, upper: Any) -> Any:
-    """``upper`` over ``lower``; neither is changed."""
+    """Return ``upper`` merged over ``lower``. Both stay unchanged."""
     if not isinstance(lower, dict) or not isinstance(upper, dict):
         return lower if upper is ABSENT else upper
     result = dict(lower)
@@ -80,11 +80,11 @@ class FactError(Exception):
 # ends with the process.
 
 LIMIT = 5.0
-"""Seconds that one source may take, unless the caller says otherwise."""
+"""Default time limit of a source, in seconds."""
 
 
 def within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """``function(*arguments)``; raises what it raises, and ``TimeoutError`` after so many ``seconds``."""
+    """Return ``function(*arguments)``, with its errors. Raises ``TimeoutError`` after ``seconds``."""
     try:
         return aside(lambda: function(*arguments), Deadline(seconds, signals.check))
     except DeadlineError:

@@ -1,7 +1,7 @@
 """Facts for a command: the facts of the host with overrides from the options.
 
 The priority is ``--fact NAME=VALUE``, ``--facts FILE``, custom facts, built-in facts. A known system (``--of``,
-``--os``) has no custom facts.
+``--os``) does not use custom facts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The facts of this machine or of a known system (``of``) with what the options say; or the latter alone.
+    """Return the facts of this machine or of a known system (``of``) with overrides, or only the overrides.
 
     Raises ``UsageError``.
     """
@@ -34,10 +34,10 @@ def facts_from(
     directories: Sequence[str] | None = None,
     agent: Mapping[str, Any] | None = None,
 ) -> "Facts":
-    """The facts of this machine with what the options say.
+    """Return the facts of this machine with the overrides of the options.
 
-    ``directories`` are those of custom facts when the options name none, ``agent`` is what ``gather`` takes.
-    Raises ``UsageError``.
+    ``directories`` are the default directories of custom facts, ``agent`` is passed to ``gather``. Raises
+    ``UsageError``.
     """
     return gather(
         custom_directories=options["facts_directories"] or directories or (CUSTOM_DIRECTORY,),
@@ -47,7 +47,7 @@ def facts_from(
 
 
 def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what the options themselves say, for commands that leave this machine out; raises ``UsageError``."""
+    """Return only the overrides of the options, for commands that ignore this machine. Raises ``UsageError``."""
     if not options["facts_files"] and not options["fact_pairs"]:
         return {}
     from puller.facts import documents

@@ -1,4 +1,4 @@
-"""Facter's legacy flat names, as other names of what the tree says.
+"""Facter's legacy flat names, as aliases of facts in the tree.
 
 They are looked up through the tree, so that a custom fact or ``--fact os.family=…`` shows under both names.
 """
@@ -78,7 +78,7 @@ PATHS = {
     "uuid": "dmi.product.uuid",
 }
 
-# ``ipaddress_eth0`` and the like: what stands before the interface's name, and which of its facts is meant.
+# ``ipaddress_eth0`` and similar names: the part before the interface's name, and the interface's fact.
 INTERFACE_PATHS = {
     "ipaddress": "ip",
     "ipaddress6": "ip6",
@@ -93,7 +93,7 @@ INTERFACE_PATHS = {
 
 
 def lookup(facts: Mapping[str, Any], name: str) -> Any:
-    """The value of a legacy name, ``ABSENT`` when there is none."""
+    """Return the value of a legacy name, or ``ABSENT``."""
     if name in PATHS:
         value = find(facts, PATHS[name].split("."))
         return megabytes(value) if name.endswith("_mb") and isinstance(value, int) else value
@@ -106,7 +106,7 @@ def lookup(facts: Mapping[str, Any], name: str) -> Any:
 
 
 def is_name(name: str) -> bool:
-    """Whether a fact may have this legacy name on some machine."""
+    """Return whether a fact may have this legacy name on some machine."""
     return (
         name in PATHS
         or name == "interfaces"

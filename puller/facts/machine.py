@@ -1,8 +1,8 @@
 """The machine that facts are read from.
 
-* Files are read below ``root``, so that a directory can stand in for ``/``; what only kernel or libc know is
-  a method, so that a recorded machine can answer it.
-* Only *not there* reads as ``None``. Any other failure is noted in ``problems``, and never stops a gathering.
+* Files are read below ``root``, so that a directory can replace ``/``. Information from the kernel or libc comes from
+  methods, so that tests can replace them by recorded values.
+* Only a missing file reads as ``None``. Any other failure is recorded in ``problems``, and never stops the gathering.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Machine:
-    """This machine, or files below ``root``; ``limit`` is the time in seconds that one source may take."""
+    """This machine, or files below ``root``. ``limit`` is the time in seconds that one source may take."""
 
     def __init__(self, root: str = "/", *, limit: float = LIMIT) -> None:
         self.root = root.rstrip("/")
@@ -37,7 +37,7 @@ class Machine:
     # Files
 
     def read(self, path: str) -> str | None:
-        """The text of a file; ``None`` when it is not there, or (noted) cannot be read."""
+        """Return the text of a file, or ``None`` if it is missing or unreadable. Unreadable files are recorded."""
         try:
             return self._text(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -47,14 +47,14 @@ class Machine:
             return None
 
     def need(self, path: str) -> str:
-        """The text of a file that a group of facts is nothing without; raises ``FactError``."""
+        """Return the text of a file that a group of facts requires. Raises ``FactError``."""
         try:
             return self._text(path)
         except OSError as error:
             raise FactError(path, error.strerror or str(error)) from error
 
     def hint(self, path: str) -> str:
-        """The text of a file that most users may not read and many machines do not have; empty then."""
+        """Return the text of an optional file that most users cannot read, or empty text."""
         try:
             return self._text(path)
         except OSError:
@@ -65,7 +65,7 @@ class Machine:
         return (self.read(path) or "").strip() or None
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory, sorted; none when it is not there."""
+        """Return the names in a directory, sorted. A missing directory is empty."""
         try:
             return sorted(os.listdir(self.root + path))
         except (FileNotFoundError, NotADirectoryError):
@@ -75,15 +75,15 @@ class Machine:
             return []
 
     def may_list(self, path: str) -> bool:
-        """Whether this user may see what is in a directory."""
+        """Return whether this user may list a directory."""
         return os.access(self.root + path, os.R_OK | os.X_OK)
 
     def has(self, path: str) -> bool:
-        """Whether a path leads to something."""
+        """Return whether a path exists."""
         return os.path.exists(self.root + path)
 
     def link(self, path: str) -> str:
-        """Where a symbolic link points; empty when it cannot be told."""
+        """Return the target of a symbolic link, or empty text if it cannot be read."""
         try:
             return os.readlink(self.root + path)
         except OSError:
@@ -125,14 +125,14 @@ class Machine:
         return grp.getgrgid(gid).gr_name
 
     def sizes(self, path: str) -> os.statvfs_result:
-        """Sizes of the file system mounted at ``path``; raises ``OSError``, and may never return."""
+        """Return sizes of the file system mounted at ``path``. Raises ``OSError``, and can block forever."""
         return os.statvfs(path)
 
     def canonical_name(self, name: str, seconds: float) -> str | None:
-        """The full name that the resolver has for a host; raises ``OSError``, also as ``TimeoutError``."""
-        import socket  # 2 % of an idle apply, which asks no resolver
+        """Return the resolver's full name for a host. Raises ``OSError``, including ``TimeoutError``."""
+        import socket  # 2 % of an idle apply, which uses no resolver
 
-        # As bytes, because Python's codec for names refuses a label of 64 characters, which the kernel permits.
+        # As bytes, because Python's codec for names rejects a label of 64 characters, which the kernel permits.
         host = name.encode() if name.isascii() else name
         answers = within(
             seconds, socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM, 0, socket.AI_CANONNAME
@@ -140,13 +140,13 @@ class Machine:
         return answers[0][3] or None
 
     def links(self) -> list[Link]:
-        """Network interfaces, in the kernel's order; raises ``OSError``."""
+        """Return network interfaces, in the kernel's order. Raises ``OSError``."""
         from puller.facts import netlink  # with ``socket``, see above
 
         return netlink.links()
 
     def addresses(self) -> list[Address]:
-        """Addresses of all interfaces, in the kernel's order; raises ``OSError``."""
+        """Return addresses of all interfaces, in the kernel's order. Raises ``OSError``."""
         from puller.facts import netlink  # with ``socket``, see above
 
         return netlink.addresses()

@@ -1,8 +1,8 @@
-"""Links and addresses from the kernel, by one question each over a rtnetlink(7) socket.
+"""Links and addresses from the kernel, with one request each over a rtnetlink(7) socket.
 
-* What ``ip link`` and ``ip address`` would say, without starting them: all addresses of an interface, with
-  prefix lengths and flags, which no file in ``/proc`` gives for IPv4.
-* ``parse_links`` and ``parse_addresses`` are rules over bytes; ``links`` and ``addresses`` ask the kernel.
+* The results match ``ip link`` and ``ip address``, without starting them: all addresses of an interface, with prefix
+  lengths and flags, which no file in ``/proc`` contains for IPv4.
+* ``parse_links`` and ``parse_addresses`` only parse bytes. ``links`` and ``addresses`` query the kernel.
 """
 
 import socket
@@ -33,7 +33,7 @@ _TRIES = 3
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A network interface; ``mac`` is empty where the kind of link has none, ``master`` is a number or 0."""
+    """A network interface. ``mac`` is empty for kinds of links without an address. ``master`` is a number or 0."""
 
     number: int
     name: str
@@ -43,7 +43,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """An address; ``name`` is the interface or the label of an alias (``eth0:1``), ``prefix`` is in bits."""
+    """An address. ``name`` is the interface or the label of an alias (``eth0:1``), ``prefix`` is in bits."""
 
     number: int
     name: str
@@ -53,18 +53,18 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def links() -> list[Link]:
-    """All interfaces, in the kernel's order; raises ``OSError``."""
+    """Return all interfaces, in the kernel's order. Raises ``OSError``."""
     return list(parse_links(_ask(_GET_LINK)))
 
 
 def addresses() -> list[Address]:
-    """All addresses, IPv4 before IPv6, each in the kernel's order; raises ``OSError``."""
+    """Return all addresses, IPv4 before IPv6, each in the kernel's order. Raises ``OSError``."""
     names = {link.number: link.name for link in links()}
     return list(parse_addresses(_ask(_GET_ADDRESS), names))
 
 
 def parse_links(messages: list[bytes]) -> Iterator[Link]:
-    """From the bodies of RTM_NEWLINK messages."""
+    """Yield the links in the bodies of RTM_NEWLINK messages."""
     for body in messages:
         index = _LINK.unpack_from(body)[2]
         found = _attributes(body[_LINK.size :])
@@ -78,11 +78,11 @@ def parse_links(messages: list[bytes]) -> Iterator[Link]:
 
 
 def parse_addresses(messages: list[bytes], names: dict[int, str]) -> Iterator[Address]:
-    """From the bodies of RTM_NEWADDR messages; ``names`` are those of the interfaces by index."""
+    """Yield the addresses in the bodies of RTM_NEWADDR messages. ``names`` maps indexes to interface names."""
     for body in messages:
         family, prefix, flags, _, index = _ADDRESS.unpack_from(body)
         found = _attributes(body[_ADDRESS.size :])
-        # On a point-to-point link IFA_ADDRESS is the other end, and IFA_LOCAL is ours.
+        # On a point-to-point link IFA_ADDRESS is the remote end, and IFA_LOCAL is the local address.
         packed = found.get(_LOCAL) or found.get(_PEER)
         if packed and family in (socket.AF_INET, socket.AF_INET6):
             name = _text(found.get(_LABEL, b"")) or names.get(index, "")
@@ -94,7 +94,7 @@ def _text(value: bytes) -> str:
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
-    """Type, length, value; each padded to four bytes."""
+    """Return the attributes (type, length, value, padded to four bytes) by type."""
     found = {}
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
@@ -110,7 +110,7 @@ def _aligned(length: int) -> int:
 
 
 def _ask(question: int) -> list[bytes]:
-    """The bodies of the answer; asked again when something changed while the kernel was answering."""
+    """Return the bodies of the answer. Repeat the request if a change interrupted the kernel's answer."""
     for _ in range(_TRIES):
         bodies, interrupted = _dump(question)
         if not interrupted:
@@ -135,7 +135,7 @@ def _dump(question: int) -> tuple[list[bytes], bool]:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Type, flags and body of each message; raises the ``OSError`` that the kernel answers with."""
+    """Yield type, flags and body of each message. Raises ``OSError`` if the kernel reports an error."""
     while len(data) >= _HEADER.size:
         length, kind, flags, _, _ = _HEADER.unpack_from(data)
         body = data[_HEADER.size : length]

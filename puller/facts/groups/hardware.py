@@ -1,4 +1,4 @@
-"""``processors``, ``memory`` and ``dmi``: what the machine is made of."""
+"""``processors``, ``memory`` and ``dmi``: the parts of the machine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _processor_names(machine: Machine) -> list[str]:
 
 
 def _topology(machine: Machine) -> dict[str, int]:
-    """``cores`` of a socket and ``threads`` of a core, as the first processor that is online sees them."""
+    """Return ``cores`` of a socket and ``threads`` of a core, from the first online processor."""
     for name in _processor_names(machine):
         threads = _count(machine.value(f"{_PROCESSORS}/{name}/topology/thread_siblings_list"))
         siblings = _count(machine.value(f"{_PROCESSORS}/{name}/topology/core_siblings_list"))
@@ -92,10 +92,10 @@ def _count(processors: str | None) -> int:
 
 
 def memory(machine: Machine) -> dict[str, Any]:
-    """``memory``: ``system``, and ``swap`` where there is some."""
+    """Return ``memory``: ``system``, and ``swap`` if it exists."""
     lines = (line.split() for line in machine.need("/proc/meminfo").splitlines())
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1}
-    # Kernels before 3.14 do not say what is available.
+    # Kernels before 3.14 lack MemAvailable.
     free = sizes["MemFree"] + sizes.get("Buffers", 0) + sizes.get("Cached", 0)
     facts = {"system": _usage(sizes["MemTotal"], sizes.get("MemAvailable", free))}
     if sizes.get("SwapTotal"):
@@ -117,7 +117,7 @@ def _usage(total: int, available: int) -> dict[str, Any]:
 
 
 def dmi(machine: Machine) -> dict[str, Any]:
-    """``dmi``: what the firmware says about the machine; only root may read the serial numbers."""
+    """Return ``dmi``, the firmware's description of the machine. Only root can read the serial numbers."""
     facts: dict[str, Any] = {
         part: present({name: machine.value(f"{DMI}/{file}") for name, file in files.items()})
         for part, files in _DMI_FILES.items()

@@ -1,6 +1,6 @@
 """``host.info``: the facts of the single-document tools, under the names that their manifests use.
 
-* The same machine, the same evidence: names are translated from what the other groups found.
+* They are derived from the facts of other groups.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def host(machine: Machine) -> dict[str, Any]:
 
 
 def _version(machine: Machine, platform: str, description: dict[str, str]) -> str:
-    """The minor release too, where the distribution has a file that tells."""
+    """Return the version, with the minor release if the distribution has a file for it."""
     if platform == "debian":
         return (machine.read("/etc/debian_version") or "").partition("\n")[0].strip()
     if _FAMILY_OF.get(platform) in ("rhel", "fedora"):
@@ -94,7 +94,7 @@ def _virtualization(machine: Machine) -> tuple[str, str]:
 
 
 def _identity(machine: Machine) -> str:
-    """The firmware's, else the installation's, else this boot's; the first may be read by root alone."""
+    """Return the UUID of the firmware, which only root can read, else of the installation, else of this boot."""
     firmware = machine.hint(f"{hardware.DMI}/product_uuid").strip().lower()
     installation = machine.hint("/etc/machine-id").strip()
     if not firmware and len(installation) == 32:

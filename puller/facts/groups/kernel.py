@@ -1,4 +1,4 @@
-"""The running system: kernel, uptime, load, time zone, and whom and what this process is."""
+"""The running system: kernel, uptime, load, time zone, user and process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fips(machine: Machine) -> dict[str, Any]:
 
 
 def uptime(machine: Machine) -> dict[str, Any]:
-    """``system_uptime``; of an application container, the time since its first process started."""
+    """Return ``system_uptime``. In an application container, it counts from the start of the first process."""
     found = container(machine)
     seconds = int(float(machine.need("/proc/uptime").split()[0]))
     if found and found[0] in ("docker", "podman"):
@@ -54,7 +54,7 @@ def uptime(machine: Machine) -> dict[str, Any]:
 
 
 def _first_process_started(machine: Machine) -> int:
-    """Seconds after boot; field 22 of proc_pid_stat(5), counted behind the name, which may hold anything."""
+    """Return seconds after boot: field 22 of proc_pid_stat(5), counted after the name, which may contain anything."""
     fields = machine.need("/proc/1/stat").rpartition(")")[2].split()
     return int(fields[19]) // machine.clock_ticks()
 
@@ -83,7 +83,7 @@ def search_path(machine: Machine) -> dict[str, Any]:
 
 
 def identity(machine: Machine) -> dict[str, Any]:
-    """``identity``: the user that gathers; names are left out for a user without an account."""
+    """Return ``identity``, the current user. Names are left out for a user without an account."""
     uid = machine.user_id()
     facts: dict[str, Any] = {"uid": uid, "privileged": uid == 0}
     try:
@@ -95,5 +95,5 @@ def identity(machine: Machine) -> dict[str, Any]:
 
 
 def agent(_: Machine) -> dict[str, Any]:
-    """``puller``: the version that is at work; the agent adds the bundle that it applies."""
+    """Return ``puller`` with the running version. The agent adds the applied bundle."""
     return {"puller": {"version": __version__}}

@@ -23,7 +23,7 @@ _CLIENT_DIRECTORIES = ("/var/lib/dhcp", "/var/lib/dhclient", "/var/lib/NetworkMa
 
 
 def dhcp_server(machine: Machine, index: int, name: str) -> str | None:
-    """Of systemd-networkd, NetworkManager or dhclient, in this order; ``None`` where no file tells."""
+    """Return the server from a lease of systemd-networkd, NetworkManager or dhclient, in this order, or ``None``."""
     files = [f"/run/systemd/netif/leases/{index}"]
     files += _files(machine, "/var/lib/NetworkManager", "internal-", f"-{name}.lease")
     for file in files:
@@ -37,14 +37,14 @@ def _dhclient_server(machine: Machine, name: str) -> str | None:
     for directory in _CLIENT_DIRECTORIES:
         for file in _files(machine, directory, "dhclient", ""):
             text = machine.hint(file)
-            # Leases are appended: the last one is the one in force.
+            # Leases are appended, so the last lease is in force.
             if f'interface "{name}"' in text:
                 return _after("dhcp-server-identifier ", text[text.rindex("lease {") :].replace(";", "\n"))
     return None
 
 
 def _files(machine: Machine, directory: str, start: str, end: str) -> list[str]:
-    # A directory that only root may list is no hint to others, and nothing to report.
+    # Only root may list some of these directories. Other users skip them without a problem.
     names = machine.names(directory) if machine.may_list(directory) else []
     names = [name for name in names if name.startswith(start) and name.endswith(end)]
     return [f"{directory}/{name}" for name in names if ".lease" in name]
@@ -103,13 +103,13 @@ def _names(machine: Machine) -> dict[str, Any]:
 
 
 def _domain_of(machine: Machine, hostname: str) -> str:
-    """What the resolver puts behind the host name: from ``/etc/hosts``, DNS or whatever is configured."""
+    """Return the domain that the resolver adds to the host name: from ``/etc/hosts``, DNS or any configured source."""
     try:
         name = machine.canonical_name(hostname, min(_RESOLVER_LIMIT, machine.limit / 2)) or ""
     except TimeoutError as error:
         machine.note(f"networking: resolving {hostname!r}", error)
         return ""
-    except (OSError, UnicodeError):  # not known to the resolver, which is nobody's mistake
+    except (OSError, UnicodeError):  # unknown to the resolver, which is a valid configuration
         return ""
     return name.removeprefix(f"{hostname}.").rstrip(".") if name.startswith(f"{hostname}.") else ""
 
@@ -144,7 +144,7 @@ def _link_facts(machine: Machine, link: Link, links: list[Link]) -> dict[str, An
 
 
 def _bonded_mac(machine: Machine, link: Link, links: list[Link]) -> str:
-    """A member of a bond shows the address of the bond; its own is in the bond's file."""
+    """Return the own address of a bond's member from the bond's file, since the link shows the bond's address."""
     master = next((other.name for other in links if other.number == link.master), None)
     text = machine.hint(f"/proc/net/bonding/{master}") if master else ""
     section = text.partition(f"Slave Interface: {link.name}\n")[2].partition("Slave Interface:")[0]
@@ -189,7 +189,7 @@ def _main_addresses(interface: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_public(address: str) -> bool:
-    """Neither loopback nor of the link only, nor (IPv6) of the site only, RFC 4193."""
+    """Return whether an address is neither loopback nor link-local, nor (IPv6) site-local, RFC 4193."""
     if ":" not in address:
         return not address.startswith(("127.", "169.254."))
     first = int.from_bytes(socket.inet_pton(socket.AF_INET6, address)[:2])
@@ -217,7 +217,10 @@ def _default_route(machine: Machine) -> str | None:
 
 
 def _default_route6(machine: Machine) -> str | None:
-    """Destination, prefix length, ..., metric, ..., interface; ``lo`` is where unreachable networks go."""
+    """Return the interface of the default route with the lowest metric. ``lo`` marks unreachable networks.
+
+    The fields of a line are destination, prefix length, ..., metric (5), ..., interface (9).
+    """
     lines = [line.split() for line in machine.hint("/proc/net/ipv6_route").splitlines()]
     routes = [(int(fields[5], 16), fields[9]) for fields in lines if fields[:2] == ["0" * 32, "00"]]
     usable = [route for route in routes if route[1] != "lo"]

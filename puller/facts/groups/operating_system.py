@@ -1,7 +1,7 @@
 """``os``: name, family, release and distribution, as Facter derives them from the release files.
 
-* ``/etc/os-release`` says what the system is; where a distribution keeps a file that knows the minor release
-  (``/etc/debian_version``, ``/etc/redhat-release``), that file says which release it is.
+* ``/etc/os-release`` names the system. If a distribution has a file with the minor release (``/etc/debian_version``,
+  ``/etc/redhat-release``), the release comes from that file.
 * A derivative is treated as the nearest system that it names in ``ID_LIKE``.
 """
 
@@ -65,7 +65,7 @@ def operating_system(machine: Machine) -> dict[str, Any]:
 
 
 def os_release(machine: Machine) -> dict[str, str]:
-    """The assignments in the ``os-release`` file; see os-release(5)."""
+    """Return the assignments in the ``os-release`` file, see os-release(5)."""
     text = machine.read("/etc/os-release")
     if text is None:
         text = machine.read("/usr/lib/os-release")
@@ -82,7 +82,7 @@ def _unquoted(value: str) -> str:
 
 
 def kinds(description: dict[str, str]) -> list[str]:
-    """Names of this system, then of those that it is like, nearest first: ``["rocky", "rhel", "centos", "fedora"]``."""
+    """Return names of this system and of similar systems, nearest first: ``["rocky", "rhel", "centos", "fedora"]``."""
     names = [description.get("ID", ""), *description.get("ID_LIKE", "").split()]
     return ["opensuse" if name.startswith("opensuse") else name.lower() for name in names if name]
 
@@ -122,7 +122,7 @@ def _architecture(hardware: str, family: str | None) -> str:
 
 
 def _release(machine: Machine, description: dict[str, str]) -> dict[str, str] | None:
-    """``full``, ``major`` and, where there is one, ``minor``."""
+    """Return ``full``, ``major`` and, if it exists, ``minor``."""
     for kind in kinds(description):
         if kind in _WITHOUT_RELEASE_FILE:
             return _release_by_id(kind, description)
@@ -137,7 +137,7 @@ def _release_by_id(kind: str, description: dict[str, str]) -> dict[str, str] | N
     version = _version_id(description)
     if not version or kind in ("opensuse", "sles", "suse"):
         return _split_release(version)
-    # Ubuntu's 22.04 is one name, not a major and a minor number; Mint, built on it, counts whole numbers.
+    # Ubuntu's 22.04 is a single name without major and minor number. Mint, based on Ubuntu, uses whole numbers.
     full = version.partition(".")[0] if kind == "linuxmint" else version
     return {"full": full, "major": full}
 
@@ -149,7 +149,7 @@ def _version_id(description: dict[str, str]) -> str | None:
 
 
 def _version(text: str) -> str | None:
-    """The version in the first line of a release file: what follows *release*, or all of it."""
+    """Return the version in the first line of a release file: the word after *release*, or the first word."""
     line = text.strip().partition("\n")[0]
     words = line.rpartition("release ")[2].split()
     return words[0] if words else None
@@ -197,7 +197,7 @@ def _distribution_of_line(line: str) -> dict[str, Any]:
 
 
 def _codename(text: str) -> str | None:
-    """What stands in parentheses: ``12 (bookworm)``."""
+    """Return the text in parentheses: ``12 (bookworm)``."""
     return text.partition("(")[2].partition(")")[0] or None
 
 

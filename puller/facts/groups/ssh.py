@@ -16,7 +16,7 @@ _KINDS = {"rsa": 1, "dsa": 2, "ecdsa": 3, "ed25519": 4}
 
 
 def ssh(machine: Machine) -> dict[str, Any]:
-    """The group ``ssh``; there is none without host keys."""
+    """Return the group ``ssh``, which requires host keys."""
     keys = {kind: machine.value(f"{_DIRECTORY}/ssh_host_{kind}_key.pub") for kind in _KINDS}
     facts = {kind: _key(kind, line) for kind, line in keys.items() if line and len(line.split()) > 1}
     return {"ssh": facts} if facts else {}
@@ -25,7 +25,7 @@ def ssh(machine: Machine) -> dict[str, Any]:
 def _key(kind: str, line: str) -> dict[str, Any]:
     algorithm, key = line.split()[:2]
     data = b64decode(key)
-    # The record's format has SHA-1 in it; nothing is trusted because of it.
+    # The record's format requires SHA-1. Trust does not depend on it.
     sha1 = hashlib.sha1(data, usedforsecurity=False).hexdigest()
     sha256 = hashlib.sha256(data).hexdigest()
     number = _KINDS[kind]

@@ -1,7 +1,7 @@
 """``disks``, ``partitions`` and ``mountpoints``, from ``/proc``, ``/sys`` and udev's database.
 
-* No device is opened and no tool is run: what ``blkid`` would find, udev has already found and written down.
-* A file server that does not answer costs the sizes of mounts of its kind, nothing else.
+* No device is opened and no tool is run: udev's database contains the results of ``blkid``.
+* A file server that does not answer affects only the sizes of mounts of its file system type.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from puller.facts.machine import Machine
 
 _BLOCK = "/sys/block"
-_SECTOR = 512  # what the kernel counts in, whatever the device's own block size
+_SECTOR = 512  # unit of the kernel, independent of the device's own block size
 
 _SYSTEM_MOUNTS = ("/proc/", "/sys/")
 _ESCAPES = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\043": "#", "\\134": "\\"}
 
 
 def mountpoints(machine: Machine) -> dict[str, Any]:
-    """``mountpoints``: by path; sizes are left out where the file system does not tell them."""
+    """Return ``mountpoints`` by path. Sizes are left out if the file system does not provide them."""
     facts: dict[str, Any] = {}
     silent: set[str] = set()
     for device, path, kind, options in _mounts(machine):
@@ -34,7 +34,7 @@ def mountpoints(machine: Machine) -> dict[str, Any]:
 
 
 def _mounts(machine: Machine) -> list[tuple[str, str, str, str]]:
-    """Device, path, type and options of every mount; see fstab(5) for the escapes."""
+    """Return device, path, type and options of every mount. For the escapes see fstab(5)."""
     lines = machine.need("/proc/self/mounts").splitlines()
     fields = [[_unescaped(field) for field in line.split(" ")[:4]] for line in lines]
     return [(_device(machine, name), path, kind, options) for name, path, kind, options in fields]
@@ -60,7 +60,7 @@ def _device(machine: Machine, name: str) -> str:
 
 
 def _sizes(machine: Machine, path: str, kind: str, silent: set[str]) -> dict[str, Any]:
-    """Sizes of one mount; a kind that has been silent once is not asked again, or the waits would add up."""
+    """Return sizes of a mount. After a timeout, all mounts of this type are skipped, to avoid adding up timeouts."""
     if kind in silent:
         machine.note(f"mountpoints {path}", f"not asked for its sizes, after another {kind} gave no answer")
         return {}
@@ -155,7 +155,7 @@ def _partition(machine: Machine, path: str) -> dict[str, Any]:
 
 
 def _udev(machine: Machine, path: str) -> dict[str, str]:
-    """Properties that udev found for a block device; none where udev does not run."""
+    """Return udev's properties of a block device. Empty if udev does not run."""
     number = machine.value(f"{path}/dev")
     lines = machine.hint(f"/run/udev/data/b{number}").splitlines() if number else []
     return dict(line[2:].partition("=")[::2] for line in lines if line.startswith("E:"))

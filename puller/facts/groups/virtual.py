@@ -1,8 +1,8 @@
-"""``virtual``, ``is_virtual`` and ``hypervisors``: what this system runs in, told by files alone.
+"""``virtual``, ``is_virtual`` and ``hypervisors``: the container or virtual machine of this system, from files.
 
-* A container is seen before the machine below it; ``hypervisors`` names both.
-* A marker file counts only in a process namespace that is not the kernel's first one: a container's image
-  that is started as a virtual machine carries ``/.dockerenv`` too.
+* A container has priority over the machine below it. ``hypervisors`` names both.
+* A marker file counts only outside of the kernel's first process namespace: a container's image that is started as a
+  virtual machine contains ``/.dockerenv`` too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PRODUCTS = {
 
 
 def virtual(machine: Machine) -> dict[str, Any]:
-    """The three facts together, since each needs the others' evidence."""
+    """Return the three facts together, since they need the same evidence."""
     found = container(machine)
     below = hypervisor(machine)
     name = found[0] if found else below or "physical"
@@ -81,7 +81,7 @@ def _container_name(machine: Machine) -> str | None:
 
 
 def _declared(machine: Machine) -> str | None:
-    """What the manager told the first process; only root may ask."""
+    """Return the manager's declaration in the environment of the first process, which only root can read."""
     for setting in machine.hint("/proc/1/environ").split("\0"):
         if setting.startswith("container="):
             return setting.partition("=")[2] or None
@@ -110,7 +110,7 @@ def _is_identity(text: str) -> bool:
 
 
 def hypervisor(machine: Machine) -> str | None:
-    """Facter's name of what runs this kernel; ``None`` on hardware."""
+    """Return Facter's name of the hypervisor, or ``None`` on hardware."""
     if "Google" in machine.hint(f"{DMI}/bios_vendor"):
         return "gce"
     return _xen(machine) or _openvz(machine) or _by_firmware(machine) or _by_devices(machine)
@@ -172,7 +172,7 @@ def _by_devices(machine: Machine) -> str | None:
 
 
 def _details(machine: Machine, name: str) -> dict[str, Any]:
-    """The entry of ``hypervisors``: its name there, and what is known about it."""
+    """Return the entry of ``hypervisors``: its name there, and its known properties."""
     match name:
         case "kvm" | "gce":
             vendor = machine.hint(f"{DMI}/sys_vendor")

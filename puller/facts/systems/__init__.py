@@ -1,7 +1,7 @@
-"""The facts of systems that many machines have, for bundles that are looked at where no such machine is.
+"""The facts of common systems, for checking bundles without such a machine.
 
-* Each is what gathering gives on a small virtual machine with that system: one disk, one network interface with a
-  documentation address (RFC 5737, RFC 3849), the name host.example.com. Nothing of it is anybody's.
+* They are the facts of a small virtual machine with that system: one disk, one network interface with a documentation
+  address (RFC 5737, RFC 3849), the name host.example.com. They contain no personal data.
 * They are files in this directory, made from the recorded machines of ``tests/cases/facts/known.yaml``.
 """
 
@@ -17,12 +17,12 @@ _DIRECTORY = Path(__file__).parent
 
 
 def known_systems() -> list[str]:
-    """The names that there are facts of: ``debian-12``, ``rocky-9``."""
+    """Return the names of known systems: ``debian-12``, ``rocky-9``."""
     return sorted(file.stem for file in _DIRECTORY.glob("*.json"))
 
 
 def facts_of(name: str) -> dict[str, Any]:
-    """All facts of a system, as a new mapping; raises ``UsageError`` for a name that nobody knows."""
+    """Return all facts of a system, as a new mapping. Raises ``UsageError`` for an unknown name."""
     if name not in known_systems():
         raise UsageError(f"no facts of a system {name!r}", **meant(name, known_systems()))
 
