@@ -1,8 +1,8 @@
-"""Calls and pipelines become functions of the frame.
+"""Calls and pipelines, compiled to functions of the frame.
 
-* ``f(a, b)`` calls anywhere; ``f: a, b`` and ``value | f`` only in an action.
-* A piped value is the first argument, or stands where the call has ``_``.
-* A writer (``raw``, ``safeHtml`` …) prints, so it can only be the last of a pipeline.
+* ``f(a, b)`` calls anywhere. ``f: a, b`` and ``value | f`` call only in an action.
+* A piped value is the first argument, or replaces ``_`` in the call.
+* A writer (``raw``, ``safeHtml`` …) prints, so it must be the last function of a pipeline.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from puller.templates.template_errors import FunctionError, LimitError, Template
 
 
 class _Written(str):
-    """Text that a writer has printed: nothing can be done with it any more."""
+    """Text that a writer has printed, which cannot be used in any other way."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class CallCompiler(ExpressionCompiler):
         loose = [argument.loose for argument in given]
         strict = [argument.strict for argument in given]
         keyed = [argument.loose if place % 2 else argument.strict for place, argument in enumerate(given)]
-        # Which of them is taken the function decides, and that is known when it is called: names are variables.
+        # The function selects the kind of arguments. It is known only at the call, since names are variables.
         arguments_for = {"none": loose, "all": strict, "keys": keyed}
 
         def call(frame: Frame) -> Any:
@@ -97,7 +97,7 @@ class CallCompiler(ExpressionCompiler):
             if in_pipeline and type(called) is Writer:
                 return self._write(offset, frame, called, loose)
             if in_pipeline and piped is None and called is MISSING:
-                return MISSING  # Jet: what is missing can be "called" at the head of an action
+                return MISSING  # as in Jet, a missing value can be "called" at the head of an action
             return self.fail(offset, f"{base} cannot be called here: {_why_not(called)}")
 
         return call
@@ -144,7 +144,7 @@ class CallCompiler(ExpressionCompiler):
             return lambda frame: all(check(frame) for check in checks)
 
         def piped_isset(frame: Frame) -> bool:
-            piped.loose(frame)  # whatever it gives counts as set, but it must not fail
+            piped.loose(frame)  # its value counts as set, but evaluating it must not fail
             return all(check(frame) for check in checks)
 
         return piped_isset
@@ -166,7 +166,7 @@ class CallCompiler(ExpressionCompiler):
                 return lambda frame: all(part(frame) for part in parts)
             case Underscore():
                 return lambda frame: piped is not None
-        return lambda frame: True  # Jet evaluates nothing else here, so that even isset(nil) is true
+        return lambda frame: True  # Jet evaluates no other nodes here, so that even isset(nil) is true
 
     def _evaluates(self, value: Value) -> Callable[[Frame], bool]:
         def check(frame: Frame) -> bool:

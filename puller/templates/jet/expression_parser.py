@@ -64,21 +64,21 @@ class ExpressionParser:
         return self.tokens[self.position]
 
     def next(self) -> Token:
-        """The token read now; the reader stays at the end, and at an error of the lexer."""
+        """Return the current token and advance. The reader stays at the end, and at an error of the lexer."""
         token = self.tokens[self.position]
         if token.kind not in ("eof", "error"):
             self.position += 1
         return token
 
     def take(self, kind: str) -> bool:
-        """Whether a token of this kind stands here; then it has been read."""
+        """Skip a token of this kind. Return whether it was present."""
         if self.token.kind != kind:
             return False
         self.position += 1
         return True
 
     def expect(self, kind: str, wanted: str) -> Token:
-        """The token, of this kind; a complaint asks for what is ``wanted``."""
+        """Return a token of this kind, or fail with a message that names the ``wanted`` token."""
         if self.token.kind != kind:
             self.refuse(wanted)
         return self.next()
@@ -102,7 +102,7 @@ class ExpressionParser:
     # Expressions
 
     def optional_expression(self) -> Expression | None:
-        """An expression, or None where the action ends."""
+        """Return an expression, or ``None`` at the end of the action."""
         return None if self.token.kind == "right" else self.expression()
 
     def expression(self) -> Expression:
@@ -138,7 +138,7 @@ class ExpressionParser:
         """A term and all that follows it without space: fields, calls, indexes."""
         node = self.term()
         while True:
-            # With a space in front it is another expression: ``include path .a`` has a context.
+            # A space before a field starts another expression: ``include path .a`` has a context.
             if self.token.kind == "field" and not self.token.spaced:
                 node = self.chain(node)
             if not isinstance(node, _CAN_BE_CALLED):
@@ -153,7 +153,7 @@ class ExpressionParser:
                 return node
 
     def chain(self, base: Expression) -> Expression:
-        """``base.a.b``; the fields of a field are one path."""
+        """Parse ``base.a.b``. The fields of a field are a single path."""
         if isinstance(base, (Literal, Nil)):
             raise self.source.error(self.token.offset, f"{base} has no fields")
         keys: list[Key] = []
@@ -181,7 +181,7 @@ class ExpressionParser:
         return Slice(opening.offset, base, start, end)
 
     def close_bracket(self) -> None:
-        """``]``; a delimiter ``]]`` that stands in its place is explained."""
+        """Read ``]``. A delimiter ``]]`` in its place fails with an explanation."""
         if self.token.kind == "right" and self.token.text.startswith("]]"):
             self.refuse("the closing bracket; two in a row end the action, write ] ]")
         self.expect("]", "the closing bracket")

@@ -1,9 +1,9 @@
-"""Expressions become functions of the frame.
+"""Expressions, compiled to functions of the frame.
 
-* A tree is compiled once; evaluating walks no tree and looks at no text.
-* An error gets its place here, where the node is still known, and nowhere else.
-* *Boxed*: an item of a list has, to Go, the type *any value* while it is ``.``. Such a dot prints, compares and is
-  looked into like any value, but it is not calculated with, is true unless nil, and fits no typed parameter. A named
+* A tree is compiled once. Evaluation neither walks the tree nor parses text.
+* Errors get their place only here, where the node is known.
+* *Boxed*: while an item of a list is ``.``, Go gives it the type *any value*. Such a dot prints, compares and is
+  indexed like any value, but it cannot be calculated with, is true unless nil, and fits no typed parameter. A named
   variable unboxes it.
 """
 
@@ -55,7 +55,7 @@ _GIVES_BOOLEAN: Final = frozenset(("<", "<=", ">", ">=", "==", "!=", "&&", "||")
 
 
 class ExpressionCompiler:
-    """Compiles the expressions of one template; calls are compiled by the subclass."""
+    """Compiles the expressions of a template. The subclass compiles calls."""
 
     def __init__(self, source: TemplateSource) -> None:
         self.source = source
@@ -69,7 +69,7 @@ class ExpressionCompiler:
         raise error from (problem if isinstance(problem, Exception) else None)
 
     def value(self, node: Expression) -> Value:
-        """The expression's value. Compiled once, however often it is asked for: what asks twice may be nested."""
+        """Return the expression's value, compiled only once, since nested callers can request it repeatedly."""
         compiled = self._compiled.get(id(node))
         if compiled is None:
             compiled = self._compiled[id(node)] = self._value(node)
@@ -127,7 +127,7 @@ class ExpressionCompiler:
         return dot
 
     def truth(self, node: Expression) -> Callable[[Frame], bool]:
-        """Whether the expression is true."""
+        """Return whether the expression is true, as a function of the frame."""
         if isinstance(node, Dot):
             return lambda frame: frame.dot is not None if frame.boxed else is_true(frame.dot)
         if isinstance(node, Ternary):
@@ -153,7 +153,7 @@ class ExpressionCompiler:
             return self._text_of_key(node, value)
         return self.text_of(value, node.offset)
 
-    # What is printed most often, without a call for the value; ``text_of`` says how it is printed.
+    # Shortcuts for the most common outputs, without a call for the value. ``text_of`` defines the format.
 
     def _text_of_name(self, node: Name, resolve: Value) -> Output:
         name, offset = node.name, node.offset
@@ -286,7 +286,7 @@ class ExpressionCompiler:
         return look_up
 
     def _walk(self, node: Field | Chain, value: Any, *, may_miss: bool) -> Any:
-        """Key by key, for what is no plain way through mappings; the last key may be missing from a map."""
+        """Follow the keys for values other than plain mappings. The last key may be missing in a map."""
         for key in node.keys:
             container, value = value, self.step(value, key)
             if value is MISSING and not (may_miss and key is node.keys[-1]):

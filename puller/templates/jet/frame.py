@@ -1,9 +1,9 @@
 """The state of a Jet template while it renders.
 
-* Code is compiled to functions of one :class:`Frame`; each gives a value, or the text that it prints.
-* Variables live in cells, and a new scope is a copy of the outer one's cells: assigning reaches the outer variable,
-  declaring does not.
-* A block sees the variables of the place that yields it, and content those of the place that wrote it.
+* Code is compiled to functions of one :class:`Frame`. Each returns a value, or the text that it prints.
+* Variables live in cells, and a new scope is a copy of the outer scope's cells: an assignment reaches the outer
+  variable, a declaration does not.
+* A block uses the variables of the place that yields it, and content uses the variables of the place that wrote it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Context(NamedTuple):
 
 
 class BlockCode(NamedTuple):
-    """A compiled block. A parameter without a default has None; ``path`` is the template that defines it.
+    """A compiled block. A parameter without a default has ``None``. ``path`` is the template that defines it.
 
-    ``context`` and ``content`` are for the run that the definition itself makes.
+    ``context`` and ``content`` are for the run at the definition itself.
     """
 
     name: str
@@ -51,7 +51,7 @@ class BlockCode(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A compiled template: what it runs (of the template it extends, if any), and all blocks it knows."""
+    """A compiled template: the body to run (the extended template's, if any), and all its blocks."""
 
     body: Output
     blocks: Mapping[str, BlockCode]
@@ -88,12 +88,12 @@ class Frame:
         self.returned: Any = MISSING
 
     def inner(self, program: Program) -> Frame:
-        """The frame of an included template: it sees everything here, and has its own blocks beside."""
+        """Return the frame of an included template, with the same variables and additional blocks."""
         frame = Frame(self.dot, self.functions, program, self.load, self.budget)
         frame.boxed = self.boxed
         frame.scope = self.scope
         frame.blocks = {**self.blocks, **program.blocks} if program.blocks else self.blocks
-        frame.variables = self.variables  # what declares names copies them before
+        frame.variables = self.variables  # declarations copy them first
         frame.content = self.content
         return frame
 
@@ -106,7 +106,7 @@ Value = Callable[[Frame], Any]
 """Compiled expression."""
 
 Output = Callable[[Frame], str]
-"""Compiled statement or body: gives what it prints."""
+"""Compiled statement or body: returns the text that it prints."""
 
 Load = Callable[[str, str], Program | None]
-"""The template at a path, seen from the path of another; None when there is none. Raises TemplateError."""
+"""Returns the template at a path, relative to another path, or ``None``. Raises TemplateError."""

@@ -1,8 +1,8 @@
 """The functions that every Jet template has.
 
-* A parameter with one type takes what Go's reflection can convert, and refuses the rest.
-* Text that a function makes larger than its arguments is paid for from the budget before it is made.
-* ``isset`` looks at its arguments before they are evaluated, so the compiler knows it (``calls.py``).
+* A typed parameter accepts values that Go's reflection can convert, and rejects others.
+* If a function's result is larger than its arguments, the budget is charged before it is made.
+* ``isset`` checks its arguments before they are evaluated, so the compiler handles it (``calls.py``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PIECE_COST: Final = 64
 
 
 def _go_function(name: str, call: Callable[..., Any], *parameters: Callable[[Any], Any]) -> Function:
-    """A function of Go's library; ``parameters`` convert the arguments, and ``call`` gets the frame before them."""
+    """Return a function of Go's library. ``parameters`` convert the arguments, and ``call`` gets the frame first."""
 
     count = len(parameters)
 
@@ -155,7 +155,7 @@ def _include_if_exists(frame: Frame, values: list[Any]) -> Rendered:
 
 
 def _run(frame: Frame, path: str, context: list[Any]) -> tuple[Frame, str]:
-    # From the root: a function does not know which template calls it, so there is no directory to start from.
+    # Relative to the root, since a function does not get the calling template's directory.
     program = frame.load(path, "/")
     if program is None:
         raise FunctionError(f"there is no template {path}")
@@ -184,7 +184,7 @@ def _exactly(count: int, values: list[Any]) -> list[Any]:
 
 
 def _dump(frame: Frame, values: list[Any]) -> str:
-    """The variables and blocks with these names, or all of them: for debugging a template."""
+    """Return the variables and blocks with these names, or all, for debugging a template."""
     if any(not isinstance(value, str) for value in values[1:]):
         raise FunctionError("wants names as strings")
     if not values or is_number(values[0]):

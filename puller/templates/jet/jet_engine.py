@@ -32,7 +32,7 @@ from puller.templates.scope import Function
 from puller.templates.template_text import TemplateSource
 
 Loader = Callable[[str], str | None]
-"""The text of the template at a path such as ``lib/page.jet``, or None."""
+"""Returns the text of the template at a path such as ``lib/page.jet``, or ``None``."""
 
 _EXTENSIONS: Final = ("", ".jet", ".html.jet", ".jet.html")
 
@@ -50,8 +50,11 @@ class JetTemplate:
     def render(
         self, dot: Any, functions: Mapping[str, Function] | None = None, *, budget: Budget | None = None
     ) -> str:
-        """The text; steps 4 and 5. Only a TemplateScope gives ``facts`` and its like. Raises TemplateError."""
-        # 4. A function that is given comes before Jet's own of that name.
+        """Return the text, steps 4 and 5. Raises TemplateError.
+
+        Only a TemplateScope provides ``facts`` and similar names.
+        """
+        # 4. External functions have priority over Jet's own.
         known = {**BUILTINS, **{name: external(name, f) for name, f in (functions or {}).items()}}
         context = MISSING if dot is None else dot
         frame = Frame(context, known, self._program, self._engine.load, budget or Budget())
@@ -65,7 +68,7 @@ class JetTemplate:
 
 
 class JetEngine:
-    """Jet with its delimiters; a delimiter that is empty is Jet's usual one here, ``[[`` or ``]]``."""
+    """Jet with its delimiters. An empty delimiter means the default, ``[[`` or ``]]``."""
 
     name: ClassVar[str] = "jet"
 
@@ -81,7 +84,7 @@ class JetEngine:
         self._loading: list[str] = []
 
     def compile(self, name: str, text: str) -> JetTemplate:
-        """The parsed text; steps 1 to 3. Raises TemplateError with ``name``, line and column."""
+        """Return the parsed text, steps 1 to 3. Raises TemplateError with ``name``, line and column."""
         source = TemplateSource(name, text)
         return JetTemplate(self, source, self._compile(source))
 
@@ -105,13 +108,13 @@ class JetEngine:
         return None
 
     def _compile(self, source: TemplateSource) -> Program:
-        """The program of a template. A name may have several blocks; the one that counts is the last of:
+        """Return the program of a template. If a name has several blocks, the last one in this order counts:
 
-        1. The blocks of the template that it extends, which knows those of its own ancestors and imports.
-        2. Those of the templates that it imports, in the order of the imports.
-        3. Its own, wherever in it they stand.
+        1. The blocks of the extended template, including blocks of its ancestors and imports.
+        2. The blocks of imported templates, in the order of the imports.
+        3. Its own blocks, anywhere in the template.
 
-        4. What runs is the body of the topmost ancestor: of a template that extends another, only blocks count.
+        4. The body of the topmost ancestor runs. A template that extends another one contributes only blocks.
         """
         tree = parse(source, self._left, self._right)
         compiler = StatementCompiler(source)

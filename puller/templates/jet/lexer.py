@@ -1,10 +1,10 @@
-"""Text of a Jet template becomes tokens.
+"""Splits the text of a Jet template into tokens.
 
-* Outside delimiters everything is text, except comments ``{* … *}``: those are dropped.
-* ``[[- `` takes the white space before it, `` -]]`` the white space after it. The dash needs its space.
-* What cannot be a token becomes one of kind ``error``, with the sentence as its text: the parser raises it when it gets
-  there, so that the first mistake in the file is the one reported.
-* Whether a sign belongs to a number depends on what stands before it: ``5 -3`` is two numbers, ``n-3`` a difference.
+* Outside delimiters everything is text, except comments ``{* … *}``, which are dropped.
+* ``[[- `` removes the white space before it, `` -]]`` the white space after it. The dash needs its space.
+* Invalid text becomes a token of kind ``error``, with the message as its text. The parser raises it when it gets there,
+  so that the first error in the file is reported.
+* A sign is part of a number depending on the text before it: ``5 -3`` is two numbers, ``n-3`` a difference.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ _TAKES_NO_SIGN_AFTER: Final = frozenset(
 
 
 class Token(NamedTuple):
-    """``kind`` is a class (``name``, ``field``, ``string`` …), or the keyword or sign itself. ``spaced``: white space
-    stands before it."""
+    """``kind`` is a class (``name``, ``field``, ``string`` …), or the keyword or sign itself.
+
+    ``spaced`` is true after white space.
+    """
 
     kind: str
     text: str
@@ -67,7 +69,7 @@ class _Lexer:
 
     def run(self) -> list[Token]:
         opening = re.compile(f"{re.escape(self.left)}|{{\\*")
-        # A comment counts only where a delimiter could still follow; Jet looks no further than its first character.
+        # A comment counts only where a delimiter could still follow. Jet checks only for its first character.
         last = self.text.rfind(self.left[0])
         position = start = 0
         while not self.failed and (match := opening.search(self.text, position)):
@@ -107,7 +109,7 @@ class _Lexer:
         return self.fail("the comment is not closed with *}", start) if end < 0 else end + 2
 
     def lex_action(self, start: int) -> int:
-        """Tokens from a left delimiter to after its right one; returns where text goes on."""
+        """Add tokens from a left delimiter to after its right delimiter. Return the position of the next text."""
         self.add("left", self.left, start)
         position = start + len(self.left)
         if self.text.startswith("- ", position):
@@ -133,7 +135,7 @@ class _Lexer:
         return position
 
     def closing(self, begin: int, position: int) -> int:
-        """Where text goes on when a right delimiter stands here, with or without a trim mark; else -1."""
+        """Return the position after a right delimiter here, with or without a trim mark, or -1."""
         if self.text.startswith(self.right, position):
             return position + len(self.right)
         dashed = "-" + self.right

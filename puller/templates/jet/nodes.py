@@ -1,7 +1,7 @@
 """The parse tree of a Jet template.
 
-* A node never changes; ``offset`` is where it begins in the template, for messages.
-* ``str(node)`` of an expression is its text again, with spaces put right.
+* A node never changes. ``offset`` is its start in the template, for messages.
+* ``str(node)`` of an expression is its source text with normalised spaces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Key(NamedTuple):
 
 
 class Literal(NamedTuple):
-    """A number (always a float), string or boolean; ``text`` as it stands in the template."""
+    """A number (always a float), string or boolean, with its source ``text``."""
 
     offset: int
     value: float | str | bool
@@ -65,7 +65,7 @@ class Underscore(NamedTuple):
 
 
 class Field(NamedTuple):
-    """``.a.b``: keys of the context, every one of which must exist."""
+    """``.a.b``: keys of the context, all required."""
 
     offset: int
     keys: tuple[Key, ...]
@@ -75,7 +75,7 @@ class Field(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """``base.a.b``: keys of a value, of which the last may be missing."""
+    """``base.a.b``: keys of a value. The last key may be missing."""
 
     offset: int
     base: Expression
@@ -97,7 +97,7 @@ class Index(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """``base[start:end]``; None for a bound that is not given."""
+    """``base[start:end]``, with ``None`` for an open bound."""
 
     offset: int
     base: Expression
@@ -109,7 +109,7 @@ class Slice(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """Arguments of a call; ``slot`` says that one of them is ``_``."""
+    """Arguments of a call. ``slot`` is true if an argument is ``_``."""
 
     expressions: tuple[Expression, ...]
     slot: bool
@@ -151,7 +151,7 @@ class Not(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """``left operator right``; ``offset`` is the operator's, ``and`` and ``or`` are ``&&`` and ``||``."""
+    """``left operator right``. ``offset`` is the operator's. ``and`` and ``or`` are ``&&`` and ``||``."""
 
     offset: int
     operator: str
@@ -194,7 +194,7 @@ Target = Name | Dot | Underscore | Field | Chain
 
 
 class Command(NamedTuple):
-    """One part of a pipeline: a value, or a function with ``arguments`` (None: none were written)."""
+    """A part of a pipeline: a value, or a function with ``arguments`` (``None`` if absent)."""
 
     offset: int
     base: Expression
@@ -218,7 +218,7 @@ class Text(NamedTuple):
 
 
 class Action(NamedTuple):
-    """An assignment, a pipeline to print, or the one and then the other."""
+    """An assignment, a pipeline to print, or an assignment before a pipeline."""
 
     offset: int
     assignment: Assignment | None
@@ -247,7 +247,7 @@ class Range(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of a block or an argument of a yield; positional arguments have no name."""
+    """A parameter of a block or an argument of a yield. The name of a positional argument is empty."""
 
     offset: int
     name: str
@@ -258,7 +258,7 @@ class Parameter(NamedTuple):
 
 
 class Block(NamedTuple):
-    """``block``: a definition, and a run of it; ``content`` is what that run hands on."""
+    """``block``: a definition that also runs. ``content`` is passed to this run."""
 
     offset: int
     name: str
@@ -301,7 +301,7 @@ class Return(NamedTuple):
 
 
 class Catch(NamedTuple):
-    """``catch name``: runs when the body of ``try`` fails; the name may be empty."""
+    """``catch name``: runs when the body of ``try`` fails. The name may be empty."""
 
     offset: int
     name: str

@@ -81,7 +81,7 @@ class _Parser(ExpressionParser):
         imports: list[Reference] = []
         while True:
             if self.token.kind == "text" and is_blank(self.token.text):
-                self.position += 1  # blank text before the first action is dropped, whatever that action is
+                self.position += 1  # blank text before the first action is dropped, for any kind of action
                 continue
             kind = self.tokens[self.position + 1].kind if self.token.kind == "left" else ""
             if kind == "import":
@@ -110,7 +110,7 @@ class _Parser(ExpressionParser):
             statement = self.statement()
             if not isinstance(statement, _Mark):
                 statements.append(statement)
-            # Jet drops a stray catch at the top, with its body; the others it refuses there.
+            # Like Jet, drop a stray catch at the top, with its body, and reject other stray statements.
             elif statement.kind != "catch":
                 raise self.source.error(statement.offset, f"found {statement.kind} outside of any block")
         return tuple(statements)
@@ -167,7 +167,7 @@ class _Parser(ExpressionParser):
         return _Mark(token.kind, token.offset)
 
     def otherwise(self, token: Token) -> _Mark:
-        if self.token.kind != "if":  # "else if": whoever waits for the else goes on with the if
+        if self.token.kind != "if":  # "else if": the caller that parses else continues with the if
             self.close("else")
         return _Mark("else", token.offset)
 

@@ -1,8 +1,8 @@
-"""Statements become functions of the frame that give the text they print.
+"""Statements, compiled to functions of the frame that return the printed text.
 
-* A body is its pieces joined; what does not depend on the frame is text from the start.
-* A statement that fails leaves the frame as it stands; ``try`` alone puts it back, since nobody else goes on.
-* ``returned`` follows Jet: it is what the last ``return``, or the last branch that ran, left behind. ``return`` ends no
+* A body is its pieces joined. Pieces that do not depend on the frame are text from the start.
+* A failing statement does not restore the frame. Only ``try`` does, since any other failure ends the rendering.
+* ``returned`` follows Jet: the result of the last ``return``, or of the last branch that ran. ``return`` does not end a
   body, but a loop stops at a value.
 """
 
@@ -170,7 +170,7 @@ class StatementCompiler(CallCompiler):
             container = base(frame) if base else frame.dot
             for key in keys:
                 container = self.step(container, key)
-            # What is no map takes no key, and Jet does not complain; neither does a boxed dot.
+            # As in Jet, assigning to a key has no effect on a boxed dot, or on a value other than a map.
             if type(container) in (dict, LazyMap, UnlistedMap) and not (on_dot and frame.boxed and not keys):
                 if value is MISSING:
                     container.pop(last.name, None)
@@ -260,10 +260,9 @@ class StatementCompiler(CallCompiler):
         )
 
     def _block(self, node: Block) -> Output:
-        """``[[ block name(parameters) context ]]``: a definition runs the block too, with its defaults as arguments.
+        """Compile ``[[ block name(parameters) context ]]``, which also runs the block, with its defaults as arguments.
 
-        Not this definition is run, but the one that counts for the name: a template that extends this one may have
-        another (``JetEngine``).
+        The effective block of this name runs. A template that extends this one can override it (``JetEngine``).
         """
         name, offset = node.name, node.offset
 
@@ -275,9 +274,9 @@ class StatementCompiler(CallCompiler):
         return run
 
     def _yield(self, node: Yield) -> Output:
-        """``[[ yield name(arguments) context ]]``: the block that counts for the name when the yield is reached.
+        """Compile ``[[ yield name(arguments) context ]]``, which runs the effective block of this name at that time.
 
-        An included template sees the blocks of those that include it, below its own (``Frame.inner``).
+        An included template can use the blocks of its including templates, below its own (``Frame.inner``).
         """
         name, offset = node.name, node.offset
         arguments = tuple((a.name, self.value(a.value) if a.value else None) for a in node.arguments)
@@ -302,14 +301,14 @@ class StatementCompiler(CallCompiler):
         context: Context | None,
         content: Output | None,
     ) -> str:
-        """The output of a block, as ``block`` and ``yield`` run it.
+        """Return the output of a block, for ``block`` and ``yield``.
 
-        1. The block sees the variables of the place that runs it, the arguments, and the defaults of parameters that
-           were not given; one without a default is false.
-        2. Content is kept for ``yield content``, with the variables of now and the content of the place around it.
-        3. Dot becomes the context, where there is one; the context sees the arguments.
+        1. The block can use the variables of the calling place, the arguments, and defaults of omitted parameters. A
+           parameter without a default is false.
+        2. Content is stored for ``yield content``, with the current variables and the content of the calling place.
+        3. Dot becomes the value of the context, if present. The context can use the arguments.
         4. The body runs, one level deeper.
-        5. Everything is as before: what the block has declared or returned, nobody sees.
+        5. The frame is restored. Declarations and return values of the block are discarded.
         """
         outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.returned
         if given.arguments or block.parameters:  # 1. variables
@@ -327,7 +326,7 @@ class StatementCompiler(CallCompiler):
             self.fail(offset, error)
         finally:
             budget.leave()
-        # 5. Not in a ``finally``: what fails fails the template, or comes to a ``try``, which puts back by itself.
+        # 5. Without ``finally``: a failure ends the template, or a ``try`` restores the frame.
         frame.dot, frame.boxed, frame.variables, frame.content, frame.returned = outer
         return text
 
@@ -354,11 +353,11 @@ class StatementCompiler(CallCompiler):
             frame.budget.leave()
 
     def _yield_content(self, node: YieldContent) -> Output:
-        """``[[ yield content context ]]``: the body that the block was handed; nothing where it was handed none.
+        """Compile ``[[ yield content context ]]``: the body that was passed to the block, or nothing.
 
-        1. The body sees the variables of the place that wrote it, not the block's, and the content of that place.
-        2. Dot becomes the context, where there is one, and stays as it is else.
-        3. The body runs, and everything is as before.
+        1. The body uses the variables and the content of the place that wrote it, not the block's.
+        2. Dot becomes the context, if present.
+        3. The body runs, and the frame is restored.
         """
         context = self._context(node.context)
 
@@ -436,7 +435,7 @@ class StatementCompiler(CallCompiler):
         def run(frame: Frame, error: TemplateError) -> str:
             outer = frame.variables
             if name:
-                # The text that Jet gives to err.Error(); it knows no directories here.
+                # The same text as Jet's err.Error(), which contains no directory here.
                 file = posixpath.basename(error.file)
                 shown = f'Jet Runtime Error ("/{file}":{error.line}): {error.message}'
                 frame.variables = {**outer, name: [GoError(shown)]}
@@ -448,7 +447,7 @@ class StatementCompiler(CallCompiler):
 
 
 def _declared(target: Target, node: Range) -> str:
-    """The name that a loop declares; empty for what it only assigns to, or nobody can read."""
+    """Return the name that a loop declares, or empty text for an assignment or an unreadable target."""
     return target.name if node.declares and isinstance(target, Name) else ""
 
 
@@ -475,7 +474,7 @@ def _constant(text: str) -> Output:
 
 
 def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
-    """Pieces of text with places between them for what the runs print."""
+    """Join pieces of text, with the output of runs at their places."""
     if len(runs) <= 3:
         return _joined_few(pieces, [output for _, output in runs])
 
@@ -490,7 +489,7 @@ def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
 
 
 def _joined_few(pieces: list[str], outputs: list[Output]) -> Output:
-    """As most bodies are: without a list."""
+    """Join a few pieces without a list. Most bodies are small."""
     if len(outputs) == 1:
         (before, _, after), (only,) = pieces, outputs
 

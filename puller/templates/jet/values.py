@@ -1,7 +1,7 @@
-"""Operations of Jet on values: print, test, calculate, compare, look into.
+"""Operations of Jet on values: print, test, calculate, compare, index.
 
-* What a mapping holds is reached by key and nothing else: no attribute of a Python object has a name in a template.
-* A failure is a FunctionError (or ValueError, from ``govalue``): a sentence; whoever evaluates adds the place.
+* Content of a mapping is reached by key only. Attributes of Python objects are out of reach for templates.
+* A failure is a FunctionError (or ValueError, from ``govalue``) with a sentence. The evaluator adds the position.
 * Odd results are Jet's own: an empty list is true, ``1 == 1.5`` compares integers when the integer stands left,
   ``true`` counts as 0 in arithmetic.
 """
@@ -65,7 +65,7 @@ class Rendered(GoObject):
         self.true = true
 
     def text(self) -> str:
-        """Raises FunctionError: output is written as it is, and is no value to join or format."""
+        """Raises FunctionError: the output can only be printed, not joined or formatted."""
         raise FunctionError("what this function gives can only be printed")
 
 
@@ -75,8 +75,8 @@ Typed = Literal["none", "all", "keys"]
 class Function:
     """A function that templates call: ``call(frame, arguments)``.
 
-    ``typed`` says which of its parameters have one type, so that Go refuses a *boxed* dot for them
-    (``expressions.py``); ``keys`` are every second one.
+    ``typed`` names the parameters that have one type, for which Go rejects a *boxed* dot (``expressions.py``). ``keys``
+    means every second parameter.
     """
 
     __slots__ = ("call", "name", "typed")
@@ -91,7 +91,7 @@ class Function:
 
 
 class Writer:
-    """A function that prints its arguments, each through ``escape``; only the last of a pipeline can be one."""
+    """A function that prints its arguments, each through ``escape``. It must be the last function of a pipeline."""
 
     __slots__ = ("escape", "name")
 
@@ -131,7 +131,7 @@ def to_text(value: Any) -> str:
 
 
 def is_true(value: Any) -> bool:
-    """Whether ``if value`` takes the first branch: everything but zero, "", false, nil and no value."""
+    """Return whether ``if value`` takes the first branch: false for zero, "", false, nil and a missing value."""
     if isinstance(value, (list, tuple, dict, bytes)):
         return True
     if isinstance(value, Rendered):
@@ -143,7 +143,7 @@ def is_true(value: Any) -> bool:
 
 
 def add(left: Any, right: Any) -> Any:
-    """``left + right``: a sum, or text with anything joined to it. Raises FunctionError for what has no sum."""
+    """Return ``left + right``: a sum, or text with anything joined to it. Raises FunctionError for other types."""
     if isinstance(left, str):
         return left + _joined(right)
     _require_both(left, right)
@@ -151,7 +151,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def subtract(left: Any, right: Any) -> Any:
-    """``left - right``. Raises FunctionError for text, and where a side has no value."""
+    """Return ``left - right``. Raises FunctionError for text and for a missing value."""
     if isinstance(left, str):
         raise FunctionError("minus does not work on strings")
     _require_both(left, right)
@@ -159,7 +159,7 @@ def subtract(left: Any, right: Any) -> Any:
 
 
 def multiply(left: Any, right: Any) -> Any:
-    """``left * right``. Raises FunctionError for what is no number."""
+    """Return ``left * right``. Raises FunctionError unless both are numbers."""
     return _calculate(left, right, operator.mul)
 
 
@@ -169,7 +169,7 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def modulo(left: Any, right: Any) -> Any:
-    """``left % right``: of whole numbers; fractions are cut off first. The sign is the left side's.
+    """Return ``left % right`` of whole numbers, with fractions cut off first. The sign is the sign of ``left``.
 
     Raises FunctionError for a ``right`` of 0.
     """
@@ -181,14 +181,14 @@ def modulo(left: Any, right: Any) -> Any:
 
 
 def negate(value: Any) -> Any:
-    """``-value``. Raises FunctionError for what is no number."""
+    """Return ``-value``. Raises FunctionError unless it is a number."""
     if not is_number(value):
         raise FunctionError(f"minus needs a number, not {describe(value)}")
     return -value if isinstance(value, float) else wrap_int64(-int(value))
 
 
 def affirm(value: Any) -> Any:
-    """``+value``. Raises FunctionError for what is no number."""
+    """Return ``+value``. Raises FunctionError unless it is a number."""
     if not is_number(value):
         raise FunctionError(f"plus needs a number, not {describe(value)}")
     return value
@@ -359,7 +359,7 @@ def _equal_containers(left: Any, right: Any) -> bool:
 
 
 def field(value: Any, name: str) -> Any:
-    """``value.name``, or MISSING when a map has no such key. Raises FunctionError for what is no map."""
+    """Return ``value.name``, or MISSING if a map lacks the key. Raises FunctionError unless the value is a map."""
     if isinstance(value, dict):
         if isinstance(value, TemplateScope):
             raise FunctionError(f"facts, data and environ are names: write {name}, not .{name}")
@@ -376,9 +376,9 @@ def _error_text(error: GoError, arguments: list[Any]) -> str:
 
 
 def index(value: Any, position: Any) -> Any:
-    """``value[position]``: an item, the value of a key (or MISSING), or a byte of a string.
+    """Return ``value[position]``: an item, the value of a key (or MISSING), or a byte of a string.
 
-    Raises FunctionError for a position that is outside or of the wrong type, and for what has no items.
+    Raises FunctionError for a position that is outside or of the wrong type, and for values without items.
     """
     if isinstance(value, dict) and not isinstance(position, str):
         raise FunctionError(f"{describe(position)} cannot be a key: keys are strings")
@@ -401,9 +401,9 @@ def _position(position: Any, length: int) -> int:
 
 
 def cut(value: Any, start: Any, end: Any) -> Any:
-    """``value[start:end]`` of a list or the bytes of a string; None for a bound that is not given.
+    """Return ``value[start:end]`` of a list or the bytes of a string. A bound of ``None`` is open.
 
-    Raises FunctionError for bounds that are outside, and for what cannot be cut.
+    Raises FunctionError for bounds that are outside, and for values that cannot be sliced.
     """
     if not isinstance(value, (str, list, tuple, bytes)):
         raise FunctionError(f"{describe(value)} cannot be sliced")
@@ -413,7 +413,7 @@ def cut(value: Any, start: Any, end: Any) -> Any:
         raise FunctionError(f"slice bounds out of range [{first}:{last}] with length {length}")
     if isinstance(value, str):
         return byte_slice(value, first, last)
-    # A typed list stays one; Python's slice of it would be a plain list.
+    # Keep the type of a typed list. Python's slice would be a plain list.
     return value[first:last] if type(value) in (bytes, list) else type(value)(value[first:last])
 
 
@@ -426,9 +426,9 @@ def _bound(bound: Any, default: int) -> int:
 
 
 def rows(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Key and value of everything that ``range`` goes through; maps in key order.
+    """Return key and value of each item that ``range`` iterates over, maps in key order.
 
-    Raises FunctionError that says what the value is when it is nothing to go through.
+    Raises FunctionError that describes the value if it cannot be iterated over.
     """
     if isinstance(value, dict):
         return [(key, value[key]) for key in map_keys(value)]
@@ -442,7 +442,7 @@ def rows(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def rows_are_boxed(value: Any) -> bool:
-    """Whether the items are *any value* to Go: as ``.`` they then cannot be calculated with."""
+    """Return whether Go holds the items as *any* values, which cannot be calculated with as ``.``."""
     return not isinstance(value, (IntRange, bytes, Strings, Ints, StringMap))
 
 
@@ -452,9 +452,9 @@ _MAX_RUNE: Final = 0x10FFFF
 
 
 def as_string(value: Any) -> str:
-    """The value as a function with a string parameter takes it; an integer is a character, as in Go.
+    """Return the value as an argument for a string parameter. An integer is a character, as in Go.
 
-    Raises FunctionError for what Go does not convert.
+    Raises FunctionError for types that Go does not convert.
     """
     if isinstance(value, str):
         return value
@@ -467,14 +467,14 @@ def as_string(value: Any) -> str:
 
 
 def as_int(value: Any) -> int:
-    """The value as a function with an integer parameter takes it. Raises FunctionError for what is no number."""
+    """Return the value as an argument for an integer parameter. Raises FunctionError unless it is a number."""
     if not is_number(value):
         raise FunctionError(f"wants a number, not {describe(value)}")
     return _whole(value)
 
 
 def as_any(value: Any) -> Any:
-    """The value as a function takes it that takes any. Raises FunctionError where there is none."""
+    """Return the value as an argument for a parameter of any type. Raises FunctionError if the value is missing."""
     if value is MISSING:
         raise FunctionError("wants a value, but there is none")
     return value
