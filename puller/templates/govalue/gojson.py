@@ -1,6 +1,6 @@
 """JSON as Go's ``encoding/json`` writes it.
 
-* Keys are sorted; text is safe inside HTML unless the caller says otherwise.
+* Keys are sorted. Text is safe inside HTML by default.
 * Floats have the shortest digits, and an exponent only below 1e-6 and from 1e21 on.
 * ``[]byte`` is base64, nil is ``null``.
 """
@@ -32,10 +32,10 @@ _HTML_UNSAFE: Final = re.compile('[\x00-\x1f"\\\\\u2028\u2029\ud800-\udfff<>&]')
 
 
 def to_json(value: Any, *, indent: str = "", escape_html: bool = True) -> str:
-    """The value as JSON; with ``indent`` one item a line, as ``MarshalIndent(value, "", indent)``.
+    """Return the value as JSON. With ``indent`` it has an item per line, like ``MarshalIndent(value, "", indent)``.
 
-    Raises ValueError for what JSON cannot hold: NaN, infinities, functions, and for a value that is too large
-    (:func:`ensure_small`).
+    Raises ValueError for values that JSON does not support (NaN, infinities, functions), and for a value that is too
+    large (:func:`ensure_small`).
     """
     ensure_small(value)
     encoder = _Encoder(indent, _HTML_UNSAFE if escape_html else _PLAIN_UNSAFE)
@@ -67,7 +67,7 @@ class _Encoder:
     def _text(self, text: str) -> str:
         """Text as JSON, made piece by piece: one character may take six."""
         written = []
-        # Sixfold text would be large before its length was known; this way it is stopped in time.
+        # Escaping can make text six times longer. Check in pieces, before it becomes too large.
         for start in range(0, len(text), _PIECE):
             written.append(self.unsafe.sub(_escape, text[start : start + _PIECE]))
             self.left -= len(written[-1])

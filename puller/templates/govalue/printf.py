@@ -1,8 +1,8 @@
 """Go's ``fmt``: ``%v`` and the rest of ``Sprintf``.
 
-* ``format_value`` is ``%v``, the way both engines print what is nested.
+* ``format_value`` is ``%v``, the format of nested values in both engines.
 * Maps print in key order, so the same value always gives the same text.
-* A wrong verb, a missing or an extra operand is no error in Go: it shows in the text, as ``%!d(string=hi)``.
+* As in Go, a wrong verb, a missing or an extra operand appears in the text, as ``%!d(string=hi)``. It raises no error.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _MARKS: Final = {"b": "0b", "x": "0x", "X": "0X"}
 
 
 def format_value(value: Any) -> str:
-    """The value as Go prints it with ``%v``: ``[1 2]``, ``map[a:1 b:2]``, ``<nil>``, ``1e+06``.
+    """Return the value as Go prints it with ``%v``: ``[1 2]``, ``map[a:1 b:2]``, ``<nil>``, ``1e+06``.
 
-    Raises ValueError for one that is too large to print (:func:`ensure_small`).
+    Raises ValueError for a value that is too large to print (:func:`ensure_small`).
     """
     if isinstance(value, str):
         return value
@@ -75,11 +75,11 @@ def sprintln(*values: Any) -> str:
 
 
 def sprintf(template: str, *values: Any) -> str:
-    """Go's ``Sprintf``: what is wrong with the format is said in the text.
+    """Return the text of Go's ``Sprintf``. Errors of the format appear in the text.
 
     Raises ValueError for an operand that is too large to print (:func:`ensure_small`).
     """
-    # All of them, used or not: one that is left over is printed as well.
+    # Check unused operands too, since extra operands are printed.
     for value in values:
         if isinstance(value, (dict, list, tuple)):
             ensure_small(value)
@@ -116,7 +116,7 @@ _PLAIN: Final = _Spec("v")
 
 @functools.lru_cache(maxsize=128)
 def _plan(template: str) -> tuple[str | _Spec, ...] | None:
-    """Text and verbs of a usual format, in turns; None for one that says by number or star what an operand is for."""
+    """Return alternating texts and verbs of a usual format, or ``None`` if it selects operands by number or star."""
     parts: list[str | _Spec] = []
     end = 0
     for found in _USUAL.finditer(template):
@@ -135,7 +135,7 @@ _LONGEST_PLANNED: Final = 256
 
 
 def _spec_of(found: re.Match[str]) -> _Spec:
-    """As ``_Printer`` reads a verb."""
+    """Return the spec of a verb, with the same result as ``_Printer``."""
     flags, verb = found["flags"], found["verb"]
     is_value = verb == "v"
     return _Spec(
@@ -228,7 +228,7 @@ class _Printer:
             return f"%!{spec.verb}(MISSING)"
         value = self.values[self.operand]
         self.operand += 1
-        # ``%+v`` is no sign: it names the fields of structs, and these have none to show.
+        # ``%+v`` prints no sign in Go: it names the fields of structs, which are unsupported here.
         if spec.verb == "v":
             spec = spec._replace(go_syntax=spec.sharp, sharp=False, plus=False)
         return _print_operand(spec, value)
@@ -250,7 +250,7 @@ class _Printer:
         return int(digits) if digits else None
 
     def _index(self) -> bool:
-        """``[3]``: which operand comes next; says whether there was one."""
+        """Read an operand number such as ``[3]``. Return whether the format contains one here."""
         if self.template[self.position : self.position + 1] != "[":
             return False
         self.reordered = True
@@ -267,7 +267,7 @@ class _Printer:
         return True
 
     def _starred(self) -> int | None:
-        """The operand that ``*`` takes for a width or precision, or None when it is none."""
+        """Return the operand of ``*`` as a width or precision, or ``None`` if it is invalid."""
         self.position += 1
         if self.operand >= len(self.values):
             return None
@@ -357,7 +357,9 @@ def _format_object(spec: _Spec, value: Any) -> str:
             return _bad_verb(spec, value)
         is_bad = spec.verb not in _BASES and spec.verb not in "cU"
         return f"%!{spec.verb}({type_name(value)}={number})" if is_bad else _format_integer(spec, number)
-    return _format_text(spec._replace(go_syntax=False), str(value))  # a date, say: Go has no word for it
+    return _format_text(
+        spec._replace(go_syntax=False), str(value)
+    )  # for example a date, which has no equivalent in Go
 
 
 def _format_list(spec: _Spec, value: Sequence[Any], depth: int) -> str:
@@ -425,7 +427,7 @@ def _format_integer(spec: _Spec, value: int) -> str:
 
 def _format_digits(spec: _Spec, value: int, base: int) -> str:
     sign = "-" if value < 0 else "+" if spec.plus else " " if spec.space else ""
-    # As in Go and C: no digits are asked for, and zero needs none.
+    # As in Go and C, zero with a precision of 0 prints no digits.
     if spec.precision == 0 and value == 0:
         return spec.pad("", zeros=False)
     digits = format_int(abs(value), base)
@@ -467,7 +469,7 @@ def _format_number(spec: _Spec, value: float) -> str:
     if sign == "+":
         sign = "+" if spec.plus else " " if spec.space else ""
     if digits in ("Inf", "NaN"):
-        # Go signs a positive infinity even where no sign is asked for; zeros never stand before it.
+        # Go signs a positive infinity without the sign flag, and never pads it with zeros.
         is_bare_infinity = digits == "Inf" and not sign
         return spec.pad(("+" if is_bare_infinity else sign) + digits, zeros=False)
     if spec.sharp and verb != "b":

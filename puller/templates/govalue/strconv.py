@@ -21,7 +21,7 @@ _PREFIXED: Final = re.compile(
     r"0(?:x_?(?P<h>[0-9a-f]+)|b_?(?P<b>[01]+)|o?_?(?P<o>[0-7]+))|(?P<d>0|[1-9][0-9]*)"
 )
 _UNDERSCORES: Final = re.compile(r"(?:0[xbo]_?|0_)?[0-9a-z]+(?:_[0-9a-z]+)*")
-_MANTISSA: Final = 53  # bits of that of a float64
+_MANTISSA: Final = 53  # bits in a float64's mantissa
 _LEAST_POWER: Final = -1074
 _HEX_DIGITS: Final = 15  # of a fraction of sixty bits
 _BASE_OF_GROUP: Final = {"h": 16, "b": 2, "o": 8, "d": 10}
@@ -29,7 +29,7 @@ _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def format_float(number: float, verb: str = "g", precision: int = -1) -> str:
-    """Go's ``FormatFloat(number, verb, precision, 64)`` for ``b e E f F g G x X``; -1 asks for the shortest."""
+    """Go's ``FormatFloat(number, verb, precision, 64)`` for ``b e E f F g G x X``. -1 means the shortest form."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "+Inf" if number > 0 else "-Inf"
     sign = "-" if math.copysign(1.0, number) < 0 else ""
@@ -105,9 +105,9 @@ def format_int(number: int, base: int) -> str:
 
 
 def parse_int(text: str, base: int = 10) -> int:
-    """Go's ``ParseInt(text, base, 64)``; base 0 reads the prefixes ``0x 0b 0o 0`` and underscores.
+    """Go's ``ParseInt(text, base, 64)``. Base 0 reads the prefixes ``0x 0b 0o 0`` and underscores.
 
-    Raises ValueError with Go's sentence when the text is no integer, or one that 64 bits cannot hold.
+    Raises ValueError with Go's sentence for other text, and for an integer beyond 64 bits.
     """
     sign, digits = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     number = _parse_magnitude(digits, base)
@@ -148,7 +148,7 @@ def _parse_magnitude(digits: str, base: int) -> int | None:
 def parse_float(text: str) -> float:
     """Go's ``ParseFloat(text, 64)``, hexadecimal floats, ``Inf`` and ``NaN`` included.
 
-    Raises ValueError with Go's sentence when the text is no number, or one that a float64 cannot hold.
+    Raises ValueError with Go's sentence for other text, and for a number beyond a float64.
     """
     written, text = text, _without_underscores(text)
     if _FLOAT.fullmatch(text):
@@ -165,7 +165,7 @@ def parse_float(text: str) -> float:
 
 
 def _without_underscores(text: str) -> str:
-    """The number without the underscores between its digits; as it is where one stands elsewhere."""
+    """Return the number without the underscores between its digits, or unchanged if it has other underscores."""
     if "_" not in text:
         return text
     digits = "0-9a-fA-F" if text.lstrip("+-")[:2] in ("0x", "0X") else "0-9"
@@ -199,17 +199,17 @@ _ESCAPE: Final = re.compile(
 )
 
 
-_NOT_PLAIN: Final = re.compile(r"[^ -~]|[\"'\\]")  # what quoting may have to change; nothing in most texts
+_NOT_PLAIN: Final = re.compile(r"[^ -~]|[\"'\\]")  # characters that quoting may change, absent in most texts
 
 
 def quote(text: str, *, mark: str = '"', ascii_only: bool = False) -> str:
-    """Go's ``Quote`` (or ``QuoteToASCII``): double quotes, what does not print as an escape."""
+    """Go's ``Quote`` (or ``QuoteToASCII``): double quotes, with unprintable characters as escapes."""
     body = _NOT_PLAIN.sub(lambda match: _quoted_character(match[0], mark, ascii_only), text)
     return f"{mark}{body}{mark}"
 
 
 def quote_rune(code: int, *, ascii_only: bool = False) -> str:
-    """Go's ``QuoteRune`` of a code point; what is none becomes U+FFFD."""
+    """Go's ``QuoteRune`` of a code point. An invalid code point becomes U+FFFD."""
     valid = 0 <= code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF
     return quote(chr(code) if valid else "\ufffd", mark="'", ascii_only=ascii_only)
 
@@ -230,7 +230,7 @@ def _quoted_character(character: str, mark: str, ascii_only: bool) -> str:
 
 
 def can_backquote(text: str) -> bool:
-    """Whether the text can stand between backquotes unchanged."""
+    """Return whether the text can stand between backquotes unchanged."""
     return not any((c < " " and c != "\t") or c in "`\x7f\ufeff" or "\ud800" <= c <= "\udfff" for c in text)
 
 
@@ -322,7 +322,7 @@ class Complex(GoObject):
         return hash(self.value)
 
     def json_value(self) -> Any:
-        """Raises ValueError: JSON has no complex numbers."""
+        """Raises ValueError: JSON does not support complex numbers."""
         raise ValueError(f"json: unsupported type: {self.go_type}")
 
     def text(self) -> str:

@@ -1,7 +1,7 @@
-"""Go's ``strings``, ``html``, ``template`` and ``url`` functions on text, where Python's differ.
+"""Go's ``strings``, ``html``, ``template`` and ``url`` functions on text that differ from Python's.
 
 * Upper and lower case change one character into one character: ``ß`` stays ``ß``.
-* White space is what ``unicode.IsSpace`` says, not what ``str.strip`` takes.
+* White space is defined by ``unicode.IsSpace``, not by ``str.strip``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def to_title(text: str) -> str:
 
 
 def _upper_rune(character: str) -> str:
-    # Python writes some as several letters, as ``SS`` for sharp s; Go has one, or keeps the character.
+    # Python converts some characters to several letters, such as sharp s to ``SS``. Go keeps one character.
     upper = character.upper()
     return upper if len(upper) == 1 else _title_rune(character)
 
@@ -61,7 +61,7 @@ def trim_space(text: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing but white space."""
+    """Return whether the text contains only white space."""
     return not text.strip(WHITE_SPACE)
 
 

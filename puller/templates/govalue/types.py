@@ -8,19 +8,19 @@ A value of Go is a plain Python value wherever that is enough:
 | ``bool``, ``nil``        | ``bool``, ``None``                        |
 | ``string``               | ``str``: see *text* below                 |
 | ``[]byte``               | ``bytes``                                 |
-| ``[]interface {}``       | ``list`` (a ``tuple`` counts as one)      |
+| ``[]interface {}``       | ``list`` (or ``tuple``)                   |
 | ``map[string]interface{}`` | ``dict``, always walked in key order    |
 | ``int64``, ``uint8`` ... | :class:`Int64`, :class:`Uint8`            |
 | ``[]string`` ...         | :class:`Strings` ...                      |
 | anything else            | a subclass of :class:`GoObject`           |
-| *no value at all*        | :data:`MISSING`: a key that is not there  |
+| *no value at all*        | :data:`MISSING`: a missing key            |
 
-* *Text.* A string of Go is bytes. Here it is ``str`` decoded with ``surrogateescape``: a string cut in the middle
-  of a character survives, and positions count bytes (:func:`byte_slice`).
+* *Text.* A string of Go is bytes. Here it is ``str`` decoded with ``surrogateescape``: a string cut in the middle of a
+  character survives, and positions count bytes (:func:`byte_slice`).
 * ``nil`` and *no value* differ: a mapping may hold ``nil`` under a key.
-* *Size.* Lists can hold one another many times over, or themselves: :func:`ensure_small` comes before a walk
-  over a whole value.
-* Nothing here ever looks up a Python attribute by a name that comes from a template.
+* *Size.* Lists can contain the same list many times, or themselves. Call :func:`ensure_small` before a walk over a
+  whole value.
+* Names from templates never become Python attribute names.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ class NilMap(dict[str, Any]):
 
 
 class LazyMap(dict[str, Any]):
-    """A ``map[string]interface {}`` some of whose values are made when a template looks at them.
+    """A ``map[string]interface {}`` with some values that are made when a template reads them.
 
-    Its keys are known without making any. Each way to a value raises what making it raises.
+    Listing its keys makes no values. Each way to read a value raises the errors of making it.
     """
 
     go_type: ClassVar[str] = "map[string]interface {}"
@@ -157,7 +157,7 @@ _UNMADE: Final = object()
 
 
 class UnlistedMap(LazyMap):
-    """A ``LazyMap`` over a mapping that is asked for all its keys only when a template is."""
+    """A ``LazyMap`` over a mapping whose keys are listed only when a template needs all keys."""
 
     def __init__(self, source: Mapping[str, Any], make: Callable[[str], Any]) -> None:
         super().__init__({}, (), make)
@@ -199,7 +199,7 @@ class UnlistedMap(LazyMap):
 
 
 class GoObject:
-    """A value that is none of the above: a time, a version, an error. Subclasses say how it prints."""
+    """A value of another type: a time, a version, an error. Subclasses define how it prints."""
 
     go_type: ClassVar[str]
     go_kind: ClassVar[str] = "struct"
@@ -207,16 +207,16 @@ class GoObject:
     def text(self) -> str:
         """The result of Go's ``String()`` or ``Error()``, for ``%v``, ``%s`` and ``%q``.
 
-        Raises FunctionError for what can only be written out.
+        Raises FunctionError for values that can only be printed.
         """
         raise NotImplementedError
 
     def as_integer(self) -> int | None:
-        """The number that verbs for integers print; None where Go has none, as most are structs."""
+        """Return the number that verbs for integers print, or ``None``, since most kinds are structs."""
         return None
 
     def json_value(self) -> Any:
-        """The value's form in JSON; a struct of Go without exported fields is an empty object."""
+        """Return the value's form in JSON. A struct of Go without exported fields is an empty object."""
         return {}
 
 
@@ -272,7 +272,7 @@ def type_name(value: Any) -> str:
 
 
 def kind_name(value: Any) -> str:
-    """The kind of the value as Go's ``reflect`` names it: ``int``, ``slice``, ``map``; nil is ``invalid``."""
+    """Return the kind of the value as Go's ``reflect`` names it: ``int``, ``slice``, ``map``. Nil is ``invalid``."""
     if isinstance(value, GoObject):
         return value.go_kind
     name = type_name(value)
@@ -284,17 +284,17 @@ def kind_name(value: Any) -> str:
 
 
 def is_integer(value: object) -> bool:
-    """Whether the value is one of Go's integers (``bool`` is not)."""
+    """Return whether the value is an integer in Go (``bool`` is not)."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether the value is one of Go's integers or floats (``bool`` is not)."""
+    """Return whether the value is an integer or a float in Go (``bool`` is not)."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def is_list(value: object) -> bool:
-    """Whether the value is a slice other than ``[]byte``."""
+    """Return whether the value is a slice other than ``[]byte``."""
     return isinstance(value, (list, tuple))
 
 
@@ -306,14 +306,14 @@ def wrap_int64(number: int) -> int:
 
 
 def float_to_int(number: float) -> int:
-    """Go's ``int(f)`` on amd64: cut towards zero; what does not fit becomes the smallest integer."""
+    """Return Go's ``int(f)`` on amd64: cut towards zero. Out of range, the result is the smallest integer."""
     if -9223372036854775808.0 <= number < 9223372036854775808.0:
         return int(number)
     return -_INT64_SIGN
 
 
 def int_to_float(number: int) -> float:
-    """Go's ``float64(i)``; an integer that no integer of Go could be becomes an infinity at worst."""
+    """Return Go's ``float64(i)``. An integer beyond Go's range becomes an infinity at worst."""
     try:
         return float(number)
     except OverflowError:
@@ -332,7 +332,7 @@ def to_bytes(text: str) -> bytes:
     """The bytes of a Go string."""
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half a UTF-16 pair, from JSON; Go's decoder puts U+FFFD there
+    except UnicodeEncodeError:  # half a UTF-16 pair, from JSON: Go's decoder puts U+FFFD there
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
@@ -352,10 +352,10 @@ def byte_slice(text: str, start: int, end: int) -> str:
 
 
 def ensure_small(value: Any) -> None:
-    """Refuse a value that a walk would not come to the end of: printing, encoding, comparing.
+    """Reject a value that is too large to walk over for printing, encoding or comparing.
 
-    Raises ValueError when it is nested more than 200 levels deep (or holds itself), or when it has more than
-    a million items or 64 Mi characters, counting an item as often as it is reached.
+    Raises ValueError if the value is nested more than 200 levels deep (or contains itself), or has more than a million
+    items or 64 Mi characters. A repeated item counts each time.
     """
     if not isinstance(value, (list, tuple, dict)):
         return

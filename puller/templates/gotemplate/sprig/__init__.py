@@ -1,4 +1,4 @@
-"""Sprig's functions, version 3: which name is in which module. A module is imported when one of its names is used."""
+"""Sprig's functions, version 3, by module. A module is imported when a template uses a name of it."""
 
 from typing import Final
 
@@ -33,4 +33,4 @@ _GROUPS: Final = {
 }
 
 GROUP_OF: Final = {name: group for group, names in _GROUPS.items() for name in names.split()}
-"""The module of this package that has the function, by its name; the module's ``FUNCTIONS`` has it under that name."""
+"""The module of each function, by the function's name, which is also its key in the module's ``FUNCTIONS``."""

@@ -12,7 +12,7 @@ from puller.templates.govalue.text import WHITE_SPACE, to_lower, to_title, to_up
 
 
 def _title(text: str) -> str:
-    """``title``: the first letter of each word in title case; a word ends at anything but letters, digits and ``_``."""
+    """``title``: the first letter of each word in title case. Words contain only letters, digits and ``_``."""
     return "".join(
         to_title(character) if _ends_word(before) else character
         for before, character in zip(" " + text, text, strict=False)
@@ -26,7 +26,7 @@ def _ends_word(character: str) -> bool:
 
 
 def _untitle(text: str) -> str:
-    """``untitle``: the first letter of each word in lower case; a word ends at white space."""
+    """``untitle``: the first letter of each word in lower case. A word ends at white space."""
     return "".join(
         to_lower(character) if before in WHITE_SPACE else character
         for before, character in zip(" " + text, text, strict=False)
@@ -34,7 +34,7 @@ def _untitle(text: str) -> str:
 
 
 def _swap_case(text: str) -> str:
-    """``swapcase``: upper case as lower case and the other way round, title case at the start of a word."""
+    """``swapcase``: swaps upper and lower case, with title case at the start of a word."""
     swapped = []
     begins_word = True
     for character in text:
@@ -63,10 +63,10 @@ def _is_upper(character: str) -> bool:
 
 
 def _pascal_case(text: str) -> str:
-    """``camelcase``: ``some_words`` as ``SomeWords``. Connectors in front stay; of several in a row, all but one."""
+    """``camelcase``: ``some_words`` as ``SomeWords``. Leading connectors stay. Of several in a row, one is dropped."""
     start = next((i for i, character in enumerate(text) if not _is_connector(character)), len(text))
     if start == len(text):
-        return text + text[-1:]  # nothing but connectors: the last one is doubled, as in the original
+        return text + text[-1:]  # only connectors: as in the original, the last connector is doubled
     pieces = [text[:start]]
     last = to_upper(text[start])
     in_capitals = _is_upper(text[start])  # FOO becomes Foo
@@ -112,7 +112,7 @@ def _is_ideograph(character: str) -> bool:
 
 
 def _words(text: str) -> Iterator[_Word]:
-    """Runs of one kind; a capital begins a word of small letters: ``HTTPServer`` is ``HTTP`` and ``Server``."""
+    """Yield runs of a kind. A capital starts a word of small letters: ``HTTPServer`` is ``HTTP`` and ``Server``."""
     runs = [_Word(kind, "".join(characters)) for kind, characters in itertools.groupby(text, _kind)]
     capital = ""
     for run, following in itertools.zip_longest(runs, runs[1:], fillvalue=_END):
@@ -126,8 +126,11 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 class _Speller:
-    """Puts a connector between words. Numbers stay with the word in front of them, unless small letters follow:
-    ``Bld4Floor`` is ``bld4_floor``, ``http2xx`` is ``http_2xx``."""
+    """Puts a connector between words.
+
+    Numbers stay with the word before them, unless small letters follow: ``Bld4Floor`` is ``bld4_floor``, ``http2xx`` is
+    ``http_2xx``.
+    """
 
     def __init__(self, text: str, connector: str) -> None:
         self._connector = connector

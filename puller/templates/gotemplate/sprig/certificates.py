@@ -22,12 +22,12 @@ from puller.templates.template_errors import FunctionError
 
 _PrivateKey = rsa.RSAPrivateKey | dsa.DSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 _RSA_EXPONENT: Final = 65537
-_LONGEST: Final = 365_000  # days; beyond the year 9999 no date can be written into a certificate
+_LONGEST: Final = 365_000  # days: later than the year 9999, a certificate cannot contain the date
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Struct):
-    """A certificate and its private key, both as PEM; the key is never shown by accident."""
+    """A certificate and its private key, both as PEM. The key is never shown by accident."""
 
     certificate: str
     key: str
@@ -39,7 +39,7 @@ class Certificate(Struct):
         return {"Cert": self.certificate, "Key": self.key}
 
     def text(self) -> str:
-        """The struct as Go prints it, with the key: a template that prints it asks for that."""
+        """Return the struct as Go prints it, including the key, since the template prints it explicitly."""
         return f"{{{self.certificate} {self.key}}}"
 
     def json_value(self) -> Mapping[str, Any]:
@@ -73,7 +73,7 @@ def _gen_private_key(kind: str) -> str:
 
 
 def _key_text(key: _PrivateKey) -> str:
-    form = serialization.PrivateFormat.TraditionalOpenSSL  # which has no way to write Ed25519
+    form = serialization.PrivateFormat.TraditionalOpenSSL  # this format does not support Ed25519
     if isinstance(key, ed25519.Ed25519PrivateKey):
         form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
@@ -196,7 +196,7 @@ def _gen_ca(name: str, days: int) -> Certificate:
 
 
 def _gen_ca_with_key(name: str, days: int, key: str) -> Certificate:
-    """``genCAWithKey``: an authority with a key that is given as PEM."""
+    """``genCAWithKey``: an authority with an existing key in PEM."""
     return _authority(name, days, _read_key(key))
 
 
@@ -208,7 +208,7 @@ def _gen_self_signed(name: str, addresses: list[Any], names: list[Any], days: in
 def _gen_self_signed_with_key(
     name: str, addresses: list[Any], names: list[Any], days: int, key: str
 ) -> Certificate:
-    """``genSelfSignedCertWithKey``: a certificate with a key that is given, signed by itself."""
+    """``genSelfSignedCertWithKey``: a self-signed certificate with an existing key."""
     return _self_signed(name, addresses, names, days, _read_key(key))
 
 
@@ -222,7 +222,7 @@ def _gen_signed(
 def _gen_signed_with_key(
     name: str, addresses: list[Any], names: list[Any], days: int, authority: Certificate, key: str
 ) -> Certificate:
-    """``genSignedCertWithKey``: a certificate with a key that is given, signed by the authority."""
+    """``genSignedCertWithKey``: a certificate with an existing key, signed by the authority."""
     return _signed_by(name, addresses, names, days, authority, _read_key(key))
 
 

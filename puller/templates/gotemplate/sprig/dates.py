@@ -1,4 +1,4 @@
-"""Dates and durations. A date is a time, or seconds since 1970; anything else counts as now."""
+"""Dates and durations. A date is a time, or seconds since 1970. Any other value means now."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _date(layout: str, date: Any) -> str:
 
 
 def _date_in_zone(layout: str, date: Any, zone: str) -> str:
-    """``dateInZone``: the date in a layout, in the zone; in UTC when the zone is unknown."""
+    """``dateInZone``: the date in a layout, in the zone, or in UTC for an unknown zone."""
     moment = _moment(date)
     return Time(moment.seconds, moment.nanoseconds, find_zone(zone) or UTC_ZONE).format(layout)
 
@@ -65,7 +65,7 @@ def _must_to_date(layout: str, text: str) -> Time:
 
 
 def _to_date(layout: str, text: str) -> Time:
-    """``toDate``: the time that a text in a layout means; the first moment of the year 1 when it means none."""
+    """``toDate``: the time in a text with this layout, or the first moment of the year 1 for invalid text."""
     try:
         return _must_to_date(layout, text)
     except FunctionError:
@@ -81,12 +81,12 @@ def _unix_epoch(date: Time) -> str:
 
 
 def _must_date_modify(duration: str, date: Time) -> Time:
-    """``mustDateModify``: the time a duration later. Raises FunctionError for text that is no duration."""
+    """``mustDateModify``: the time plus a duration. Raises FunctionError for an invalid duration."""
     return time_at(date.moment() + parse_duration(duration), date.zone)
 
 
 def _date_modify(duration: str, date: Time) -> Time:
-    """``dateModify``: the time a duration later; the time itself when the text is no duration."""
+    """``dateModify``: the time plus a duration. An invalid duration leaves the time unchanged."""
     try:
         return _must_date_modify(duration, date)
     except FunctionError:

@@ -1,6 +1,6 @@
-"""Choosing between values, asking for their type, comparing and copying them.
+"""Choosing between values, examining their type, comparing and copying them.
 
-A value is empty when it is nil, false, zero, or has no element: the same as what ``if`` takes for false.
+A value is empty if it is nil, false, zero, or has no element: the same as false in ``if``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _any(*values: Any) -> bool:
 
 
 def _ternary(if_true: Any, if_false: Any, condition: bool) -> Any:
-    """``ternary``: one of two values, by the condition."""
+    """``ternary``: the first or second value, depending on the condition."""
     return if_true if condition else if_false
 
 

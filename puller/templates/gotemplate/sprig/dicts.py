@@ -1,6 +1,6 @@
-"""Maps. ``set``, ``unset`` and the merging functions change the map they are given, as in Sprig.
+"""Maps. As in Sprig, ``set``, ``unset`` and the merging functions change their argument.
 
-Go walks maps in random order; here ``keys`` and ``values`` come in the order of the keys.
+Go walks maps in random order. Here ``keys`` and ``values`` return them in key order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from puller.templates.template_errors import FunctionError
 
 
 def _dict(*words: Any) -> dict[str, Any]:
-    """``dict``: keys and values in turn; a last key without a value has an empty one."""
+    """``dict``: keys and values in alternation. The value of a last key without a value is empty text."""
     values = [*words[1::2], ""]
     return {text_of(key): value for key, value in zip(words[::2], values, strict=False)}
 
 
 def _get(mapping: dict[str, Any], key: str) -> Any:
-    """``get``: the value of a key; an empty text where there is none."""
+    """``get``: the value of a key, or empty text."""
     return mapping.get(key, "")
 
 
@@ -54,7 +54,7 @@ def _values(mapping: dict[str, Any]) -> list[Any]:
 
 
 def _pluck(key: str, *mappings: dict[str, Any]) -> list[Any]:
-    """``pluck``: the values that the maps have for the key; a map without it gives none."""
+    """``pluck``: the values for the key in all maps that contain it."""
     return [mapping[key] for mapping in mappings if key in mapping]
 
 
@@ -69,7 +69,7 @@ def _omit(mapping: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _dig(*words: Any) -> Any:
-    """``dig KEY... DEFAULT MAP``: the value below the keys, or the default where one is missing."""
+    """``dig KEY... DEFAULT MAP``: the value below the keys, or the default for a missing key."""
     if len(words) < 3:
         raise FunctionError("dig needs at least three arguments")
     *keys, default, value = words
@@ -88,19 +88,19 @@ def _dig(*words: Any) -> Any:
 
 
 def _merge(target: dict[str, Any], *sources: dict[str, Any]) -> Any:
-    """``merge``: ``target`` itself, with what is empty or missing in it filled from the sources; the first one wins."""
+    """``merge``: ``target`` itself, with empty or missing values filled from the sources. The first source wins."""
     return _merged(target, sources, overwrite=False)
 
 
 def _merge_overwrite(target: dict[str, Any], *sources: dict[str, Any]) -> Any:
-    """``mergeOverwrite``: ``target`` itself, with what the sources have put over it; the last one wins."""
+    """``mergeOverwrite``: ``target`` itself, overwritten by values of the sources. The last source wins."""
     return _merged(target, sources, overwrite=True)
 
 
 def _merged(
     target: dict[str, Any], sources: tuple[dict[str, Any], ...], *, overwrite: bool
 ) -> dict[str, Any]:
-    # Nothing can be written into a nil map; the library makes a map in its place.
+    # A nil map cannot be written to. As in the library, a new map replaces it.
     if isinstance(target, NilMap) and any(not isinstance(source, NilMap) for source in sources):
         target = {}
     for source in sources:

@@ -1,6 +1,6 @@
 """Base64 and base32, and checksums of text.
 
-What cannot be decoded gives a sentence as the text, as in Sprig, with the position at which Go gives up.
+As in Sprig, decoding invalid text returns a message as the text, with the position of Go's error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _b64dec(text: str) -> str:
 
 
 def _wrong_base64(data: bytes) -> int | None:
-    """Where base64 stops being valid, counted with the line ends, which are skipped; None when it is valid."""
+    """Return the first invalid position of base64, including skipped line ends, or ``None`` if it is valid."""
     places = [place for place, byte in enumerate(data) if byte not in _NEWLINES]
     padding = next((index for index, place in enumerate(places) if data[place] not in _BASE64), len(places))
     filled = padding % 4
@@ -64,11 +64,11 @@ def _b32dec(text: str) -> str:
     wrong = _wrong_base32(data)
     if wrong is not None:
         return f"illegal base32 data at input byte {wrong}"
-    return from_bytes(base64.b32decode(data[: len(data) // 8 * 8]))  # what follows the padding is not read
+    return from_bytes(base64.b32decode(data[: len(data) // 8 * 8]))  # text after the padding is ignored
 
 
 def _wrong_base32(data: bytes) -> int | None:
-    """Where base32 stops being valid, or None."""
+    """Return the first invalid position of base32, or ``None`` if it is valid."""
     padding = next((place for place, byte in enumerate(data) if byte not in _BASE32), len(data))
     filled, rest = padding % 8, len(data) - padding
     if rest == 0:

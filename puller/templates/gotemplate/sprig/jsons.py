@@ -1,7 +1,7 @@
 """JSON as Go's ``encoding/json`` reads and writes it.
 
-* Every number that is read is a float, as Go decodes into ``interface {}``.
-* Where the functions without ``must`` fail, they give nothing: nil, or an empty text.
+* Every number in the input becomes a float, as Go decodes into ``interface {}``.
+* If a function without ``must`` fails, it returns nil or an empty text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _must_to_raw_json(value: Any) -> str:
 
 
 def _from_json(text: str) -> Any:
-    """``fromJson``: the value that a text holds; nil where it holds none."""
+    """``fromJson``: the value in a text, or nil for invalid text."""
     try:
         return _must_from_json(text)
     except FunctionError:
@@ -72,7 +72,7 @@ def _from_json(text: str) -> Any:
 
 
 def _to_json(value: Any) -> str:
-    """``toJson``: JSON on one line, or nothing for a value that has none."""
+    """``toJson``: JSON on one line, or empty text for unsupported values."""
     return _or_nothing(to_json, value)
 
 

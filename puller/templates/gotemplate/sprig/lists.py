@@ -1,4 +1,4 @@
-"""Lists. None of these functions changes the list it is given."""
+"""Lists. These functions never change their arguments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _prepend(items: Any, item: Any) -> list[Any]:
 
 
 def _concat(*lists: Any) -> Any:
-    """``concat``: the items of all lists in one; nil where there are none."""
+    """``concat``: the items of all lists in one list, or nil if they are all empty."""
     joined = [item for items in lists for item in _items(items, "concat")]
     return joined or NilSlice()
 
@@ -73,7 +73,7 @@ def _none_of(items: Any) -> NilSlice:
 
 
 def _slice(items: Any, *bounds: Any) -> Any:
-    """``slice``: the items from one place to before another; nil for an empty list."""
+    """``slice``: the items from one place to before another. Nil for an empty list."""
     length = len(_items(items, "slice"))
     if length == 0:
         return None
@@ -84,7 +84,7 @@ def _slice(items: Any, *bounds: Any) -> Any:
 
 
 def _chunk(size: int, items: Any) -> Lists:
-    """``chunk``: lists of so many items each; the last one may be shorter."""
+    """``chunk``: lists of ``size`` items each. The last list may be shorter."""
     whole = _items(items, "chunk")
     if size < 1:
         raise FunctionError(f"the size of a chunk is {size}, wanted 1 or more")
@@ -105,13 +105,13 @@ def _reverse(items: Any) -> list[Any]:
 
 
 def _uniq(rendering: Rendering, items: Any) -> list[Any]:
-    """``uniq``: the items without those that came before."""
+    """``uniq``: the items without duplicates."""
     seen: set[tuple[type, Any]] = set()
     kept: list[Any] = []
     containers: list[Any] = []
     for item in _items(items, "make unique"):
         rendering.budget.step()
-        # Scalars are looked up; lists and maps cannot be, so they are compared with those before them.
+        # Scalars are hashable and can be looked up. Lists and maps are compared with all earlier containers.
         if isinstance(item, (str, int, float)):
             key = (type(item), item)
             # NaN equals nothing, itself included.
@@ -127,12 +127,12 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
 
 
 def _without(rendering: Rendering, items: Any, *omitted: Any) -> list[Any]:
-    """``without``: the items that equal none of ``omitted``."""
+    """``without``: the items that differ from all ``omitted`` items."""
     return [item for item in _items(items, "leave out of") if not _is_among(rendering, item, list(omitted))]
 
 
 def _has(rendering: Rendering, item: Any, items: Any) -> bool:
-    """``has``: whether the list has the item; nil has none."""
+    """``has``: whether the list contains the item. False for nil."""
     return items is not None and _is_among(rendering, item, _items(items, "search"))
 
 

@@ -1,6 +1,6 @@
 """Arithmetic and conversions between numbers and text.
 
-* Whatever is given is converted first; what is no number counts as 0.
+* Every argument is converted first. A value that cannot be converted counts as 0.
 * Integers are 64 bits wide and wrap around. The functions ending in ``f`` calculate with decimal fractions, so that
   ``addf 0.1 0.2`` is 0.3.
 """
@@ -27,7 +27,7 @@ _DIVISION_PLACES: Final = 16
 
 
 def to_int64(value: Any) -> int:
-    """``int``: a number, text or boolean as a 64-bit integer; a fraction is cut off; anything else is 0."""
+    """``int``: a number, text or boolean as a 64-bit integer, with fractions cut off. Other values are 0."""
     if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):
@@ -45,7 +45,7 @@ def _text_to_int(text: str) -> int:
 
 
 def to_float(value: Any) -> float:
-    """``float64``: a number, text or boolean as a float; anything else is 0."""
+    """``float64``: a number, text or boolean as a float. Other values are 0."""
     if isinstance(value, (bool, int, float)):
         return float(value)
     if not isinstance(value, str):
@@ -62,7 +62,7 @@ def _int64(value: Any) -> Int64:
 
 
 def _atoi(text: str) -> int:
-    """``atoi``: decimal digits as a number; 0 for other text."""
+    """``atoi``: decimal digits as a number. Other text is 0."""
     try:
         return parse_int(text)
     except ValueError:
@@ -165,7 +165,7 @@ def _add1f(value: Any) -> float:
 
 
 def _subf(first: Any, *others: Any) -> float:
-    """``subf``: the first decimal fraction less the others."""
+    """``subf``: the first decimal fraction less all further fractions."""
     start, *rest = _fractions((first, *others))
     return _to_number(start - sum(rest, Fraction(0)))
 
@@ -176,7 +176,7 @@ def _mulf(first: Any, *others: Any) -> float:
 
 
 def _divf(first: Any, *others: Any) -> float:
-    """``divf``: the first decimal fraction divided by each of the others. Raises FunctionError for 0."""
+    """``divf``: the first decimal fraction divided by each further fraction. Raises FunctionError for 0."""
     quotient, *divisors = _fractions((first, *others))
     for divisor in divisors:
         if divisor == 0:
@@ -186,19 +186,19 @@ def _divf(first: Any, *others: Any) -> float:
 
 
 def _rounded(fraction: Fraction) -> Fraction:
-    """To 16 decimal places, half away from zero."""
+    """Round to 16 decimal places, half away from zero."""
     scaled = abs(fraction) * 10**_DIVISION_PLACES
     whole = math.floor(scaled + Fraction(1, 2))
     return Fraction(whole if fraction > 0 else -whole, 10**_DIVISION_PLACES)
 
 
 def _maxf(first: Any, *others: Any) -> float:
-    """``maxf``: the largest of the floats; NaN when one of them is."""
+    """``maxf``: the largest of the floats. NaN if any float is NaN."""
     return _extreme(max, (first, *others))
 
 
 def _minf(first: Any, *others: Any) -> float:
-    """``minf``: the smallest of the floats; NaN when one of them is."""
+    """``minf``: the smallest of the floats. NaN if any float is NaN."""
     return _extreme(min, (first, *others))
 
 
@@ -222,7 +222,7 @@ def _whole(cut: Callable[[float], int], number: float) -> float:
 
 
 def _round(value: Any, places: int, *threshold: float) -> float:
-    """``round``: up when the part cut off is at least ``threshold`` (0.5); negative numbers go down, as in Sprig."""
+    """``round``: up if the cut-off part is at least ``threshold`` (0.5). Negative numbers go down, as in Sprig."""
     power = math.pow(10.0, max(min(places, 308), -323))  # beyond, it overflows, or is 0 and divides
     scaled = power * to_float(value)
     if not math.isfinite(scaled):
@@ -235,7 +235,7 @@ def _round(value: Any, places: int, *threshold: float) -> float:
 
 
 def _numbers(start: int, stop: int, step: int) -> Ints:
-    """``untilStep``: the numbers from ``start`` to before ``stop``; none where the step leads away from it."""
+    """``untilStep``: the numbers from ``start`` to before ``stop``. Empty if the step leads away from ``stop``."""
     wrong_way = step >= 0 if stop < start else step <= 0
     if wrong_way:
         return Ints()
@@ -250,7 +250,7 @@ def _until(count: int) -> Ints:
 
 
 def _seq(*parameters: int) -> str:
-    """``seq END``, ``seq START END`` or ``seq START STEP END``; the end is included."""
+    """``seq END``, ``seq START END`` or ``seq START STEP END``. The end is included."""
     if not 1 <= len(parameters) <= 3:
         return ""
     end = parameters[-1]

@@ -136,7 +136,7 @@ _CHARACTERS: Final = {
 
 
 def _derive_password(counter: Uint32, kind: str, password: str, user: str, site: str) -> str:
-    """``derivePassword``: by the Master Password algorithm, version 0; the same everywhere, stored nowhere."""
+    """``derivePassword``: by the Master Password algorithm, version 0. It is reproducible and never stored."""
     if kind not in _TEMPLATES:
         return f"cannot find password template {kind}"
     key = hashlib.scrypt(

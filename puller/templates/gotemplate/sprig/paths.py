@@ -16,7 +16,7 @@ def _clean(path: str) -> str:
 
 
 def _base(path: str) -> str:
-    """``base``: the last part of the path; ``.`` for an empty one."""
+    """``base``: the last part of the path, or ``.`` for an empty path."""
     if not path:
         return "."
     return path.rstrip("/").rpartition("/")[2] or "/"

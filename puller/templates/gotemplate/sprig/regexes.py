@@ -17,7 +17,7 @@ def _must_match(rendering: Rendering, pattern: str, text: str) -> bool:
 
 
 def _match(rendering: Rendering, pattern: str, text: str) -> bool:
-    """``regexMatch``: whether the pattern matches somewhere in the text; false for a pattern that is wrong."""
+    """``regexMatch``: whether the pattern matches somewhere in the text. False for an invalid pattern."""
     try:
         return _must_match(rendering, pattern, text)
     except PatternError:
@@ -30,7 +30,7 @@ def _find(rendering: Rendering, pattern: str, text: str) -> str:
 
 
 def _find_all(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:
-    """``regexFindAll``: the matches, at most so many; -1 is all."""
+    """``regexFindAll``: at most ``count`` matches. -1 means all."""
     found = compile_pattern(pattern).find_all(text, count, rendering.budget.look)
     return Strings(found) if found else NilStrings()
 
@@ -64,7 +64,7 @@ def _counted(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[
 
 
 def _split(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:
-    """``regexSplit``: the pieces between the matches, at most so many; -1 is all."""
+    """``regexSplit``: at most ``count`` pieces between the matches. -1 means all."""
     pieces = compile_pattern(pattern).split(text, count, rendering.budget.look)
     return Strings(pieces) if count != 0 else NilStrings()
 

@@ -1,7 +1,7 @@
-"""Semantic versions, and the constraints that they are compared with (``>=1.2 <2 || ^3.1``).
+"""Semantic versions, and constraints for them (``>=1.2 <2 || ^3.1``).
 
-The rules are those of the library that Sprig uses: a version with a pre-release satisfies a constraint only where one
-of the constraints beside it names a pre-release too.
+The rules follow Sprig's library: a version with a pre-release satisfies a constraint only if a constraint beside it
+names a pre-release too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TERM: Final = re.compile(rf"\s*(=>|=<|!=|>=|<=|~>|=|>|<|~|\^|)\s*{_WANTED}\s*")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Version(Struct):
-    """A parsed version; a missing minor or patch number is 0."""
+    """A parsed version. A missing minor or patch number is 0."""
 
     numbers: tuple[int, int, int]
     prerelease: str = ""
@@ -38,7 +38,7 @@ class Version(Struct):
     methods: ClassVar[Mapping[str, Callable[..., Any]]]
 
     def text(self) -> str:
-        """``MAJOR.MINOR.PATCH-PRERELEASE+METADATA``, the last two where there are any."""
+        """Return ``MAJOR.MINOR.PATCH-PRERELEASE+METADATA``. The last two are optional."""
         numbers = ".".join(map(str, self.numbers))
         prerelease = f"-{self.prerelease}" if self.prerelease else ""
         return f"{numbers}{prerelease}{f'+{self.metadata}' if self.metadata else ''}"
@@ -59,7 +59,7 @@ define_type("Version", Version.go_type, lambda value: isinstance(value, Version)
 
 
 def parse_version(text: str) -> Version:
-    """``semver``: the version that a text means. Raises FunctionError for one that is not close to any."""
+    """``semver``: the version in a text, which may be abbreviated. Raises FunctionError for other text."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise FunctionError(f"invalid semantic version {text!r}")
@@ -170,7 +170,7 @@ Version.methods = {
 
 @dataclass(frozen=True, slots=True)
 class _Constraint:
-    """``known`` is how many numbers are given: 1 for ``1`` and ``1.x``, 0 for ``*``."""
+    """A single constraint. ``known`` is the count of its numbers: 1 for ``1`` and ``1.x``, 0 for ``*``."""
 
     operator: str
     version: Version

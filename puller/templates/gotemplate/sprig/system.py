@@ -1,4 +1,4 @@
-"""The environment, as far as the rendering was given one. A template never reaches the process or the network."""
+"""The environment that the renderer provides. A template never reaches the process or the network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _env(rendering: Rendering, name: str) -> str:
 
 
 def _expand_env(rendering: Rendering, text: str) -> str:
-    """``$NAME`` and ``${NAME}`` replaced; a name that is not set is empty."""
+    """Replace ``$NAME`` and ``${NAME}``. An unset name is empty."""
 
     def value(match: re.Match[str]) -> str:
         name = match["braced"] or match["special"] or match["name"]

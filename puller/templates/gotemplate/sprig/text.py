@@ -1,6 +1,6 @@
 """Strings: cutting, joining, padding, wrapping.
 
-Positions and lengths count bytes, as in Go; a cut in the middle of a character is kept (``govalue.types``).
+Positions and lengths count bytes, as in Go. A cut in the middle of a character is kept (``govalue.types``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(value: Any) -> Strings:
-    """``toStrings``: a list as texts, without what is nil; anything else as a list of one."""
+    """``toStrings``: a list as texts, without nil. Other values become a list with one item."""
     if is_list(value):
         return Strings(text_of(item) for item in value if item is not None)
     return Strings() if value is None else Strings([text_of(value)])
@@ -60,17 +60,17 @@ def _sort_alpha(value: Any) -> Strings:
 
 
 def _quote(*values: Any) -> str:
-    """``quote``: each value as text in double quotes, escaped; nil is left out."""
+    """``quote``: each value as text in double quotes, escaped. Nil is left out."""
     return " ".join(quoted(text_of(value)) for value in values if value is not None)
 
 
 def _squote(*values: Any) -> str:
-    """``squote``: each value as text in single quotes, not escaped; nil is left out."""
+    """``squote``: each value as text in single quotes, without escapes. Nil is left out."""
     return " ".join(f"'{format_value(value)}'" for value in values if value is not None)
 
 
 def _cat(*values: Any) -> str:
-    """``cat``: the values with a space between them; nil is left out."""
+    """``cat``: the values with a space between them. Nil is left out."""
     return " ".join(format_value(value) for value in values if value is not None)
 
 
@@ -123,7 +123,7 @@ def _nindent(rendering: Rendering, spaces: int, text: str) -> str:
 def _no_space(text: str) -> str:
     """``nospace``: the text without white space.
 
-    Sprig looks at bytes here: where there is white space, other characters than ASCII come out wrong. So do ours.
+    As in Sprig, this works on bytes: if the text contains white space, non-ASCII characters come out wrong.
     """
     data = to_bytes(text).decode("latin-1")
     kept = "".join(character for character in data if character not in WHITE_SPACE)
@@ -152,7 +152,7 @@ def _trunc(count: int, text: str) -> str:
 
 
 def _substr(start: int, end: int, text: str) -> str:
-    """``substr``: the bytes from start to before end; a negative bound is an end of the text. Raises FunctionError."""
+    """``substr``: the bytes from start to before end. A negative bound is an end of the text. Raises FunctionError."""
     length = byte_length(text)
     if start < 0:
         start = 0
@@ -169,14 +169,14 @@ def _abbrev(width: int, text: str) -> str:
 
 
 def _abbrev_both(left: int, right: int, text: str) -> str:
-    """``abbrevboth``: the text from about ``left`` on, with dots for what is left out, at most ``right`` bytes."""
+    """``abbrevboth``: the text from about ``left`` on, at most ``right`` bytes, with dots for omitted text."""
     if right < 4 or (left > 0 and right < 7):
         return text
     return from_bytes(_abbreviate(to_bytes(text), left, right))
 
 
 def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
-    """At most ``width`` bytes with dots for what is left out, so that the byte at ``offset`` is among them."""
+    """Abbreviate to at most ``width`` bytes that include the byte at ``offset``, with dots for omitted text."""
     if len(text) <= width:
         return text
     room = width - len(_ELLIPSIS)
@@ -189,18 +189,18 @@ def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
 
 
 def _wrap(width: int, text: str) -> str:
-    """``wrap``: the text in lines of about ``width`` bytes; a longer word sticks out."""
+    """``wrap``: the text in lines of about ``width`` bytes. A longer word exceeds the width."""
     return from_bytes(_wrapped(to_bytes(text), width, b"\n", cut_long_words=False))
 
 
 def _wrap_with(rendering: Rendering, width: int, separator: str, text: str) -> str:
-    """``wrapWith``: the text in lines of at most ``width`` bytes, the separator between them; a longer word is cut."""
+    """``wrapWith``: the text in lines of at most ``width`` bytes, joined by the separator. A longer word is cut."""
     rendering.allow(len(text) + (len(text) // max(width, 1) + 1) * len(separator))
     return from_bytes(_wrapped(to_bytes(text), width, to_bytes(separator) or b"\n", cut_long_words=True))
 
 
 def _wrapped(text: bytes, width: int, separator: bytes, *, cut_long_words: bool) -> bytes:
-    """Lines of at most ``width`` bytes, broken at spaces; a longer word is cut, or sticks out."""
+    """Return lines of at most ``width`` bytes, broken at spaces. A longer word is cut, or exceeds the width."""
     width = max(width, 1)
     lines: list[bytes] = []
     start = 0
@@ -225,7 +225,7 @@ def _wrapped(text: bytes, width: int, separator: bytes, *, cut_long_words: bool)
 
 
 def _split_parts(separator: str, text: str, count: int = -1) -> list[str]:
-    """Go's ``SplitN``; an empty separator splits into characters."""
+    """Go's ``SplitN``. An empty separator splits into characters."""
     if count == 0:
         return []
     parts = text.count(separator) + 1 if separator else len(text)

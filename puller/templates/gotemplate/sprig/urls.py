@@ -26,7 +26,7 @@ _KEYS: Final = ("scheme", "userinfo", "host", "path", "query", "opaque", "fragme
 
 
 class _Url(NamedTuple):
-    """Parts without their marks. ``userinfo`` is None where there is none, and escaped where there is one."""
+    """Parts without their marks. ``userinfo`` is ``None`` or escaped text."""
 
     scheme: str = ""
     userinfo: str | None = None
