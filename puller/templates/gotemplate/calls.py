@@ -1,8 +1,8 @@
 """Calls of functions, compiled to closures.
 
-* Whatever a function raises fails the template, with the place and the name of the function, as a panic does in Go.
+* Any exception of a function fails the template, with the place and the name of the function, as a panic does in Go.
 * Long results count against the limits of the rendering.
-* What comes from the pipeline is evaluated first, and is the last argument.
+* The pipeline's value is evaluated first, and is the last argument.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def run(frame: Frame, call: Callable[..., Any], failure: Failure, *values: Any) 
 
 
 def compile_logic(arguments: Sequence[Evaluate], final: Evaluate | None, stops_at: bool) -> Evaluate:
-    """``and`` and ``or``: the first argument that decides, or the last; what follows is not evaluated."""
+    """Compile ``and`` and ``or``: the first decisive argument, or the last. Later arguments are not evaluated."""
 
     def decide(frame: Frame, dot: Any) -> Any:
         value = last = None if final is None else final(frame, dot)

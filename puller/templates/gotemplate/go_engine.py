@@ -72,7 +72,7 @@ class Compiled:
 def compile_bodies(
     source: TemplateSource, bodies: Mapping[str, Body], find: FindFunction
 ) -> dict[str, Compiled]:
-    """Compile all trees of a file; ``template`` finds them by name when it is reached."""
+    """Compile all trees of a file. ``template`` looks them up by name when it runs."""
     templates: dict[str, Compiled] = {}
     for name, body in bodies.items():
         compiler = _Compiler(source, Expressions(source, find), templates)
@@ -82,7 +82,7 @@ def compile_bodies(
 
 
 def text_of(value: Any) -> str:
-    """A value as an action prints it. Raises ValueError for one that has no end."""
+    """Return a value as an action prints it. Raises ValueError for an endless value."""
     return "<no value>" if value is None or value is MISSING else format_value(value)
 
 
@@ -95,7 +95,7 @@ class _Compiler:
         self._templates = templates
 
     def body(self, nodes: Body) -> Execute:
-        """Run one node after the other; variables declared in the body are known up to its end."""
+        """Return code that runs the nodes in order. Variables declared in the body are known up to its end."""
         mark = self.expressions.variables.mark()
         steps = [self._step(node) for node in nodes]
         self.expressions.variables.forget(mark)
@@ -112,7 +112,7 @@ class _Compiler:
         return run
 
     def _step(self, node: Node) -> str | Execute:
-        """Code for one node; text is itself."""
+        """Return code for one node. Text stays text."""
         match node:
             case Text(_, text):
                 return text
@@ -149,10 +149,10 @@ class _Compiler:
         return show
 
     def _branch(self, node: Branch) -> Execute:
-        """``{{if pipeline}} T1 {{else if pipeline}} T2 {{else}} T0 {{end}}``, and ``with``.
+        """Return code for ``{{if pipeline}} T1 {{else if pipeline}} T2 {{else}} T0 {{end}}``, and ``with``.
 
-        The first arm whose value is not empty is run; ``with`` sets dot to the value, ``if`` leaves dot alone.
-        Variables of an arm's pipeline are known in the arms after it too, up to ``end``.
+        The first arm with a non-empty value runs. ``with`` sets dot to the value, and ``if`` keeps dot. Variables of an
+        arm's pipeline are known in the arms after it too, up to ``end``.
         """
         mark = self.expressions.variables.mark()
         arms: list[tuple[Evaluate, Execute]] = []
@@ -166,12 +166,12 @@ class _Compiler:
         return _choose_with(arms, otherwise) if node.sets_dot else _choose(arms, otherwise)
 
     def _range(self, node: Range) -> Execute:
-        """``{{range $index, $element := pipeline}} T1 {{else}} T0 {{end}}``.
+        """Return code for ``{{range $index, $element := pipeline}} T1 {{else}} T0 {{end}}``.
 
         1. The pipeline is evaluated: a list, a map, an integer, or nothing.
-        2. For each element, maps in the order of their keys, the variables are set and T1 is run with the element
-           as dot. ``break`` ends the loop, ``continue`` the round.
-        3. Where there was no element, T0 is run and dot stays.
+        2. For each element, maps in key order, the variables are set and T1 runs with the element as dot. ``break``
+           ends the loop, ``continue`` the round.
+        3. Without elements, T0 runs with the outer dot.
         """
         variables = self.expressions.variables
         mark = variables.mark()
@@ -192,8 +192,11 @@ class _Compiler:
     def _loop(
         self, position: int, places: Sequence[int | None], body: Execute
     ) -> Callable[[Frame, Iterable[tuple[Any, Any]]], bool]:
-        """Run the body for each round; whether there was any. The loop's variables, at ``places``, are set each time:
-        the last one to the element, one before it to the index or key."""
+        """Return code that runs the body for each round, and returns whether any round ran.
+
+        In each round, the last variable at ``places`` is set to the element, and a variable before it to the index or
+        key.
+        """
         element_place = places[-1] if places else None
         index_place = places[0] if len(places) > 1 else None
 
@@ -233,11 +236,11 @@ class _Compiler:
             raise self._source.error(position, str(error)) from None
 
     def _call(self, node: Call) -> Execute:
-        """``{{template "name" pipeline}}``, and ``block``, which is a ``define`` and this.
+        """Return code for ``{{template "name" pipeline}}``, and for ``block``, which combines it with ``define``.
 
-        1. The template is looked up when it is called: it may be defined further down, or nowhere in a dead branch.
-        2. Dot in it is the value of the pipeline, or *no value*.
-        3. It runs one level deeper, in a frame of its own where ``$`` is its dot: it sees no variable of the caller.
+        1. The template is looked up at the call, since it may be defined further down, or missing in a dead branch.
+        2. Its dot is the value of the pipeline, or *no value*.
+        3. It runs one level deeper, in its own frame where ``$`` is its dot. The caller's variables are unknown there.
         """
         evaluate = _no_value if node.pipeline is None else self.expressions.pipeline(node.pipeline)
 
@@ -306,7 +309,7 @@ def _choose_with(arms: list[tuple[Evaluate, Execute]], otherwise: Execute) -> Ex
 
 
 def _rounds_over(value: Any, has_index: bool) -> Iterable[tuple[Any, Any]]:
-    """Index or key, and element, for each round over the value. Raises FunctionError for what has no elements."""
+    """Return index or key, and element, of each round. Raises FunctionError for values without elements."""
     if isinstance(value, (list, tuple)):
         return enumerate(value)
     if isinstance(value, dict):
@@ -329,17 +332,19 @@ _environ: Final[ContextVar[Mapping[str, Any]]] = ContextVar("environ", default=_
 
 
 class GoTemplate:
-    """A parsed file; it keeps nothing between renderings.
+    """A parsed file, without state between renderings.
 
-    Its tree is called by the last part of the file's name, so a file ``etc/a.conf`` can call itself as
-    ``{{ template "a.conf" . }}``.
+    Its tree is called by the last part of the file's name, so a file ``etc/a.conf`` can call itself as ``{{ template
+    "a.conf" . }}``.
     """
 
     __slots__ = ("_root", "_source")
 
     def __init__(self, source: TemplateSource, left: str, right: str) -> None:
         name = source.name.rpartition("/")[2]
-        bodies = parse(source, complaint_about, left, right, root=name)  # 1. cut; 2. parse and check
+        bodies = parse(
+            source, complaint_about, left, right, root=name
+        )  # 1. split into tokens, 2. parse and check
         self._source = source
         self._root = compile_bodies(source, bodies, find_function)[name]  # 3. compile
 
@@ -350,11 +355,11 @@ class GoTemplate:
         *,
         budget: Budget | None = None,
     ) -> str:
-        """The text; steps 4 to 6. Raises TemplateError, LimitError among them.
+        """Return the text, steps 4 to 6. Raises TemplateError, including LimitError.
 
-        The budget is that of the file that renders this one, when this is a partial.
+        For a partial, ``budget`` is the budget of the file that renders it.
         """
-        # 4. A template without data has fields without value, as in Go; nil has none.
+        # 4. As in Go, fields are *no value* in a template without data, and fail for nil.
         dot = MISSING if dot is None else dot
         before = _environ.set(dot["environ"]) if isinstance(dot, TemplateScope) else None
         rendering = Rendering(functions or _NOTHING, _environ.get(), budget or Budget())
@@ -371,7 +376,7 @@ class GoTemplate:
 
 
 class GoEngine:
-    """The language with its delimiters; an empty delimiter is Go's own."""
+    """The language with its delimiters. An empty delimiter means Go's default."""
 
     name: ClassVar[str] = "go"
 
@@ -380,7 +385,7 @@ class GoEngine:
         self._right = right_delimiter or "}}"
 
     def compile(self, name: str, text: str) -> GoTemplate:
-        """The parsed text; steps 1 to 3. Raises TemplateError with ``name``, line and column."""
+        """Return the parsed text, steps 1 to 3. Raises TemplateError with ``name``, line and column."""
         source = TemplateSource(name, text)
         try:
             return GoTemplate(source, self._left, self._right)

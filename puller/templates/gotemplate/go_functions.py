@@ -60,12 +60,12 @@ def _call(function: Any, *arguments: Any) -> Never:
 
 
 def _basic_kind(value: Any) -> str:
-    """The kind that a value is compared by; empty for lists, maps, objects and nil."""
+    """Return the kind for comparisons. Empty for lists, maps, objects and nil."""
     return next((kind for basic, kind in _BASIC.items() if isinstance(value, basic)), "")
 
 
 def _eq(first: Any, *others: Any) -> bool:
-    """``eq``: whether the first value equals one of the others. Raises FunctionError for types that do not compare."""
+    """``eq``: whether the first value equals any other argument. Raises FunctionError for types that do not compare."""
     if not others:
         raise FunctionError("missing argument for comparison")
     return any(_is_equal(first, other) for other in others)
@@ -77,7 +77,7 @@ def _ne(left: Any, right: Any) -> bool:
 
 
 def _is_equal(left: Any, right: Any) -> bool:
-    # Scalars of one type, the common case, need none of the questions below.
+    # Scalars of the same type, the common case, skip the checks below.
     if type(left) is type(right) and isinstance(left, (str, int, float)):
         return bool(left == right)
     kind = _basic_kind(left)
@@ -155,7 +155,7 @@ def _len(value: Any) -> int:
 
 
 def _index(value: Any, *indexes: Any) -> Any:
-    """``index``: the value below all the indexes and keys, one inside the other. Raises FunctionError."""
+    """``index``: the value below all the indexes and keys, nested in this order. Raises FunctionError."""
     if value is None:
         raise FunctionError("index of untyped nil")
     for index in indexes:
@@ -240,7 +240,7 @@ def _render(rendering: Rendering, path: str, context: Any) -> Any:
 
 
 def _write(rendering: Rendering, path: str, text: str) -> Any:
-    """``write``: nothing; the text is written to another file of the tree."""
+    """``write``: writes the text to another file of the tree, and returns nothing."""
     return rendering.host("write")(path, text)
 
 
@@ -299,7 +299,7 @@ def _implementation(name: str) -> Callable[..., Any]:
 
 
 def complaint_about(name: str) -> str:
-    """The complaint about a name that no function has, with names that may be meant; empty for one that exists."""
+    """Return the complaint about an unknown function name, with similar names. Empty if the function exists."""
     if name in HOST_FUNCTIONS or name in GROUP_OF or name in BUILTIN_FUNCTIONS:
         return ""
     known = [*HOST_FUNCTIONS, *GROUP_OF, *BUILTIN_FUNCTIONS]

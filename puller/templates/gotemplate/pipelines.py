@@ -48,7 +48,7 @@ _CONSTANTS: Final = (Boolean, Nil, Number, String)
 
 
 class Variables:
-    """Which place in a frame each variable has; a place is never used for two variables."""
+    """The place of each variable in a frame. Each variable has its own place."""
 
     def __init__(self) -> None:
         self._names = ["$"]
@@ -56,14 +56,14 @@ class Variables:
         self.size = 1
 
     def declare(self, name: str) -> int:
-        """A new place for a variable of this name; one declared before is hidden until ``forget``."""
+        """Declare a variable of this name at a new place. It hides an earlier one until ``forget``."""
         self._names.append(name)
         self._places.append(self.size)
         self.size += 1
         return self._places[-1]
 
     def find(self, name: str) -> int | None:
-        """The place of the variable declared last with this name; None when it was declared in another branch only."""
+        """Return the place of the latest variable with this name, or ``None`` if only another branch declared it."""
         for index in range(len(self._names) - 1, -1, -1):
             if self._names[index] == name:
                 return self._places[index]
@@ -130,7 +130,7 @@ class Expressions:
         return self._constant(first, ANY) if isinstance(first, _CONSTANTS) else self._operand(first)
 
     def _operand(self, node: Operand) -> Evaluate:
-        """An operand that is no constant, without arguments."""
+        """Compile an operand other than a constant, without arguments."""
         match node:
             case Dot():
                 return _evaluate_dot
@@ -182,7 +182,7 @@ class Expressions:
     # Fields and methods ----------------------------------------------------------------------------------------------
 
     def _path(self, node: _Fielded, path: Sequence[str], missing: Any = MISSING) -> Evaluate:
-        """The value at ``path``, all fields of the node or those before the last; ``missing`` where there is none."""
+        """Compile the value at ``path``, all fields of the node or all but the last. ``missing`` is the default."""
         if isinstance(node, Field):
             return self._walk(node, path, missing) if path else _evaluate_dot
         start = self._variable(node) if isinstance(node, Variable) else self._chain_start(node)
@@ -192,13 +192,13 @@ class Expressions:
         return lambda frame, dot: walk(frame, start(frame, dot))
 
     def _walk(self, node: _Fielded, path: Sequence[str], missing: Any) -> Evaluate:
-        """From a value on, instead of dot."""
+        """Compile field access that starts at a value instead of dot."""
         member = self._member(node)
 
         def walk(frame: Frame, value: Any) -> Any:
             for name in path:
                 if isinstance(value, dict):
-                    try:  # not ``get``, which knows nothing of the capitalised names of a TemplateScope
+                    try:  # not ``get``, which ignores the capitalised names of a TemplateScope
                         value = value[name]
                     except KeyError:
                         return missing
@@ -211,7 +211,7 @@ class Expressions:
         return walk
 
     def _member(self, node: _Fielded) -> Callable[[Frame, Any, str], Any]:
-        """Fields of what is no mapping."""
+        """Compile access to a field of a value that is not a mapping."""
 
         def member(frame: Frame, value: Any, name: str) -> Any:
             if isinstance(value, Struct):
@@ -233,7 +233,7 @@ class Expressions:
         evaluators = [self._unfitted(argument) for argument in arguments]
 
         def call(frame: Frame, dot: Any) -> Any:
-            # The pipeline's value comes first, whatever the receiver is: it may fail, or write.
+            # Evaluate the pipeline's value before the receiver, since it may fail or write.
             last = () if final is None else (final(frame, dot),)
             value = receiver(frame, dot)
             if value is MISSING:
@@ -246,7 +246,7 @@ class Expressions:
         return call
 
     def _unfitted(self, node: Operand) -> Evaluate:
-        """An argument whose type is known only when the method is: a constant stays a node until then."""
+        """Compile an argument whose type depends on the method. A constant stays a node until the call."""
         return (lambda _frame, _dot: node) if isinstance(node, _CONSTANTS) else self._operand(node)
 
     def _call_method(

@@ -9,11 +9,11 @@ from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget, Pieces
 from puller.templates.template_errors import FunctionError
 
-_CHARACTERS_PER_ITEM: Final = 8  # what an item of a list takes of the memory that the limit is about
+_CHARACTERS_PER_ITEM: Final = 8  # memory of a list item, in characters
 
 
 class Rendering:
-    """One file being rendered, or one partial: where its text goes, and what its functions may reach."""
+    """The rendering of a file or partial: its output, and the functions that it can use."""
 
     __slots__ = ("_pieces", "budget", "environ", "functions", "texts")
 
@@ -24,11 +24,11 @@ class Rendering:
         self.environ = environ
         self.budget = budget
         self.texts: list[str] = []
-        """What was written last; loops and calls see to it that it is gathered."""
+        """The latest output. Loops and calls gather it."""
         self._pieces = Pieces(budget)
 
     def gather(self) -> None:
-        """Count what was written. Raises Exceeded when there is too much of it."""
+        """Count the latest output. Raises Exceeded if it is too much."""
         self._pieces.take(self.texts)
 
     def text(self) -> str:
@@ -37,7 +37,7 @@ class Rendering:
         return self._pieces.joined()
 
     def spend(self, result: str | list[Any]) -> None:
-        """Count a long result of a function. Raises Exceeded when there was too much of it."""
+        """Count a long result of a function. Raises Exceeded if it is too much."""
         self.budget.spend(len(result) if isinstance(result, str) else _CHARACTERS_PER_ITEM * len(result))
 
     def allow(self, characters: int) -> None:
@@ -46,7 +46,7 @@ class Rendering:
             self.budget.spend(characters)
 
     def host(self, name: str) -> Callable[..., Any]:
-        """A function that whoever renders has given. Raises FunctionError when there is none."""
+        """Return a function of the renderer. Raises FunctionError if it does not exist."""
         try:
             return self.functions[name]
         except KeyError:
@@ -54,7 +54,7 @@ class Rendering:
 
 
 class Frame:
-    """The variables of one call of one template, ``$`` first, and what they are rendered into."""
+    """The variables of one call of a template, ``$`` first, and the output of the call."""
 
     __slots__ = ("rendering", "variables", "write")
 

@@ -34,8 +34,11 @@ from puller.templates.template_errors import FunctionError
 
 
 class Struct(GoObject):
-    """A value with fields and methods. Methods are functions that take the value first; their annotations are
-    their signature in Go (``signature.py``)."""
+    """A value with fields and methods.
+
+    Methods are functions with the value as their first parameter. Their annotations are their signature in Go
+    (``signature.py``).
+    """
 
     methods: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
@@ -55,9 +58,9 @@ Constant = Boolean | Nil | Number | String
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type of Go: its name, which values have it, what nil is (a function, when nil fits), what a constant is.
+    """A type of Go: its name, a test of its values, a function for nil (if nil fits), and the value of a constant.
 
-    ``literal`` returns the value that a constant of the template has in this type, or None when it has none.
+    ``literal`` returns a constant of the template as a value of this type, or ``None`` if it does not fit.
     """
 
     name: str
@@ -76,7 +79,7 @@ class Type:
         return self.nil()
 
     def fit_constant(self, constant: Constant, shown: str) -> Any:
-        """A constant of the template as a value of this type; messages show it as ``shown``. Raises FunctionError."""
+        """Return a constant of the template as a value of this type. Raises FunctionError with ``shown``."""
         if isinstance(constant, Nil):
             if self.nil is None:
                 raise FunctionError(f"cannot assign nil to {self.name}")
@@ -88,7 +91,7 @@ class Type:
 
 
 def ideal_value(constant: Constant) -> Any:
-    """A constant where no type is asked for. Raises FunctionError for an integer that Go's ``int`` cannot hold."""
+    """Return a constant as a value without a required type. Raises FunctionError if it overflows Go's ``int``."""
     if not isinstance(constant, Number):
         return None if isinstance(constant, Nil) else constant.value
     value = constant.ideal
@@ -132,7 +135,7 @@ _TYPES: Final = {
         lambda value: isinstance(value, str),
         literal=_text,
     ),
-    # Not isinstance: bool, int64 and uint32 are subclasses of int here, and other types in Go.
+    # Not isinstance: bool, int64 and uint32 are subclasses of int here, but other types in Go.
     "int": Type("int", lambda value: type(value) is int, literal=_integer),
     "Int64": Type("int64", lambda value: isinstance(value, Int64), literal=_int64),
     "Uint32": Type("uint32", lambda value: isinstance(value, Uint32), literal=_uint32),
@@ -160,21 +163,23 @@ _TYPES: Final = {
 
 
 def define_type(annotation: str, name: str, has: Callable[[Any], bool]) -> None:
-    """Make a class of values usable as an annotation; nil does not fit it."""
+    """Make a class of values usable as an annotation. Nil does not fit it."""
     _TYPES[annotation] = Type(name, has)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The fixed parameters, the type of all further ones (None: there are no more), and whether the function takes the
-    rendering it is called from as its first argument."""
+    """A function's parameters: the fixed types, and the type of all further arguments (``None`` forbids them).
+
+    ``takes_rendering``: the calling rendering is its first argument.
+    """
 
     fixed: tuple[Type, ...]
     rest: Type | None = None
     takes_rendering: bool = False
 
     def type_of(self, index: int) -> Type:
-        """The type of the argument with this index; only for an index that ``check`` allowed."""
+        """Return the type of the argument at this index, which ``check`` must have allowed."""
         if index < len(self.fixed):
             return self.fixed[index]
         assert self.rest is not None  # noqa: S101  for the type checker: ``check`` counted
@@ -192,14 +197,12 @@ class Signature:
 
 @cache
 def signature_of(function: Callable[..., Any], skip: int = 0) -> Signature:
-    """Read a function's annotations; ``skip`` leaves out first parameters, such as the receiver of a method."""
+    """Read a function's annotations. ``skip`` omits first parameters, such as the receiver of a method."""
     code = function.__code__
     names = code.co_varnames[skip : code.co_argcount]
     annotations = function.__annotations__
     takes_rendering = bool(names) and annotations[names[0]] == "Rendering"
     fixed = tuple(_TYPES[annotations[name]] for name in names[takes_rendering:])
-    is_variadic = (
-        code.co_flags & 0x04
-    )  # inspect.CO_VARARGS; importing inspect costs more than all the rest here
+    is_variadic = code.co_flags & 0x04  # inspect.CO_VARARGS, without the costly import of inspect
     rest = _TYPES[annotations[code.co_varnames[code.co_argcount]]] if is_variadic else None
     return Signature(fixed, rest, takes_rendering)

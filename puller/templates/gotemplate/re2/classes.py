@@ -1,4 +1,4 @@
-"""Sets of characters: ranges, named classes of Perl and POSIX, categories and scripts of Unicode; case."""
+"""Sets of characters: ranges, named classes of Perl and POSIX, categories and scripts of Unicode, and case folding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_RUNE: Final = 0x10FFFF
 _LAST_CASED: Final = 0x1E943
 
 Ranges = tuple[tuple[int, int], ...]
-"""Code points, first and last of each range; sorted and apart from each other."""
+"""First and last code point of each range, sorted and disjoint."""
 
 
 def ranges_of(text: str) -> Ranges:
@@ -74,7 +74,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """All code points that are in none of the ranges."""
+    """Return all code points outside of the ranges."""
     gaps = []
     start = 0
     for first, last in merged(ranges):
@@ -85,7 +85,7 @@ def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def folded(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The ranges, and what differs from them only in case."""
+    """Return the ranges with all characters that differ from them only in case."""
     wanted = merged(ranges)
     return merged([*wanted, *((code, code) for first, last in wanted for code in _other_cases(first, last))])
 
@@ -98,7 +98,7 @@ def _other_cases(first: int, last: int) -> Iterator[int]:
                 yield ord(other)
 
 
-# Characters of which several have the same other case: ``upper`` and ``lower`` do not lead to all of them.
+# Groups of characters with the same other case: ``upper`` and ``lower`` do not lead to all of these characters.
 _ORBITS: Final = (
     "kK\u212a sS\u017f \u00e5\u00c5\u212b \u00b5\u03bc\u039c \u03c2\u03c3\u03a3 \u03b2\u03d0\u0392 \u03b5\u03f5\u0395 "
     "\u03b8\u03d1\u0398\u03f4 \u03b9\u1fbe\u0399\u0345 \u03ba\u03f0\u039a \u03c0\u03d6\u03a0 \u03c1\u03f1\u03a1 "
@@ -108,7 +108,7 @@ _ODD_CASES: Final = {letter: orbit for orbit in _ORBITS.split() for letter in or
 
 
 def property_named(name: str) -> str | None:
-    """The category that ``\\p{name}`` asks for, or the beginning of a Unicode name; None when it is unknown."""
+    """Return the category for ``\\p{name}``, or the beginning of a Unicode name, or ``None`` if it is unknown."""
     return name if _CATEGORY.fullmatch(name) else _SCRIPTS.get(name)
 
 
@@ -125,7 +125,7 @@ class CharacterClass:
         return [first for first, _ in self.ranges]
 
     def has(self, character: str) -> bool:
-        """Whether the character is in the set."""
+        """Return whether the character is in the set."""
         code = ord(character)
         index = bisect_right(self._firsts, code) - 1
         inside = index >= 0 and code <= self.ranges[index][1]
@@ -134,7 +134,7 @@ class CharacterClass:
         return inside is not self.negated
 
     def plain(self) -> Ranges | None:
-        """The set as ranges alone, or None where it needs properties."""
+        """Return the set as ranges alone, or ``None`` if it needs properties."""
         if self.properties:
             return None
         return inverted(self.ranges) if self.negated else self.ranges

@@ -36,12 +36,12 @@ _STEPS_BETWEEN_LOOKS: Final = 4096
 
 Span = tuple[int, int]
 Match = list[Span | None]
-"""Where each group matched, the whole match first; None for a group that took no part."""
+"""The span of each group, the whole match first. ``None`` for a group outside of the match."""
 
 
 @dataclass(slots=True)
 class _Instruction:
-    """Where to go on from here; ``then`` first, ``otherwise`` if that leads nowhere (-1: nowhere else)."""
+    """A step of the program. ``then`` is tried first, then ``otherwise`` (-1: no alternative)."""
 
     test: CharacterClass | None = None  # takes one character of this class
     place: str = ""  # an Assertion's kind
@@ -153,7 +153,7 @@ class Machine:
     def _run(self, text: str, position: int, visited: dict[int, int]) -> list[int] | None:
         code = self._program.code
         slots = [-1] * self._program.slots
-        # What is left to try: a state, or a slot to set back (as a negative number) when all after it has failed.
+        # Pending work: a state to try, or a slot to restore (as a negative number) after a failure.
         pending: list[tuple[int, int]] = [(self._program.start, position)]
         while pending:
             pc, position = pending.pop()
@@ -192,7 +192,7 @@ class Machine:
 
 
 def holds(place: str, text: str, position: int) -> bool:
-    """Whether an assertion holds at a position."""
+    """Return whether an assertion holds at a position."""
     match place:
         case "A":
             return position == 0
@@ -212,7 +212,9 @@ def _is_word(character: str) -> bool:
     return character.isascii() and (character.isalnum() or character == "_")
 
 
-_MAX_WAYS: Final = 1_000_000  # that Python's matcher may try; beyond, only the machine is sure to end soon
+_MAX_WAYS: Final = (
+    1_000_000  # that Python's matcher may try: beyond this, only the machine is sure to end soon
+)
 _META: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _REFERENCE: Final = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
 _PLACES: Final = {"A": r"\A", "z": r"\Z", "^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", "b": r"\b"}
@@ -269,14 +271,14 @@ class Regexp:
                 yield start, end
 
     def replace_all(self, text: str, expand: Callable[[Match], str], look: Callable[[], None]) -> str:
-        """Each match replaced by what ``expand`` makes of it."""
+        """Return the text with each match replaced by the result of ``expand``."""
         search = self._searcher(text, look)
         pieces: list[str] = []
         position = copied = 0
         while position <= len(text) and (found := search(position)) is not None:
             start, end = _whole(found)
             pieces.append(text[copied:start])
-            # An empty match right after another match is none, or "a*" would match twice at each end.
+            # An empty match right after a match is ignored. Otherwise "a*" would match twice at each end.
             if end > copied or start == 0:
                 pieces.append(expand(found))
             copied = end
@@ -284,7 +286,7 @@ class Regexp:
         return "".join([*pieces, text[copied:]])
 
     def split(self, text: str, count: int, look: Callable[[], None]) -> list[str]:
-        """The pieces between matches; at most ``count`` of them when it is positive."""
+        """Return the pieces between matches, at most ``count`` pieces if it is positive."""
         if count == 0:
             return []
         if not text and not self._is_empty:
@@ -341,7 +343,7 @@ def _spans(match: re.Match[str] | None) -> Match | None:
 
 
 def _translated(tree: Tree) -> re.Pattern[str] | None:
-    """The pattern for Python, or None where it cannot say the same, or where a repetition is inside another one."""
+    """Return the pattern for Python, or ``None`` if it is not expressible, or if repetitions are nested."""
     try:
         return re.compile(_write(tree), re.ASCII)
     except _Untranslatable:

@@ -1,6 +1,6 @@
-"""The text of a regular expression becomes a tree. The language is that of RE2, as Go reads it.
+"""Parses regular expressions into trees. The language is RE2 as Go reads it.
 
-* There is no look-around and no back-reference: they cannot be matched in linear time, so they are refused.
+* Look-around and back-references are rejected, since they cannot be matched in linear time.
 * ``\\d \\s \\w \\b`` are about ASCII. ``$`` is the end of the text, not the place before a last newline.
 """
 
@@ -34,7 +34,7 @@ _PROPERTY: Final = re.compile(r"[pP](?:([^{])|\{(\^?)([^}]*)\})")
 
 
 class PatternError(ValueError):
-    """A regular expression that is not one; ``str()`` says what is wrong with which part."""
+    """An invalid regular expression. ``str()`` is a message that quotes the invalid part."""
 
 
 class Assertion(NamedTuple):
@@ -44,19 +44,19 @@ class Assertion(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """Parts one after the other."""
+    """Parts in order."""
 
     items: tuple[Tree, ...]
 
 
 class Choice(NamedTuple):
-    """Alternatives, the one that is tried first in front."""
+    """Alternatives, in the order in which they are tried."""
 
     branches: tuple[Tree, ...]
 
 
 class Repeat(NamedTuple):
-    """``most`` is None for no limit."""
+    """A repetition. ``most`` is ``None`` without a limit."""
 
     item: Tree
     least: int
@@ -75,7 +75,7 @@ Tree = CharacterClass | Assertion | Sequence | Choice | Repeat | Capture
 
 
 class Pattern(NamedTuple):
-    """``names`` has the name of each group, empty for one without; group 0 is the whole match."""
+    """``names`` has the name of each group, or empty text. Group 0 is the whole match."""
 
     tree: Tree
     names: tuple[str, ...]
@@ -229,7 +229,7 @@ class _Parser:
         return self._new_group(name[0])
 
     def _flags_of_group(self, flags: _Flags) -> _Flags | None:
-        """``?i:`` after the parenthesis; None for a group that has something else there."""
+        """Read flags such as ``?i:`` after the parenthesis. Return ``None`` without flags."""
         match = _FLAGS.match(self.text, self.position + 1)
         if match is None or match[3] != ":":
             return None
@@ -247,7 +247,7 @@ class _Parser:
     # Characters ------------------------------------------------------------------------------------------------------
 
     def _quoted(self, flags: _Flags) -> list[Tree]:
-        """``\\Q...\\E``; without ``\\E`` up to the end."""
+        """Read ``\\Q...\\E``. Without ``\\E`` it extends to the end."""
         end = self.text.find("\\E", self.position)
         quoted = self.text[self.position : end if end >= 0 else None]
         self.position = end + 2 if end >= 0 else len(self.text)

@@ -102,16 +102,16 @@ class Lexer:
         self._position = 0
 
     def tokens(self) -> Iterator[Token]:
-        """All tokens, the last one of kind END. Raises TemplateError where the text cannot be cut.
+        """Yield all tokens, the last one of kind END. Raises TemplateError for text that cannot be split.
 
         Go's documentation, "Text and spaces":
 
-        1. Up to a left delimiter all is text, copied as it is.
-        2. ``{{- `` (with its space) takes the white space before it: space, tab, carriage return, newline.
-        3. ``/*`` right after that opens a comment, which must end with the action. It leaves no token.
-        4. Else the action is cut into tokens, up to its right delimiter.
-        5. `` -}}`` takes the white space after it.
-        6. What is left at the end is text.
+        1. Everything up to a left delimiter is text, copied unchanged.
+        2. ``{{- `` (with its space) removes the white space before it: space, tab, carriage return, newline.
+        3. ``/*`` right after that opens a comment, which must end with the action. It produces no token.
+        4. Any other action is split into tokens, up to its right delimiter.
+        5. `` -}}`` removes the white space after it.
+        6. The remaining text is the last text token.
         """
         while (start := self._text.find(self._left, self._position)) >= 0:
             inside = start + len(self._left)
@@ -121,11 +121,11 @@ class Lexer:
                 yield Token(Kind.TEXT, text, self._position)  # 1. text
             inside += 2 if trim else 0
             if self._text.startswith("/*", inside):
-                self._skip_comment(inside)  # 3. comment; 5. trim
+                self._skip_comment(inside)  # 3. comment, 5. trim
                 continue
             yield Token(Kind.LEFT, self._left, start)
             self._position = inside
-            yield from self._action(start)  # 4. action; 5. trim
+            yield from self._action(start)  # 4. action, 5. trim
         # 6. the rest
         if self._position < len(self._text):
             yield Token(Kind.TEXT, self._text[self._position :], self._position)
@@ -141,7 +141,7 @@ class Lexer:
         self._leave_action(end + 2 + trim + len(self._right), trim)
 
     def _at_right_delimiter(self, position: int) -> int | None:
-        """The length of the trim marker in front of the delimiter (0 or 2), or None where no delimiter is."""
+        """Return the length of the trim marker before the right delimiter (0 or 2), or ``None`` without a delimiter."""
         if self._text.startswith(self._right, position):
             return 0
         marked = self._text[position : position + 2] in _RIGHT_MARKERS
@@ -153,7 +153,7 @@ class Lexer:
         self._position = position
 
     def _action(self, start: int) -> Iterator[Token]:
-        # Go counts parentheses in its lexer too: a stray one is reported before any mistake of the parser's after it.
+        # As in Go's lexer, count parentheses: a stray one is reported before later errors of the parser.
         depth = 0
         while (trim := self._at_right_delimiter(self._position)) is None:
             if self._position >= len(self._text):
@@ -239,7 +239,7 @@ def describe(character: str) -> str:
 # Constants: numbers and characters.
 
 _SIGN: Final = re.compile(r"(?<![pP])(?<!^0[xX][eE])(?<![.0-9_][eE])[+-]")
-"""Between the parts of a complex number; not that of an exponent."""
+"""Sign between the parts of a complex number, not of an exponent."""
 _UINT64_MAX: Final = 2 * INT64_MAX + 1
 
 

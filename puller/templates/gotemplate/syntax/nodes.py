@@ -1,6 +1,6 @@
 """The tree of a template: small frozen values.
 
-Every node knows its ``position``, an offset into the template's text, for messages.
+The ``position`` of each node is an offset into the template's text, for messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Boolean(NamedTuple):
 
 
 class String(NamedTuple):
-    """A quoted or raw string; ``value`` is without its quotes."""
+    """A quoted or raw string. ``value`` is without its quotes."""
 
     position: int
     value: str
@@ -45,7 +45,7 @@ class Number(NamedTuple):
 
     @property
     def ideal(self) -> int | float | complex | None:
-        """The constant where no type is asked for; None when it is too large for Go's ``int``."""
+        """The constant without a required type, or ``None`` if it is too large for Go's ``int``."""
         if self.imaginary is not None:
             return self.imaginary
         is_hexadecimal = self.text[:2] in ("0x", "0X") and "p" not in self.text.lower()
@@ -92,9 +92,9 @@ class Command(NamedTuple):
 
 
 class Pipeline(NamedTuple):
-    """Commands, each the last argument of the next; ``declared`` variables take the result.
+    """Commands, each the last argument of the next. ``declared`` variables take the result.
 
-    ``assigns`` tells ``=`` from ``:=``.
+    ``assigns`` is true for ``=`` and false for ``:=``.
     """
 
     position: int
@@ -121,9 +121,9 @@ class Action(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """``if`` and ``with``, with an arm for each ``else if``; ``with`` sets dot to the value.
+    """``if`` and ``with``, with an arm for each ``else if``. ``with`` sets dot to the value.
 
-    The last arm is the plain ``else``, where there is one: it has no pipeline.
+    A plain ``else`` is the last arm, without a pipeline.
     """
 
     position: int
@@ -132,7 +132,7 @@ class Branch(NamedTuple):
 
 
 class Range(NamedTuple):
-    """``range``: ``body`` for each element of the pipeline's value, ``otherwise`` when there is none."""
+    """``range``: ``body`` for each element of the pipeline's value, ``otherwise`` for an empty value."""
 
     position: int
     pipeline: Pipeline
@@ -153,7 +153,7 @@ class Continue(NamedTuple):
 
 
 class Call(NamedTuple):
-    """``{{ template "name" pipeline }}``; without a pipeline dot is *no value* there."""
+    """``{{ template "name" pipeline }}``. Without a pipeline, dot is *no value* there."""
 
     position: int
     name: str
@@ -165,5 +165,5 @@ Body = tuple[Node, ...]
 
 
 def is_blank(body: Body) -> bool:
-    """Whether a body holds nothing but white space: such a definition never replaces another one."""
+    """Return whether a body contains only white space: such a definition never replaces another one."""
     return all(isinstance(node, Text) and not node.text.strip() for node in body)

@@ -1,8 +1,8 @@
-"""Tokens into trees, one for the file itself and one for each ``define`` and ``block`` in it.
+"""Parses tokens into trees, one for the file itself and one for each ``define`` and ``block`` in it.
 
-* What Go refuses while parsing is refused here, before anything is rendered: unknown functions, undeclared variables,
-  ``break`` outside ``range``, a template defined twice, an action that does not end.
-* Names of functions are only checked for being known; nothing is imported or called.
+* Parse errors are the same as in Go, before anything is rendered: unknown functions, undeclared variables, ``break``
+  outside ``range``, a template defined twice, an action without an end.
+* Function names are only checked to exist. No function is imported or called.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from puller.templates.template_errors import TemplateError
 from puller.templates.template_text import TemplateSource
 
 _MAX_NESTING: Final = 100
-"""Of control structures and of parentheses; Go allows more, Python's stack does not."""
+"""Limit for control structures and parentheses. Go allows more, Python's stack does not."""
 
 _OPERANDS: Final = frozenset(
     (
@@ -66,10 +66,10 @@ _Ending = Literal["end", "else", "else if", "else with"]
 def parse(
     source: TemplateSource, complain: Callable[[str], str], left: str, right: str, *, root: str
 ) -> dict[str, Body]:
-    """The trees by name. The file's own tree has the name ``root``, unless it is blank and a definition has that name.
+    """Return the trees by name. The file's tree is ``root``, unless it is blank and a definition has that name.
 
-    ``complain`` says what is wrong with the name of a function; nothing for one that exists.
-    Raises TemplateError with the name of the source, line and column.
+    ``complain`` returns the problem with a function name, or empty text. Raises TemplateError with the name of the
+    source, line and column.
     """
     parser = _Parser(source, complain, left, right)
     parser.parse_file(root)
@@ -82,7 +82,7 @@ class _Parser:
         self._error = source.error
         self._complain = complain
         self._tokens = Lexer(source, left, right).tokens()
-        self._waiting: list[Token] = []  # tokens that were looked at, the next one last
+        self._waiting: list[Token] = []  # tokens that were read ahead, the next token last
         self._variables = ["$"]
         self._ranges = 0
         self._nesting = 0
@@ -122,12 +122,12 @@ class _Parser:
     # Templates -------------------------------------------------------------------------------------------------------
 
     def parse_file(self, root: str) -> None:
-        """All trees of the file. Go's documentation, "Nested template definitions" and "Actions":
+        """Parse all trees of the file. Go's documentation, "Nested template definitions" and "Actions":
 
-        1. ``{{define "name"}} T1 {{end}}`` at the top becomes a tree of its own, and prints nothing there.
-        2. Text and actions become nodes of the file's tree; control structures take all up to their ``end``.
-        3. An ``end`` or ``else`` that belongs to nothing is refused.
-        4. The file's tree gets the name ``root``. It is left out where it is blank and a definition has that name.
+        1. ``{{define "name"}} T1 {{end}}`` at the top becomes a separate tree, and prints nothing there.
+        2. Text and actions become nodes of the file's tree. Control structures include everything up to their ``end``.
+        3. An unmatched ``end`` or ``else`` is rejected.
+        4. The file's tree gets the name ``root``. It is left out if it is blank and a definition has that name.
         """
         nodes: list[Node] = []
         while (token := self._next_word()).kind is not Kind.END:
@@ -146,9 +146,9 @@ class _Parser:
         self._separate_body(name, token, "define clause")
 
     def _separate_body(self, name: str, token: Token, context: str) -> None:
-        """The body of a ``define`` or ``block``: it sees no variable and no loop of what surrounds it.
+        """Parse the body of a ``define`` or ``block``, without the surrounding variables and loops.
 
-        Of the surroundings ``$`` is left: dot as the template is called.
+        Only ``$`` exists, the dot of the call.
         """
         outer = self._variables, self._ranges
         self._variables, self._ranges = ["$"], 0
@@ -272,7 +272,7 @@ class _Parser:
     def _check_else(self, token: Token, ending: _Ending, *, is_last: bool) -> None:
         if is_last and ending != "end":
             raise self._error(token.position, f"expected end of {token.text!r}, found another {{{{else}}}}")
-        # {{else if}} belongs to if, {{else with}} to with; range has neither.
+        # {{else if}} belongs to if, {{else with}} to with. range has neither.
         if ending not in ("end", "else", f"else {token.text}"):
             raise self._error(token.position, f"unexpected {{{{{ending}}}}} in {token.text!r}")
 
@@ -292,12 +292,12 @@ class _Parser:
     # Pipelines -------------------------------------------------------------------------------------------------------
 
     def _pipeline(self, context: str, end: Kind) -> Pipeline:
-        """A pipeline up to the token ``end``. Go's documentation, "Variables" and "Pipelines":
+        """Parse a pipeline up to the token ``end``. Go's documentation, "Variables" and "Pipelines":
 
         1. Declarations or assignments may stand in front.
         2. Commands follow, with ``|`` between them: a first word, and arguments after spaces.
-        3. From the second on, a command is called with the result of the one before: it cannot be a constant or dot.
-        4. There is at least one command.
+        3. A later command is called with the previous result, so it cannot be a constant or dot.
+        4. At least one command is required.
         """
         start = self._peek_word()
         declared, assigns = self._declarations(context)  # 1. variables
@@ -326,7 +326,7 @@ class _Parser:
             following = self._next()
             operator = self._next_word() if following.kind is Kind.SPACE else following
             if operator.kind in (Kind.DECLARE, Kind.ASSIGN):
-                # As in Go, an assignment counts as a declaration: one to an unknown variable fails when it is reached.
+                # As in Go, an assignment counts as a declaration: assigning an unknown variable fails at runtime.
                 self._variables.append(variable.text)
                 return (*declared, variable.text), operator.kind is Kind.ASSIGN
             if (operator.kind, operator.text) != (Kind.OTHER, ","):

@@ -1,7 +1,7 @@
-"""The calendar, time zones, and a moment as both of them show it.
+"""The calendar, time zones, and a moment in both.
 
 * Any year is possible, so the calendar is computed here and not by ``datetime``.
-* ``Local`` is the zone of the machine; a zone that is not installed is not found.
+* ``Local`` is the zone of the machine. Only installed zones are available.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 DAY_SECONDS: Final = 86_400
 YEAR_1: Final = -62_135_596_800
-"""The first second of the year 1, counted from 1970; ``datetime`` knows none before it."""
+"""The first second of the year 1, counted from 1970. ``datetime`` starts there."""
 _LAST_DATETIME: Final = 253_402_300_799
 MONTHS: Final = (
     "January",
@@ -81,7 +81,7 @@ class _NamedZone:
 
 
 def find_zone(name: str) -> Zone | None:
-    """``UTC``, ``Local``, or a name such as ``Europe/Berlin``; None when it is not known here."""
+    """Return the zone ``UTC``, ``Local``, or a name such as ``Europe/Berlin``, or ``None`` if it is unknown."""
     if name in ("", "UTC"):
         return UTC_ZONE
     if name == "Local":
@@ -97,7 +97,7 @@ def find_zone(name: str) -> Zone | None:
 
 
 def days_since_epoch(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01; month and day may be outside of their ranges, and then count on."""
+    """Return days from 1970-01-01. Month and day may be out of range, and then carry over."""
     year += (month - 1) // 12
     month = (month - 1) % 12 + 1
     # Years begin in March, so that the leap day is the last one.

@@ -31,14 +31,14 @@ _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds. Raises FunctionError for text that is no duration, or one longer than 292 years."""
+    """Return nanoseconds. Raises FunctionError for an invalid duration, or a duration of more than 292 years."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     parts = _PART.findall(unsigned)
     if "".join(number + unit for number, unit in parts) != unsigned or not parts:
         if unsigned == "0":
             return 0
         raise FunctionError(f"invalid duration {text!r}")
-    # Fractions: a float has no room for the nanoseconds of a long duration.
+    # Fractions, since a float is not precise to the nanosecond for a long duration.
     total = sum(int(Fraction(f"0{number}".rstrip(".")) * _UNITS[unit]) for number, unit in parts)
     if total > INT64_MAX:
         raise FunctionError(f"invalid duration {text!r}: too long")
@@ -67,7 +67,7 @@ def _decimal(size: int, unit: int) -> str:
 
 
 def round_duration(nanoseconds: int, unit: int) -> int:
-    """To a multiple of ``unit``, half away from zero."""
+    """Round to a multiple of ``unit``, half away from zero."""
     rounded = (abs(nanoseconds) + unit // 2) // unit * unit
     return -rounded if nanoseconds < 0 else rounded
 

@@ -39,7 +39,7 @@ LAYOUT_PART: Final = re.compile(
     r"|(?P<zone>[Z-]07(?:0000|:00:00|00|:00)?)"
     r"|(?P<fraction>[.,](?:0+|9+)(?![0-9]))"
 )
-"""A part of a layout that stands for a part of a time. What is no such part stands for itself."""
+"""A part of a layout that represents a part of a time. Other text in a layout is literal."""
 
 
 def format_clock(clock: Clock, layout: str) -> str:
@@ -166,11 +166,11 @@ class Time(Struct):
         return clock_in(self.zone, self.seconds, self.nanoseconds)
 
     def text(self) -> str:
-        """As Go's ``Time.String`` shows it."""
+        """Return the time as Go's ``Time.String`` shows it."""
         return self.format("2006-01-02 15:04:05.999999999 -0700 MST")
 
     def json_value(self) -> str:
-        """RFC 3339, with as many digits of a second as there are."""
+        """Return the time as RFC 3339, with as many fractional digits as needed."""
         return self.format("2006-01-02T15:04:05.999999999Z07:00")
 
     def format(self, layout: str) -> str:
@@ -196,7 +196,7 @@ def time_now() -> Time:
 
 def time_on(seconds: int, nanoseconds: int, zone: Zone) -> Time:
     """The time at which a calendar and clock in the zone show these ``seconds`` since 1970."""
-    # The offset is that of the moment which is looked for, so it is looked up twice.
+    # The offset depends on the resulting moment, so it is looked up twice.
     offset = zone.at(seconds)[1]
     offset = zone.at(seconds - offset)[1] if offset else 0
     return Time(seconds - offset, nanoseconds, zone)
@@ -349,7 +349,7 @@ _NANOSECOND_DIGITS: Final = 9
 
 
 def parse_time(layout: str, text: str, zone: Zone) -> Time:
-    """The time that a text in the form of the layout means; in ``zone`` unless it names one. Raises FunctionError."""
+    """Return the time in a text with this layout. Its zone is ``zone`` if the text has none. Raises FunctionError."""
     reader = _Reader(layout, text)
     reader.read()
     return reader.time(zone)
@@ -369,7 +369,7 @@ class _Reader:
         return FunctionError(f"{self.text!r} is not a time in the form {self.layout!r}: {why}")
 
     def read(self) -> None:
-        """Go through the layout, taking from the text what each part asks for."""
+        """Read the text, part by part, as the layout defines it."""
         end = 0
         for part in LAYOUT_PART.finditer(self.layout):
             self._skip(self.layout[end : part.start()])
@@ -380,7 +380,7 @@ class _Reader:
             raise self._error(f"extra text {self.text[self.position :]!r}")
 
     def _skip(self, literal: str) -> None:
-        """Text between the parts; a space of the layout stands for any number of spaces, also none at the end."""
+        """Skip literal text. A space of the layout matches any number of spaces, including zero at the end."""
         for word in re.findall(r" +|[^ ]+", literal):
             rest = self.text[self.position :]
             if word[0] == " ":
@@ -467,7 +467,7 @@ class _Reader:
             self._keep_fraction(self._take("[.,][0-9]+", "fraction of a second"))
 
     def _read_unasked_fraction(self, end: int) -> None:
-        """Seconds may have a fraction even if the layout shows none."""
+        """Read a fraction of a second after the seconds, even if the layout shows none."""
         following = LAYOUT_PART.match(self.layout, end)
         if not (following and following["fraction"]):
             self._read_fraction(".9")
@@ -475,10 +475,10 @@ class _Reader:
     def _keep_fraction(self, digits: str) -> None:
         self.found["nanosecond"] = int(digits[1 : _NANOSECOND_DIGITS + 1].ljust(_NANOSECOND_DIGITS, "0"))
 
-    # What was found --------------------------------------------------------------------------------------------------
+    # Result -----------------------------------------------------------------------------------------------------------
 
     def time(self, zone: Zone) -> Time:
-        """Put together what was read."""
+        """Return the time from the parts read so far."""
         seconds = self._days() * DAY_SECONDS + self._hour() * 3600
         seconds += self.found.get("minute", 0) * 60 + self.found.get("second", 0)
         nanosecond = self.found.get("nanosecond", 0)
@@ -517,7 +517,7 @@ class _Reader:
     def _time_at_offset(self, seconds: int, nanosecond: int, zone: Zone) -> Time:
         moment = seconds - self.found["offset"]
         name, offset = zone.at(moment)
-        # The zone itself is kept where it agrees: it prints with its name, and knows its summer time.
+        # If the offset matches, keep the zone itself, with its name and its summer time.
         if offset == self.found["offset"] and self.zone_name in ("", name):
             return Time(moment, nanosecond, zone)
         return Time(moment, nanosecond, FixedZone(self.zone_name, self.found["offset"]))
@@ -526,7 +526,7 @@ class _Reader:
         name, offset = zone.at(seconds)
         if name == self.zone_name:
             return Time(seconds - offset, nanosecond, zone)
-        # As in Go: a name that the zone does not have stands for UTC, unless it says its offset: ``GMT+3``.
+        # As in Go, a name unknown to the zone means UTC, unless it contains an offset: ``GMT+3``.
         hours = int(self.zone_name[3:]) if len(self.zone_name) > 3 and self.zone_name.startswith("GMT") else 0
         return Time(seconds - hours * 3600, nanosecond, FixedZone(self.zone_name, hours * 3600))
 
