@@ -13,7 +13,7 @@ _LIMIT = 16 * 1024 * 1024  # bytes of a file that becomes text of an expression
 
 
 def read_text(files: BundleFiles, path: object) -> str:
-    """The text of a file of the bundle; raises ``HieraError``."""
+    """Return the text of a file of the bundle. Raises ``HieraError``."""
     if not isinstance(path, str):
         raise ExpressionError("", f"a path is text, not {path!r}")
     try:
@@ -26,7 +26,7 @@ def read_text(files: BundleFiles, path: object) -> str:
 
 
 class BundleFunction:
-    """A function that takes paths, which mean what they mean where it is called."""
+    """A function of paths, which are relative to the calling file."""
 
     __slots__ = ("_function", "_make")
 
@@ -43,7 +43,7 @@ class BundleFunction:
 
 
 def seen_from(files: BundleFiles, scope: Scope) -> Scope:
-    """The scope of a manifest for a template that is at another place, such as one of a library."""
+    """Return the scope of a manifest for a template at another place, such as a library."""
     functions = {
         name: one.at(files) for name, one in scope.functions.items() if isinstance(one, BundleFunction)
     }

@@ -1,6 +1,6 @@
 """The choice of a template engine, by the ending of the file name or by an explicit name.
 
-An engine is imported when it is first used, so a run without templates imports none.
+An engine is imported when it is first used, so a run without templates skips the imports.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NAMED: Final = {
 
 
 def named_engine(path: str) -> str | None:
-    """The engine that the name of a template says, by its ending; None for one that says none."""
+    """Return the engine for the ending of a template's name, or ``None``."""
     return next((engine for ending, engine in _NAMED.items() if path.endswith(ending)), None)
 
 
 def choose_engine(path: str, given: str | None = None, otherwise: str = "jinja") -> str:
-    """The engine for a template: the one that is given, else that of its name, else ``otherwise``.
+    """Return the engine for a template: ``given``, else the engine of its name, else ``otherwise``.
 
-    Raises ValueError, whose text goes on after what names the path, for one that is not that of the name.
+    Raises ValueError for an engine that contradicts the name. Its text continues a sentence about the path.
     """
     named = named_engine(path)
     if given is None:
@@ -42,9 +42,9 @@ def choose_engine(path: str, given: str | None = None, otherwise: str = "jinja")
 
 
 def load_engine(name: str, *, left_delimiter: str = "", right_delimiter: str = "") -> Engine:
-    """The engine with this name; a delimiter that is empty is the engine's own.
+    """Return the engine with this name. An empty delimiter means the engine's default.
 
-    Raises ValueError for a name that is none of ENGINES.
+    Raises ValueError for a name outside of ENGINES.
     """
     if name == "jet":
         from puller.templates.jet.jet_engine import JetEngine

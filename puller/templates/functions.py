@@ -1,6 +1,6 @@
-"""Functions that expressions and templates may call beside their own: files of the bundle, and text as a template.
+"""Additional functions for expressions and templates: files of the bundle, and text as a template.
 
-Every run makes these functions, so what only a call needs is imported by the call.
+Every run makes these functions, so imports that only a call needs happen in the call.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ OF_FILES: Final = ("read_file", "readFile", "file", "template")
 
 
 def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[..., Any]]:
-    """``read_file`` (also ``readFile`` and ``file``) and ``template``, for a manifest that sees ``files``."""
+    """Return ``read_file`` (also ``readFile`` and ``file``) and ``template``, for a manifest with ``files``."""
 
     def reader(files: BundleFiles) -> Callable[[str], str]:
         def read_file(path: str) -> str:
@@ -31,9 +31,9 @@ def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[
 
     def renderer(files: BundleFiles) -> Callable[..., Any]:
         def template(path_or_text: str, **names: Any) -> Any:
-            """A template file of the bundle, by the engine of its ending; other text has its expressions resolved.
+            """Render a template file of the bundle, by the engine of its ending. Resolve expressions in other text.
 
-            It sees the names of the place where it is called, and ``names``.
+            The template can use the names at the place of the call, and ``names``.
             """
             inner = scope.with_names({**functions(files), **_handed(names)})
             with _depth:
@@ -65,7 +65,7 @@ def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
 
 
 class _Depth(PerThread):
-    """How many calls of ``template`` are in one another; raises LimitError for too many."""
+    """The nesting depth of calls of ``template``. Raises LimitError if it is too deep."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -84,9 +84,9 @@ _depth: Final = _Depth()
 
 
 def _handed(names: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that a called template sees beside facts and data: those of its caller, and those handed in.
+    """Return the additional names for a called template: its caller's names, and the names passed in.
 
-    Raises ExpressionError for one that every template has.
+    Raises ExpressionError for a reserved name.
     """
     from hiera.expressions.undefined import callers
 
@@ -98,11 +98,11 @@ def _handed(names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_handed_on(name: str, value: Any) -> bool:
-    """Whether a name of the caller is one for what it calls: not so a function of paths, which mean others there."""
+    """Return whether a called template gets this name. Functions of paths are excluded: paths differ there."""
     return name not in ROOTS and not (name in OF_FILES and callable(value))
 
 
 def over_data(scope: Scope, data: Mapping[Any, Any], files: BundleFiles) -> Scope:
-    """``scope`` with other data, for a resource that hands its templates some; also for what they call."""
+    """Return ``scope`` with the data of a resource's template, also for templates that it calls."""
     scope = scope.with_data(data)
     return scope.with_names(bundle_functions(files, scope))

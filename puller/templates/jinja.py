@@ -55,10 +55,10 @@ class Includes:
         self._found: dict[str, str] = {}
         """Real paths by names."""
         self._places: dict[str, BundleFiles] = {}
-        """By the names of templates that are of another place than ``files``."""
+        """Bundle files by name of template, for templates that are outside of ``files``."""
 
     def name(self, path: str, parent: str) -> str:
-        """One name for what ``path`` means in the template ``parent``; raises ``BundlePathError``."""
+        """Return the unique name of ``path`` as the template ``parent`` uses it. Raises ``BundlePathError``."""
         files = self._places.get(parent, self._files)
         if files is None or (files is self._files and self._is_text(path, files)):
             return path
@@ -70,7 +70,7 @@ class Includes:
         return name
 
     def text(self, name: str) -> str | None:
-        """The template of this name; ``None`` when there is none."""
+        """Return the template of this name, or ``None`` if it does not exist."""
         path = self._found.get(name)
         if path is None:
             return self._texts.get(name)
@@ -79,7 +79,7 @@ class Includes:
         return read_limited(path, _SIZE_LIMIT).decode("utf-8").removeprefix(MARK)
 
     def called(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The names of a scope with its functions such that a path means what it means in the file that calls them."""
+        """Return the names of a scope, with functions that resolve paths relative to the calling file."""
         if self._files is None or not self._files.libraries:
             return names
         return {
@@ -112,16 +112,16 @@ _KEYS: Final = tuple(sorted({"newline_sequence", *_SWITCHES, *_MARKS, *_PREFIXES
 
 
 class Header(NamedTuple):
-    """A template without its first line, and what that line says, as options of Jinja2."""
+    """A template without its header line, and the options of Jinja2 in that header."""
 
     text: str
     options: dict[str, Any]
 
 
 def read_header(text: str) -> Header | None:
-    """The header of a template; None for one that has none.
+    """Return the header of a template, or ``None``.
 
-    Raises FunctionError for what Ansible's headers cannot say.
+    Raises FunctionError for an invalid header of Ansible.
     """
     if not text.startswith(HEADER_MARK):
         return None
@@ -129,7 +129,7 @@ def read_header(text: str) -> Header | None:
     if not newline:
         raise FunctionError(f"{HEADER_MARK} is a line of its own, with the template below it")
     options = dict(_option(pair) for pair in line.removeprefix(HEADER_MARK).rstrip("\r").split(","))
-    # A file ends as its template does, whatever this says: so it is with Ansible.
+    # As with Ansible, a file always ends as its template does.
     options.pop("keep_trailing_newline", None)
     return Header(rest, options)
 
@@ -150,7 +150,7 @@ def _option(pair: str) -> tuple[str, Any]:
 
 
 def _wanted(key: str, value: Any) -> str | None:
-    """What a value should be; None for one that is right."""
+    """Return the expected type of the value, or ``None`` if the value is valid."""
     if key in _SWITCHES:
         return None if isinstance(value, bool) else "True or False"
     if key == "newline_sequence":
@@ -174,11 +174,11 @@ class JinjaEngine:
         root: BundleFiles | None = None,
         files: Mapping[str, str] | None = None,
     ) -> None:
-        """Includes come from ``files`` (path → text), or from ``root``; else there are none."""
+        """Includes come from ``files`` (path → text), or from ``root``. Without either, includes fail."""
         self.texts: dict[str, str] = {}
         self._headers: set[str] = set()  # names of templates whose first line Jinja2 does not see
         self.used_secret = False
-        """Whether the last rendering looked at a secret, so that its text is one."""
+        """Whether the last rendering used a secret, which makes its text secret."""
         self.includes = Includes(root, files or {})
         loader = jinja2.FunctionLoader(self._included)
         try:
@@ -192,11 +192,12 @@ class JinjaEngine:
             raise ValueError(f"delimiters {left_delimiter!r} and {right_delimiter!r}: {error}") from None
 
     def compile(self, name: str, text: str) -> JinjaTemplate:
-        """The parsed text, by way of Jinja2's compiler; ``name`` stands in messages. Raises TemplateError.
+        """Return the text, compiled by Jinja2. ``name`` appears in messages. Raises TemplateError.
 
-        1. The text is kept, for the lines that errors show; a first line of settings is taken off.
-        2. Jinja2 cuts, parses and checks it, and makes Python of it: syntax, filters and tests are checked here.
-        3. The Python is bound to the sandbox, whose globals are all it can reach beside the names it is given.
+        1. The text is kept, for the lines that errors show. A header line with settings is removed.
+        2. Jinja2 parses and checks the text, and translates it to Python. Syntax, filters and tests are checked here.
+        3. The Python code is bound to the sandbox. It can reach only the sandbox's globals and the names of the
+           rendering.
         """
         self.texts[name] = text  # 1.
         try:
@@ -209,7 +210,7 @@ class JinjaEngine:
         return JinjaTemplate(self, parsed, text)
 
     def _settled(self, name: str, text: str) -> tuple[Sandbox, str]:
-        """The environment that the first line of a template asks for, and the template without that line."""
+        """Return the environment with the settings of a template's header line, and the template without that line."""
         self._headers.discard(name)
         header = read_header(text)
         if header is None:
@@ -240,7 +241,7 @@ class JinjaEngine:
         return text
 
     def placed(self, error: Exception, name: str, names: Mapping[str, Any] | None = None) -> TemplateError:
-        """Any failure of a template as one of ours, at the line of the innermost template."""
+        """Return any failure of a template as a TemplateError, at the line of the innermost template."""
         file, line, column = _place(error, name)
         line += file in self._headers
         lines = self.texts.get(file, "").splitlines()
@@ -271,7 +272,7 @@ class JinjaTemplate:
         *,
         budget: Budget | None = None,
     ) -> str:
-        """The text. The keys of ``dot`` are the names that the template sees. Raises TemplateError."""
+        """Return the text. The keys of ``dot`` are the template's names. Raises TemplateError."""
         text = self.render_names(_names(dot, functions or {}))
         if budget is not None:
             try:
@@ -281,13 +282,13 @@ class JinjaTemplate:
         return text
 
     def render_names(self, names: Mapping[str, Any]) -> str:
-        """The text, for a template that sees ``names``. Raises TemplateError.
+        """Return the text, for a template with ``names``. Raises TemplateError.
 
         1. The meter starts: it counts steps, items, characters and time, and notices secrets.
-        2. The template runs, with these names and those of the sandbox.
+        2. The template runs, with these names and the sandbox's own.
         3. Its pieces are joined, within the limits.
-        4. A failure is placed at the line of the innermost template that was at work.
-        5. The engine remembers whether a secret was looked at, for failures too.
+        4. A failure is placed at the line of the innermost running template.
+        5. The engine records whether a secret was used, for failures too.
         """
         names = self.engine.includes.called(names)
         with meter, self._apart(names):  # 1.
@@ -302,7 +303,7 @@ class JinjaTemplate:
         return text
 
     def _ended(self, pieces: Iterator[str]) -> str:
-        """The text of the pieces, with the line ends that Jinja2 took off; nothing where a template prints nothing."""
+        """Join the pieces and restore the line ends that Jinja2 removed. A template that prints nothing stays empty."""
         first = next(pieces, None)
         if first is None and not self.is_blank:
             return ""
@@ -311,7 +312,7 @@ class JinjaTemplate:
 
     @contextmanager
     def _apart(self, names: Mapping[str, Any]) -> Iterator[None]:
-        """A rendering that has no callers, and in which what is imported ``without context`` sees ``names``."""
+        """Run a rendering without callers, in which imports ``without context`` see ``names``."""
         sandbox, before, given = self.sandbox, callers.begin(), self.sandbox.given
         sandbox.given = names
         try:
@@ -322,7 +323,7 @@ class JinjaTemplate:
 
 
 def _line_ends(text: str) -> int:
-    """How many line ends there are at the end of a text."""
+    """Count the line ends at the end of a text."""
     ends = text[len(text.rstrip("\r\n")) :]
     return len(ends.replace("\r\n", "\n"))
 
@@ -331,7 +332,7 @@ def _names(dot: Any, functions: Mapping[str, Function]) -> Mapping[str, Any]:
     if isinstance(dot, TemplateScope):
         return Scope(dot["facts"], dot["data"], dot["environ"], functions).names
     keys = dot if isinstance(dot, Mapping) else {}
-    # A partial sees what its caller sees, so that no ``default`` takes the place of a value that is there.
+    # Pass on the caller's names to a partial, so that ``default`` does not replace an existing value.
     return {**callers.names(), **keys, **functions, "value": dot}
 
 

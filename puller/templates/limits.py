@@ -1,11 +1,11 @@
-"""How long a template may run and how much text it may make.
+"""Limits on the time of a template and on its amount of text.
 
-* A loop or recursion without end stops at a time or depth limit; gigantic text stops before it is built.
-* The clock is looked at where work repeats: at the first round of a loop and some of the others, and at each call of a
+* An endless loop or recursion stops at a time or depth limit. Gigantic text stops before it is built.
+* The clock is checked where work repeats: in the first round of a loop and at intervals after it, and at each call of a
   block or partial.
-* Text counts when it is long and a template makes or writes it, so that short values cost nothing; a value
-  that is written twice counts twice.
-* Nothing here knows an engine: what is raised is a sentence, to which the engine adds the place.
+* Only long texts count, when a template makes or writes them, so that short values cost nothing. A value that is
+  written twice counts twice.
+* This module does not depend on an engine. Errors are sentences, to which the engine adds the place.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 from puller.templates.template_errors import FunctionError
 
 LONG_TEXT: Final = 4096
-"""Characters from which on a text counts; whoever makes or writes one calls ``Budget.spend``."""
+"""Texts from this length on count: code that makes or writes one calls ``Budget.spend``."""
 
 _STEPS_BETWEEN_LOOKS: Final = 128  # a round may be short, and asking the clock is not free
 PIECES_AT_ONCE: Final = 256
-"""Pieces of text that are counted together; short ones cost nothing before."""
+"""Pieces of text that are counted together. Shorter lists of pieces cost nothing."""
 
 
 class Exceeded(FunctionError):
-    """A limit was reached; ``str()`` is a sentence with the limit. Engines raise it on as LimitError."""
+    """A limit was reached. ``str()`` is a sentence with the limit. Engines convert it to LimitError."""
 
 
 class Limits(NamedTuple):
@@ -69,7 +69,7 @@ class Budget:
             raise Exceeded(f"the template runs for more than {self.limits.seconds:g} seconds")
 
     def spend(self, characters: int) -> None:
-        """Before long text is made or written. Raises Exceeded when there would be too much of it."""
+        """Count long text before it is made or written. Raises Exceeded if it is too much."""
         self._characters -= characters
         if self._characters < 0:
             raise Exceeded(f"the template makes more than {self.limits.characters} characters of text")
@@ -101,24 +101,24 @@ class Pieces:
 
     @property
     def none(self) -> bool:
-        """Whether nothing was added yet."""
+        """Return whether nothing was added yet."""
         return not self._pieces and not self._parts
 
     def add(self, text: str) -> None:
-        """One more piece. Raises Exceeded when there is too much text."""
+        """Add a piece. Raises Exceeded if the text is too long."""
         self._pieces.append(text)
         if len(self._pieces) >= PIECES_AT_ONCE:
             self._join()
 
     def take(self, texts: list[str]) -> None:
-        """More pieces, which are taken out of the list. Raises Exceeded when there is too much text."""
+        """Move all pieces out of the list. Raises Exceeded if the text is too long."""
         self._pieces += texts
         texts.clear()
         if len(self._pieces) >= PIECES_AT_ONCE:
             self._join()
 
     def joined(self) -> str:
-        """The whole text. Raises Exceeded when there is too much of it."""
+        """Return the whole text. Raises Exceeded if it is too long."""
         self._join()
         return self._parts[0] if len(self._parts) == 1 else "".join(self._parts)
 

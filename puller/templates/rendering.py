@@ -1,13 +1,13 @@
 """Template files and texts of a manifest, rendered by the engine that they name.
 
-From a file to its text, whatever the engine; each step stands with its number where it is done:
+From a file to its text, with any engine. The numbers appear in the code:
 
 1. The file is read, 16 MiB of UTF-8 at most.
-2. Its engine is loaded, with the delimiters that are given.
-3. The text is parsed and checked: what can be told without values fails here, with the line.
-4. Facts, data, environ and functions are made ready. Engines of Go's kind get plain values.
+2. Its engine is loaded, with its delimiters.
+3. The text is parsed and checked. Errors that do not depend on values fail here, with the line.
+4. Facts, data, environ and functions are prepared. The Jet and Go engines get plain values.
 5. The template is executed, within the limits of its engine: ``limits.py``, for Jinja2 ``hiera.limits``.
-6. The text is a secret if a secret went in, or for Jinja2, if one was looked at.
+6. The text is a secret if the input contained a secret. With Jinja2, only used secrets count.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from puller.templates.jinja import JinjaEngine, JinjaTemplate
 
 Delimiters = tuple[str, str]
-"""The left and the right one; one that is empty is the engine's own."""
+"""Left and right delimiter. An empty one means the engine's default."""
 OWN: Delimiters = ("", "")
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a template file
@@ -56,9 +56,9 @@ def render_file(
     *,
     sensitive: bool = False,
 ) -> Rendered:
-    """The text of a template file, by the steps above. Raises ``ResourceError``, with the line where there is one.
+    """Return the text of a template file, by the steps above. Raises ``ResourceError``, with the line if known.
 
-    ``sensitive``: errors quote no values, whether these are known as secrets or not.
+    ``sensitive``: errors quote no values, even if the values are not known to be secret.
     """
     try:  # 1. read
         data = read_limited(path, _LIMIT)
@@ -86,20 +86,20 @@ def render_text(
     *,
     sensitive: bool = False,
 ) -> Rendered:
-    """The text of a template that is at hand, from step 2 on. Raises ``ResourceError``.
+    """Return the text of a template from memory, from step 2 on. Raises ``ResourceError``.
 
-    ``name`` stands in messages; includes are found among ``files``. A byte order mark is no part of the template, and
-    stays at the start.
+    ``name`` appears in messages. Includes are looked up in ``files``. A byte order mark is kept at the start, outside
+    of the template.
     """
     if text.startswith(MARK):
         plain_text = text.removeprefix(MARK)
         rendered = render_text(name, plain_text, engine, scope, files, delimiters, sensitive=sensitive)
         return rendered._replace(text=MARK + rendered.text)
     loaded = load(engine, delimiters, root=files)  # 2. load
-    with errors_explained():  # 3. parse and check: no value has been seen, so none is hidden
+    with errors_explained():  # 3. parse and check: values are not used yet, so none need hiding
         template = loaded.compile(name, text)
     if engine == "jinja":
-        # 4. Jinja2 asks for facts as it needs them, so nothing is made ready.
+        # 4. Jinja2 reads facts when it needs them, so this step is empty.
         with errors_explained(secret=sensitive):  # 5. execute
             text = cast("JinjaTemplate", template).render_names(scope.names)
         return Rendered(text, cast("JinjaEngine", loaded).used_secret)  # 6. secret?
@@ -111,9 +111,9 @@ def render_text(
 
 @contextmanager
 def errors_explained(seen: "Seen | None" = None, *, secret: bool = False, below: str = "") -> Iterator[None]:
-    """A context that, for a ``TemplateError`` in it, raises ``ResourceError`` with its place, below the path ``below``.
+    """Convert a ``TemplateError`` in the block to a ``ResourceError`` with its place, below the path ``below``.
 
-    Values are left out of the sentence when there were secrets among what the template has seen.
+    Its message quotes no values if the template received secrets.
     """
     try:
         yield
@@ -144,10 +144,10 @@ def load(
     root: BundleFiles | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Engine:
-    """The engine with its delimiters; raises ``ResourceError`` for some that cannot be.
+    """Return the engine with its delimiters. Raises ``ResourceError`` for invalid delimiters.
 
-    What templates of Jinja2 include comes from ``files`` (path → text) or from ``root``. Those of Jet include
-    only what is below a directory ``_partials`` of ``files``: other includes fail, as they do in the reference.
+    Templates of Jinja2 include from ``files`` (path → text) or from ``root``. Templates of Jet include only files below
+    a directory ``_partials`` of ``files``. Other includes fail, as in the reference implementation.
     """
     left, right = delimiters
     try:
@@ -179,19 +179,19 @@ class Seen:
         self.dot = dot
         self.functions = functions
         self.is_secret = is_secret
-        """Whether there were secrets among it by now that the engine does not recognise."""
+        """Whether the values so far contained secrets that the engine does not recognise."""
 
     def opened(self, value: Any) -> Any:
-        """``value`` for an engine that knows no secrets."""
+        """Return ``value`` without masks, for an engine that does not support secrets."""
         self.is_secret = self.is_secret or has_secret(value)
         return revealed(value)
 
 
 def seen_by(engine: str, scope: Scope, files: BundleFiles) -> Seen:
-    """Scope and functions for a template of this engine: step 4.
+    """Return scope and functions for a template of this engine: step 4.
 
-    Jinja2 takes facts as they are asked for, and knows a secret when it sees it. For the engines of Go's kind values
-    are plain: all facts of the host are gathered, and secrets opened.
+    Jinja2 reads facts when it needs them, and recognises secrets. The Jet and Go engines need plain values: all facts
+    of the host are gathered, and secrets revealed.
     """
     if engine == "jinja":
         return Seen(TemplateScope(scope.facts, scope.data, scope.environ), scope.functions)
@@ -201,7 +201,7 @@ def seen_by(engine: str, scope: Scope, files: BundleFiles) -> Seen:
     is_secret = is_secret or has_secret(further)
     opened = revealed if is_secret else _as_it_is
     dot = TemplateScope(plain_facts(scope.facts), opened(data), scope.environ, opened(further))
-    # ``lookup`` finds what the template sees, so that no value comes in one way plain and the other way secret.
+    # ``lookup`` uses the template's own values, so that a value is not plain in one place and secret in another.
     named = {name: dot[name] for name in further}
     functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"], named), files)
     seen = Seen(dot, functions, is_secret=is_secret)
@@ -225,13 +225,13 @@ def _as_it_is(value: Any) -> Any:
 
 
 def render_list(path: str, scope: Scope, files: BundleFiles, engine: str | None = None) -> Rendered:
-    """The resources that a manifest has as a template, ``resources_template``, as text that is yet to be read.
+    """Return the resources of a manifest's ``resources_template``, as text that the caller parses.
 
-    1. The engine is that of the file's name, which ``engine`` may not contradict.
-    2. The file is found, in the bundle.
-    3. It is rendered as any template file.
+    1. The engine follows from the file's name, and ``engine`` must agree.
+    2. The file is found in the bundle.
+    3. It is rendered like any template file.
 
-    Raises ``ResourceError``, or ``BundlePathError`` for a path that leads out.
+    Raises ``ResourceError``, or ``BundlePathError`` for a path outside of the bundle.
     """
     try:  # 1.
         chosen = choose_engine(path, engine)

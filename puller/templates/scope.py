@@ -1,8 +1,8 @@
-"""The ground that the engines share: the scope of a template, and the shape of an engine.
+"""Common parts of the engines: the scope of a template, and the interface of an engine.
 
-* A template is parsed once and rendered as often as wanted; it keeps nothing between renderings.
-* Templates see facts, data and environ, and the functions they are given. They reach nothing else.
-* Nothing here knows one engine from another; ``engine.py`` chooses and loads them.
+* A template is parsed once and rendered any number of times, without state between renderings.
+* Templates can reach facts, data, environ and their functions, nothing beyond.
+* This module does not depend on an engine. ``engine.py`` chooses and loads engines.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Function = Callable[..., Any]
 
 
 class TemplateScope(dict[str, Any]):
-    """The names at a template's top: ``facts``, ``data``, ``environ``; also ``Facts``, ``Data``, ``Environ``.
+    """The names at a template's top: ``facts``, ``data``, ``environ``, and also ``Facts``, ``Data``, ``Environ``.
 
     * Further names, such as the variables of a loop in the manifest, stand beside them.
-    * The capitalised names are found by ``scope[name]`` and are not shown by walking the mapping.
-    * The lists and mappings in it are copies: what a template changes, nobody outside sees.
-    * Keys are strings, as in every map that a template of Go's kind gets: the key ``80`` is ``"80"``.
-    * One scope serves all files of a tree: what a Jet template assigns to a key of ``data``, later files see.
+    * The capitalised names work as ``scope[name]``. Iterating does not show them.
+    * The lists and mappings in it are copies, so that changes in a template stay inside.
+    * Keys are strings, as in every map for templates of Jet and Go: the key ``80`` is ``"80"``.
+    * One scope serves all files of a tree: later files receive a Jet template's assignments to keys of ``data``.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TemplateScope(dict[str, Any]):
         copied = _Copier().copy
         super().__init__(
             {name: copied(value) for name, value in further.items()},
-            # Not whether there are any: who only sees what is asked for would be asked for all.
+            # Do not test for emptiness: a lazy mapping would list all its keys.
             facts={} if facts is None else copied(facts),
             data={} if data is None else copied(data),
             environ=copied(environ or {}),
@@ -53,7 +53,7 @@ class TemplateScope(dict[str, Any]):
 
 
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """All facts as a map of Go's kind; those that are made on demand are copied when a template looks at them."""
+    """Return all facts as a map for Go. Facts on demand are copied when a template reads them."""
     if getattr(facts, "unlisted", False):
         return _unlisted(facts)
     on_demand: frozenset[str] = getattr(facts, "on_demand", frozenset())
@@ -69,7 +69,7 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unlisted(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts, or a mapping in them, for whoever wants to know what a template asks for: names and values one by one."""
+    """Return facts, or a mapping in them, as a map that reads names and values only when a template does."""
 
     def made(name: str) -> Any:
         value = facts[name]
@@ -81,7 +81,7 @@ def _unlisted(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Copier:
-    """Copies lists and mappings, each once, so that what was shared is shared in the copy; any depth is fine."""
+    """Copies lists and mappings of any depth, each once, so that shared values stay shared in the copy."""
 
     def __init__(self) -> None:
         self.copies: dict[int, Any] = {}
@@ -89,7 +89,7 @@ class _Copier:
 
     def copy(self, value: Any) -> Any:
         result = self.begin(value)
-        # A list of what is to be filled and no recursion: values may be nested deeper than Python's stack.
+        # A list of unfilled copies instead of recursion: values may be nested deeper than Python's stack.
         while self.unfilled:
             source, target = self.unfilled.pop()
             if type(source) is dict:
@@ -99,7 +99,7 @@ class _Copier:
         return result
 
     def begin(self, value: Any) -> Any:
-        """The copy of a container, perhaps still empty; anything else itself."""
+        """Return the copy of a container, perhaps still empty. Other values are returned unchanged."""
         if type(value) is not dict and type(value) is not list:
             return value
         known = self.copies.get(id(value))
@@ -123,10 +123,9 @@ class Template(Protocol):
     def render(
         self, dot: Any, functions: Mapping[str, Function] | None = None, *, budget: Budget | None = None
     ) -> str:
-        """The text. ``dot`` is a TemplateScope, or for a partial whatever ``render(path, value)`` was given.
+        """Return the text. ``dot`` is a TemplateScope, or in a partial the value of ``render(path, value)``.
 
-        ``budget`` is shared by a template and its partials; without one the default limits hold.
-        Raises TemplateError.
+        ``budget`` is shared by a template and its partials. It defaults to the default limits. Raises TemplateError.
         """
 
 

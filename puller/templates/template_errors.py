@@ -28,10 +28,10 @@ _AROUND: Final = 100  # characters of a line on either side of a mistake
 
 
 class TemplateError(ResourceError):
-    """A template that cannot be parsed or rendered; ``str()`` is ``file:line:column: sentence``.
+    """A template that cannot be parsed or rendered. ``str()`` is ``file:line:column: sentence``.
 
-    ``line`` and ``column`` count from 1; a tab is one column. ``source_line`` is that line of the template.
-    ``is_of_text``: it quotes the template at most, and no value that the template has seen.
+    ``line`` and ``column`` count from 1. A tab is one column. ``source_line`` is that line of the template.
+    ``is_of_text``: the message quotes only the template, never a value.
     """
 
     code = ProblemCode.TEMPLATE_FAILS
@@ -48,7 +48,7 @@ class TemplateError(ResourceError):
         self.source_line = source_line
 
     def excerpt(self) -> str:
-        """The line of the template (of a very long one, what is around the column), and below it a caret."""
+        """Return the line of the template, shortened around the column if it is very long, and a caret below it."""
         start = max(0, self.column - 1 - _AROUND) if len(self.source_line) > 2 * _AROUND else 0
         shown = self.source_line[start : start + 2 * _AROUND]
         indent = "".join("\t" if c == "\t" else " " for c in shown[: self.column - 1 - start])
@@ -62,7 +62,7 @@ class LimitError(TemplateError):
 
 
 class FunctionError(Exception):
-    """A refusal, by a function, of the template that called it; the engine adds the place: TemplateError."""
+    """An error of a function that a template calls. The engine adds the place: TemplateError."""
 
 
 class SkippedEmpty(FunctionError):
@@ -70,7 +70,7 @@ class SkippedEmpty(FunctionError):
 
 
 def _depends_of(source_line: str) -> DependsOn:
-    """Return what a line of a template reads. A value that another line has set counts as data."""
+    """Return the sources that a line of a template reads. A value that another line has set counts as data."""
     words = set(re.findall(r"\w+", source_line))
     return DependsOn.FACTS if words & _FACTS else DependsOn.DATA
 

@@ -30,14 +30,14 @@ def render_tree(
     functions: Mapping[str, Function] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> dict[str, str]:
-    """The rendered files by path. ``files`` maps relative paths, with ``/``, to the text of templates.
+    """Return the rendered files by path. ``files`` maps relative paths, with ``/``, to the text of templates.
 
-    1. Directories and files come in the order of their names; partials are not among them.
-    2. A directory is there before what lies in it, so that ``write`` may write into it.
-    3. A file is given limits of its own, which its partials share.
-    4. It is parsed, unless it was as a partial, and executed with ``render``, ``write`` and ``functions``.
-    5. With ``skip_empty`` a file that comes out blank is left out; in Go also one that renders a blank partial.
-    6. Its text is kept, over one that ``write`` has written there before.
+    1. Directories and files are processed in the order of their names, without partials.
+    2. A directory is created before its content, so that ``write`` may write into it.
+    3. Each file has its own limits, which its partials share.
+    4. It is parsed, unless it already was as a partial, and executed with ``render``, ``write`` and ``functions``.
+    5. With ``skip_empty`` a file with blank output is left out. In Go, rendering a blank partial has the same effect.
+    6. Its text overwrites earlier text from ``write``.
 
     Raises TemplateError.
     """
@@ -45,13 +45,13 @@ def render_tree(
 
 
 def walk(paths: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """The directories and files of the target in the order in which they come to be; the flag says *file*.
+    """Yield the directories and files of the target in the order of their creation. The flag is true for files.
 
-    A directory that holds nothing but partials is made all the same.
+    A directory that contains only partials is created too.
     """
     made: set[str] = set()
     ended: list[str] | None = None
-    # By their parts: a directory ``a`` comes with all it holds before ``a-b``, although ``-`` sorts before ``/``.
+    # Sort by parts: a directory ``a`` comes with its content before ``a-b``, although ``-`` sorts before ``/``.
     for path in sorted(paths, key=lambda path: path.split("/")):
         *parents, name = path.split("/")
         if ended is not None and parents[: len(ended)] == ended:
