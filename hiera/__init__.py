@@ -1,1 +1,1 @@
-"""Data: hierarchy, documents and facts give values, with an explanation."""
+"""Hiera data: values from hierarchies, documents and facts, with an explanation."""

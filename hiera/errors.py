@@ -49,7 +49,7 @@ class HieraError(Exception):
         self.name = name
         self.hint = hint
         self.source = ""
-        """The innermost expression that raised the error."""
+        """The innermost failed expression."""
         self._depends_on = depends_on
         self._reads: Callable[[str], DependsOn] | None = None
         self._context = "" if isinstance(where, Location) else where
@@ -61,10 +61,11 @@ class HieraError(Exception):
 
     @property
     def depends_on(self) -> DependsOn:
-        """Why another host may not have the problem. The values that the expression reads decide, by default."""
+        """The reason why other hosts may lack the problem, by default the values that the expression reads."""
         if self._depends_on is not None:
             return self._depends_on
-        # Only for a message, as the expression is parsed again: a hierarchy has missing facts in every run.
+        # Computed only for a message, since it parses the expression again, and a hierarchy has missing facts in every
+        # run.
         return self._reads(self.source) if self._reads is not None else DependsOn.NOTHING
 
     @property
@@ -83,12 +84,12 @@ class HieraError(Exception):
         )
 
     def under(self, key: str | int) -> Self:
-        """Note that the mistake is below ``key``. Returns itself, for ``raise``."""
+        """Record that the error is below ``key``. Return itself, for ``raise``."""
         self.keys = (key, *self.keys)
         return self
 
     def at(self, where: str | Location) -> Self:
-        """Put ``where`` in front of the known place. Returns itself, for ``raise``."""
+        """Put ``where`` in front of the known place. Return itself, for ``raise``."""
         self.where = ": ".join(part for part in (str(where), self.where) if part)
         if not where:
             return self
@@ -103,28 +104,28 @@ class HieraError(Exception):
         return self
 
     def of_expression(self, source: str, reads: Callable[[str], DependsOn]) -> Self:
-        """Note the expression that raised the error, unless an inner one did. Returns itself, for ``raise``.
+        """Record the expression that raised the error, unless an inner expression did. Return itself, for ``raise``.
 
-        ``reads`` gives why an expression may have another value on another host.
+        ``reads`` gives the reason why the expression may have another value on another host.
         """
         if not self.source:
             self.source, self._reads = source, reads
         return self
 
     def depending(self, on: DependsOn) -> Self:
-        """Note why another host may not have the problem. Returns itself, for ``raise``."""
+        """Record the reason why other hosts may lack the problem. Return itself, for ``raise``."""
         self._depends_on = on
         return self
 
     def beside(self, place: str) -> Self:
-        """Name the place in data behind the message, unless it is named already. Returns itself, for ``raise``."""
+        """Add the place in data behind the message, unless it has one. Return itself, for ``raise``."""
         if place and not self._is_placed:
             self.what = f"{self.what} ({place})"
         self._is_placed = True
         return self
 
     def placed(self) -> Self:
-        """Note that the message names its file already. Returns itself, for ``raise``."""
+        """Record that the message already names its file. Return itself, for ``raise``."""
         self._is_placed = True
         return self
 
@@ -136,7 +137,7 @@ class DocumentError(HieraError):
 
 
 class EnvelopeError(DocumentError):
-    """An encrypted value, or a key, that cannot be used."""
+    """An unusable encrypted value or key."""
 
     code = ProblemCode.UNREADABLE_SECRET
 
@@ -168,7 +169,7 @@ class UndefinedError(ExpressionError):
         self.among = among
         self._is_code_known = code is not None
         if code is ProblemCode.UNKNOWN_NAME:
-            self._depends_on = DependsOn.NOTHING  # no host has a name that the language lacks
+            self._depends_on = DependsOn.NOTHING  # a name outside of the language is missing on all hosts
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -192,7 +193,7 @@ _UNDEFINED = {
 
 
 class ConfigError(HieraError):
-    """A ``hiera.yaml`` that is not valid."""
+    """An invalid ``hiera.yaml``."""
 
     code = ProblemCode.INVALID_HIERARCHY
 
@@ -202,10 +203,10 @@ class LookupFailure(HieraError):
 
 
 class KeyNotFound(LookupFailure):
-    """No layer has the key, and the caller gave no default."""
+    """A key that is missing in all layers, without a default from the caller."""
 
 
 class LimitError(HieraError):
-    """Input that is too deep, too large, or would never end."""
+    """Input that is too deep, too large, or endless."""
 
     code = ProblemCode.LIMIT_EXCEEDED

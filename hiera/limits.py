@@ -27,16 +27,16 @@ class PerThread(_local):
 
 
 BUDGET: Final = 8 << 20
-"""The most that one evaluation may make, intermediate results included: list items, steps, and characters by fours."""
+"""Budget of an evaluation, including intermediate results: list items, steps, and characters divided by four."""
 
 PRINT_LIMIT: Final = 4 * TEXT_LIMIT
-"""Characters of long text that one evaluation may have on its way: more than can be paid for from ``BUDGET``."""
+"""Characters of long text inside larger texts in an evaluation, in addition to ``BUDGET``."""
 
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""
 
 TOTAL_LIMIT: Final = 128 << 20
-"""Characters of everything that the expressions of one document or manifest make."""
+"""Characters of all results of expressions in a document or manifest."""
 
 LOOP_LIMIT: Final = 100_000
 """Items that all loops of one manifest may process, including loops of its children."""
@@ -52,7 +52,7 @@ _MOST_REMEMBERED: Final = 100_000  # collections without secrets that are rememb
 
 
 class _Use:
-    """The use that the evaluation in one thread has made of its budget."""
+    """The budget use of a thread's evaluation."""
 
     __slots__ = ("deadline", "depth", "left", "open", "printable", "secret")
 
@@ -63,7 +63,7 @@ class _Use:
         self.deadline = 0.0
         self.secret = False
         self.open: dict[int, Any] = {}
-        """Collections that were found to hold no secret, by identity: nothing can be put into one meanwhile."""
+        """Collections without secrets, by identity. They do not change during an evaluation."""
 
 
 class _Thread(PerThread):
@@ -104,7 +104,7 @@ class Meter:
 
     @property
     def depth(self) -> int:
-        """How many evaluations are in one another."""
+        """The number of nested evaluations."""
         return _thread.use.depth
 
     @property
@@ -126,14 +126,14 @@ class Meter:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")
 
     def print(self, length: int) -> None:
-        """Count long text on its way into a larger one, which is paid for when it is whole. Raises LimitError."""
+        """Count long text that becomes part of a larger text, which is counted on completion. Raises LimitError."""
         use = _thread.use
         use.printable -= length
         if use.printable < 0:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
 
     def made(self, value: Any) -> Any:
-        """Count a value that was made, and return it. Raises LimitError."""
+        """Count a new value, and return it. Raises LimitError."""
         amount = 1
         if isinstance(value, str):
             amount += len(value) // 4
@@ -212,7 +212,7 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
 
 
 class Total(PerThread):
-    """The size of all that expressions and loops make for the document or manifest that this thread is reading."""
+    """The total size of results of expressions and loops in this thread's document or manifest."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -229,7 +229,7 @@ class Total(PerThread):
         self.depth -= 1
 
     def count(self, value: Any) -> None:
-        """Count a value that is kept. Raises LimitError."""
+        """Count a stored value. Raises LimitError."""
         if self.depth == 0:
             return
         self.left -= len(value) if type(value) is str else _size(value)
@@ -248,7 +248,7 @@ total: Final = Total()
 
 
 def _size(value: Any) -> int:
-    """Characters of a value, and eight for every item."""
+    """Return the characters of a value, plus eight for every item."""
     size, waiting = 0, [value]
     while waiting:
         item = waiting.pop()
@@ -263,7 +263,7 @@ def _size(value: Any) -> int:
 
 
 def concat(pieces: Iterable[str]) -> str:
-    """``"".join`` with an end: raises LimitError."""
+    """Return ``"".join`` with a limit. Raises LimitError."""
     length, kept, iterator = 0, [], iter(pieces)
     # Check in batches. Each single piece already counted when it was made.
     while batch := list(islice(iterator, _PIECES_AT_ONCE)):

@@ -23,7 +23,7 @@ TIME_LIMIT: Final = 1.0
 """Seconds of processor time for one operation."""
 
 REPETITION_LIMIT: Final = 50_000
-"""Characters of a text for patterns with ``*``, ``+`` or ``{``. ``[ab]*c`` is stopped after four seconds on so many."""
+"""Maximum length of texts for patterns with ``*``, ``+`` or ``{``. At this length, ``[ab]*c`` takes four seconds."""
 
 _AGAIN: Final = 0.05  # seconds of processor time until the timer rings again
 _SHOWN: Final = 60  # characters of a pattern in a message
@@ -71,7 +71,7 @@ def starred(pieces: Iterable[str | None]) -> str:
 
 
 class _TooLongError(Exception):
-    """The time is over."""
+    """The operation exceeded its time limit."""
 
 
 def _bounded(
@@ -96,7 +96,7 @@ def _repeats_anywhere(pattern: re.Pattern[str]) -> bool:
 
 
 def _quoted(pattern: str) -> str:
-    if meter.secret:  # it may have been made from one
+    if meter.secret:  # the pattern may come from a secret
         return "a pattern"
     return f"pattern {pattern if len(pattern) <= _SHOWN else pattern[:_SHOWN] + '…'!r}"
 
@@ -115,7 +115,7 @@ def _under_timer(operation: Callable[[], _Answer]) -> _Answer:
         try:
             return operation()
         finally:
-            # A signal between here and the next line must not keep the timer from being stopped.
+            # A signal between here and the next line must not prevent stopping the timer.
             running = False
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, *before)

@@ -45,7 +45,7 @@ class _Key(NamedTuple):
 
 
 def comments(text: str) -> Iterator[tuple[int, str, Path | None]]:
-    """Line, comment and the path of its key, for each comment with a directive at the keys of data."""
+    """Return line, comment and path of the key, for each comment with a directive at the keys of data."""
     scan = _Scan(text)
     lines = text.splitlines()
     for section in scan.sections:
@@ -74,7 +74,7 @@ class _Section:
     def __init__(self, first: int) -> None:
         self.first = first
         self.last = -1
-        """The last line of its values. Comments after it are about other parts of the document."""
+        """The last line of its values. Later comments belong to other parts of the document."""
         self.keys: list[_Key] = []
 
 
@@ -156,7 +156,7 @@ class _Scan:
 
 _OPERATOR: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\|\||&&|!(?!=)""")
 _WORDS: Final = {"||": " or ", "&&": " and ", "!": " not "}
-"""How other tools write operators, and how Jinja2 does."""
+"""Operators of other tools, and their replacements in Jinja2."""
 _KINDS: Final = {
     "require": "require",
     # The name in other tools.
@@ -181,12 +181,12 @@ class Annotation(NamedTuple):
     path: Path
     """Path of the key, below ``data``."""
     location: Location
-    """Of the comment."""
+    """Location of the comment."""
     expression: str = ""
 
 
 class Annotations(NamedTuple):
-    """The rules of one document, in its order, and what looked like one."""
+    """The rules of a document, in its order, and comments that only look like rules."""
 
     rules: tuple[Annotation, ...] = ()
     warnings: tuple[Problem, ...] = ()
@@ -197,7 +197,7 @@ class Annotations(NamedTuple):
         return frozenset(rule.path for rule in self.rules if rule.kind == "sensitive")
 
     def failures(self, data: Mapping[str, Any]) -> list[Problem]:
-        """One problem for each rule that ``data`` breaks."""
+        """Return a problem for each violated rule."""
         sensitive = self.sensitive
         checked = (
             (rule, path, _failure(rule, value, rule.path in sensitive))
@@ -294,7 +294,7 @@ def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
         verdict = compile_check(in_words(expression))({"value": revealed, "Value": revealed, **functions()})
     except HieraError as error:
         return f"cannot be validated: {expression}: {'it fails on this value' if sensitive else error}"
-    # The boolean itself: a text such as 'no', which counts as true in conditions, must not pass for one.
+    # Require the boolean itself: a text such as 'no' would count as true in conditions.
     if verdict is True:
         return ""
     shown = "has a secret value that" if sensitive else f"is {value!r}, which"
@@ -304,12 +304,12 @@ def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
 
 
 def in_words(expression: str) -> str:
-    """An expression of ``@validate`` with its operators as Jinja2 writes them."""
+    """Return an expression of ``@validate`` with its operators as Jinja2 writes them."""
     return _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
 
 
 def functions() -> dict[str, Any]:
-    """The checks as functions, in both spellings: ``isIPv4(value)``, ``is_ipv4(value)``."""
+    """Return the checks as functions, in both spellings: ``isIPv4(value)``, ``is_ipv4(value)``."""
     functions: dict[str, Any] = {
         "isRegex": matches,
         "is_regex": matches,

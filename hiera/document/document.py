@@ -59,7 +59,7 @@ _MERGES: Final = ("first", "deep")
 
 
 class Resolved:
-    """The data of one document for one host, and how it came to be."""
+    """The data of a document for a host, with its explanation."""
 
     __slots__ = ("data", "explanation")  # as in ``layers``
 
@@ -69,7 +69,7 @@ class Resolved:
 
 
 class Chosen:
-    """The sections of one document that make up the data of one host, with their expressions."""
+    """The sections of a document that make up the data of a host, with their expressions."""
 
     __slots__ = ("entries", "layers", "merge", "source")  # as in ``layers``
 
@@ -108,7 +108,7 @@ class Chosen:
 
 
 class Document:
-    """A document whose shape is right."""
+    """A document with a valid structure."""
 
     __slots__ = ("annotations", "data", "locate", "merge", "order", "overrides", "replaced", "source")
 
@@ -124,7 +124,7 @@ class Document:
     ) -> None:
         """``locate`` gives line and column of a path of keys, for messages.
 
-        ``annotations`` are rules for the finished data: the caller checks them when all sources are merged.
+        ``annotations`` are rules for the finished data, which the caller checks after merging all sources.
         """
         self.source = source
         self.data = data
@@ -162,7 +162,7 @@ class Document:
         *,
         limit: int = yaml_text.SIZE_LIMIT,
     ) -> Document:
-        """Read a document of its own, YAML or JSON.
+        """Read a separate document, YAML or JSON.
 
         Raises DocumentError and LimitError.
         """
@@ -205,7 +205,7 @@ class Document:
         *,
         functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> Chosen:
-        """The sections for a host, for a caller that evaluates several documents together.
+        """Return the sections for a host, for a caller that evaluates several documents together.
 
         Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
         """
@@ -318,7 +318,7 @@ def _entry_name(text: str, scope: Scope) -> str | None:
 
 
 def _without_replaced(sections: list[Layer]) -> list[Layer]:
-    """The sections without the top-level keys that a later one replaces."""
+    """Return the sections without the top-level keys that a later one replaces."""
     taken: set[Any] = set()
     kept = []
     for section in reversed(sections):
@@ -354,7 +354,7 @@ def _location(source: str, locate: Locate, path: Path) -> Location:
 
 
 class _Shape:
-    """Checks of the shape of a document."""
+    """Checks of a document's structure."""
 
     def __init__(self, source: str, locate: Locate) -> None:
         self.source = source
@@ -378,7 +378,7 @@ class _Shape:
                 raise self.error((*path, key), f"unknown key {key!r}, wanted {', '.join(known)}")
 
     def hierarchy(self, document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-        """The order and the merge mode."""
+        """Return the order and the merge mode."""
         if "hierarchy" not in document:
             return _DEFAULT_ORDER, "first"
         hierarchy = document["hierarchy"]

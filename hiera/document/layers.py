@@ -21,11 +21,11 @@ from hiera.values.secrets import hidden_below
 
 Path = tuple[str | int, ...]
 IsReplaced = Callable[[Path, HieraError], bool]
-"""Told of a value that cannot be resolved, by its path below ``data``: whether it may be left out."""
+"""Called for a value that cannot be resolved, with its path below ``data``. Returns whether it may be left out."""
 
 
 class LayerSource:
-    """The document that layers are from. Layers of one document share one object."""
+    """The source document of layers. Layers of a document share one object."""
 
     __slots__ = (
         "joins_lists",
@@ -51,14 +51,14 @@ class LayerSource:
 
 
 class Layer:
-    """One mapping of a document, and its place there."""
+    """A mapping of a document, with its place there."""
 
     __slots__ = ("final", "place", "source", "values")
 
     def __init__(
         self, values: Mapping[Any, Any], place: Path, source: LayerSource, *, final: bool = False
     ) -> None:
-        """``final``: it came out of an expression, so that nothing in it is resolved again."""
+        """``final``: the mapping is the result of an expression, and is not resolved again."""
         self.values = values
         self.place = place
         self.source = source
@@ -66,7 +66,7 @@ class Layer:
 
 
 class _Piece:
-    """The value that one layer has for a key."""
+    """A layer's value for a key."""
 
     __slots__ = ("final", "place", "source", "value")
 
@@ -90,9 +90,9 @@ class Resolver:
         self.sensitive = sensitive
         self.active: list[Path] = []
         self.made_of: dict[Path, list[Path]] = {}
-        """The path of a value → the places in the document that it was made of, lowest first."""
+        """The path of a value → the places in the document that contribute to it, lowest first."""
         self.known: dict[tuple[LayerSource, Path], _Piece] = {}
-        """Texts that are resolved already: each is resolved once, whichever mapping reads it."""
+        """Resolved texts: each is resolved once, for all mappings."""
 
     def resolved(self, piece: _Piece) -> _Piece:
         """Return the piece with its expression replaced by the result. Other pieces are returned unchanged.
@@ -125,7 +125,7 @@ class Resolver:
         return value
 
     def whole(self, piece: _Piece) -> Any:
-        """The value of an item of a list, with everything in it resolved."""
+        """Return the value of an item of a list, completely resolved."""
         resolved = self.resolved(piece)
         value = resolved.value
         if resolved.final:
@@ -164,7 +164,7 @@ class LayeredMapping(Mapping[Any, Any]):
             raise ExpressionError("", what, code=ProblemCode.DATA_CYCLE)
         active.append(path)
         try:
-            # Reading a layer may evaluate other keys: a tree looks them up.
+            # Read first, since reading a layer may evaluate other keys: a tree looks them up.
             pieces = self._pieces(key)
             if not pieces:
                 return self._base[key]
@@ -191,7 +191,7 @@ class LayeredMapping(Mapping[Any, Any]):
         return sum(1 for _ in self)
 
     def own(self, is_replaced: IsReplaced = lambda path, error: False) -> dict[Any, Any]:
-        """The layers without the base, as a plain mapping with everything resolved, but for what ``is_replaced``."""
+        """Return the layers without the base, as a resolved plain mapping, without values that ``is_replaced``."""
         result = {}
         for key in self._own_keys():
             try:
@@ -211,7 +211,7 @@ class LayeredMapping(Mapping[Any, Any]):
         top = alike[-1].value
         if isinstance(top, Mapping):
             base = self._base.get(path[-1])
-            # A piece that was replaced hides the lower sources as well, as it will when the caller merges them.
+            # A replaced piece also hides the lower sources, as in the caller's later merge.
             below = base if len(alike) == len(pieces) and isinstance(base, Mapping) else None
             layers = [Layer(piece.value, piece.place, piece.source, final=piece.final) for piece in alike]
             return LayeredMapping(layers, self._resolver, below, path)
@@ -224,7 +224,7 @@ class LayeredMapping(Mapping[Any, Any]):
         return top
 
     def _alike(self, pieces: list[_Piece], path: Path) -> list[_Piece]:
-        """The pieces that make the value, lowest first: the last, and those right below it that merge with it."""
+        """Return the pieces that make the value, lowest first: the last, and those below it that merge with it."""
         alike: list[_Piece] = []
         replaced: LayerSource | None = None
         for piece in reversed(pieces):
@@ -247,7 +247,7 @@ class LayeredMapping(Mapping[Any, Any]):
             if above is not None and not mergeable(above.value, resolved.value):
                 if is_other:
                     break
-                # Within its document the value is replaced. The document as a whole still merges with those below it.
+                # Within its document the value is replaced. The whole document still merges with lower documents.
                 replaced = piece.source
                 continue
             alike.append(resolved)
@@ -307,14 +307,14 @@ class Explanation:
         self.keys = keys
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Return the steps as lines of text."""
         order = "the first that has a section wins" if self.merge == "first" else "later wins"
         yield f"{self.source}: merge is {self.merge}: {order}"
         yield from (f"  {entry.sentence()}" for entry in self.entries)
         yield from (f"  {key}: {' + '.join(sections)}" for key, sections in self.keys.items())
 
     def as_data(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the steps as data."""
         entries = [
             {"text": entry.text, "name": entry.name, "merged": entry.merged, "reason": entry.reason}
             for entry in self.entries

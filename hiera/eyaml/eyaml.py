@@ -31,7 +31,7 @@ def encrypt(plain: str, certificate_pems: Sequence[bytes]) -> str:
 
 
 class Decryptor:
-    """Decrypts texts with one private key, which ``private_key`` gives as PEM when it is first needed."""
+    """Decrypts texts with one private key. ``private_key`` returns it as PEM on first use."""
 
     def __init__(self, private_key: Callable[[], bytes]) -> None:
         self._private_key = private_key
@@ -70,9 +70,9 @@ class Decryptor:
 def key_reader(
     options: Mapping[str, object], read: Callable[[str], bytes], default: str | None
 ) -> Callable[[], bytes]:
-    """The reader of the private key that ``options`` of a level name, as hiera-eyaml has them, or else ``default``.
+    """Return the reader of the private key in a level's ``options``, with hiera-eyaml's names, or of ``default``.
 
-    Called, it raises ``EnvelopeError`` when neither names one.
+    The reader raises ``EnvelopeError`` if both are missing.
     """
 
     def load() -> bytes:

@@ -137,19 +137,19 @@ def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
 
 
 def _decrypt(info: _Node, key: bytes) -> bytes | None:
-    """The content, or ``None`` when ``key`` cannot be the right one."""
+    """Return the content, or ``None`` if ``key`` is certainly wrong."""
     # 5. EncryptedContentInfo: contentType, contentEncryptionAlgorithm, encryptedContent [0]
     _, algorithm, body = info.sequence(3)[:3]
     name, vector = algorithm.sequence(2)[:2]
     if name.content not in _AES_KEY_BYTES or len(vector.content) != 16:
         raise EnvelopeError("", f"its cipher (OID {name.content.hex()}) is not AES-CBC")
-    # An implicit tag leaves the octets as they are: in one piece, or in several that are joined.
+    # An implicit tag keeps the octets: in one piece, or in several pieces that are joined.
     if body.tag not in (_TAGGED_0, _TAGGED_0_PLAIN):
         raise _malformed()
     text = b"".join(part.content for part in body.parts()) if body.tag == _TAGGED_0 else body.content
     if len(key) != _AES_KEY_BYTES[name.content]:
         return None
-    # 6. The content: a wrong key shows in the padding, nearly always
+    # 6. The content: wrong keys almost always cause wrong padding
     decryptor = Cipher(AES(key), CBC(vector.content)).decryptor()
     unpadder = PKCS7(128).unpadder()
     try:
@@ -158,11 +158,11 @@ def _decrypt(info: _Node, key: bytes) -> bytes | None:
         return None
 
 
-@lru_cache(maxsize=8)  # its numbers are proved to be primes, which takes much longer than opening an envelope
+@lru_cache(maxsize=8)  # checking its primes takes much longer than opening an envelope
 def _load_private_key(pem: bytes) -> "RSAPrivateKey":
     try:
         key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it is encrypted with a password
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: the key is encrypted with a password
         error = EnvelopeError("", "the private key is not a PEM file without password")
         raise error.depending(DependsOn.KEY) from None
     if not isinstance(key, RSAPrivateKey):
@@ -200,7 +200,7 @@ def _load_certificate(pem: bytes) -> "Certificate":
 
 
 def create_key_pair(bits: int = 2048) -> tuple[bytes, bytes]:
-    """A new private key and its self-signed certificate, both PEM, as ``eyaml createkeys`` makes them."""
+    """Return a new private key and its self-signed certificate, both PEM, like ``eyaml createkeys``."""
     key = generate_private_key(65537, bits)
     now = datetime.now(UTC)
     nobody = x509.Name([])

@@ -1,4 +1,4 @@
-"""JSON text becomes plain values, or an error with line and column (``foundation/strict_json.py`` has the rules)."""
+"""Parser of JSON to plain values, with line and column in errors (``foundation/strict_json.py`` has the rules)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from foundation.problems import Location
 from hiera.errors import DocumentError, LimitError
 
 DEPTH_LIMIT: Final = 100
-"""Objects and arrays inside one another."""
+"""Maximum depth of nested objects and arrays."""
 
 
 def load(text: str | bytes, source: str) -> Any:
-    """Return the value of a text. ``source`` is its name in messages. The caller bounds its length.
+    """Return the value of a text. ``source`` is its name in messages. The caller must limit its length.
 
     Raises DocumentError and LimitError.
     """

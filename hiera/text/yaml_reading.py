@@ -39,10 +39,10 @@ from foundation.problems import Location
 from hiera.errors import DocumentError, HieraError, LimitError
 
 DEPTH_LIMIT: Final = 100
-"""Collections inside one another, with aliases written out."""
+"""Maximum depth of nested collections, with aliases expanded."""
 
 VALUES_LIMIT: Final = 1_000_000
-"""Values in a document, with aliases written out: an empty list takes thirty times the memory of its text."""
+"""Maximum values in a document, with aliases expanded. An empty list needs thirty times the memory of its text."""
 
 _NESTED: Final = f"is nested more than {DEPTH_LIMIT} deep"
 TOO_DEEP: Final = "exceeded maximum nesting depth"
@@ -57,7 +57,7 @@ Tags = Mapping[str, Callable[[Any], Any]]
 
 
 def read(text: str, source: str, limit: int, tags: Tags) -> Any:
-    """The value of the one document in ``text``, as ``yaml_text.load`` gives it.
+    """Return the value of the single document in ``text``, for ``yaml_text.load``.
 
     Raises DocumentError (*file:line:column: sentence*) and LimitError.
     """
@@ -78,7 +78,7 @@ class Places:
             self._root = _Composer(text).get_single_node()
 
     def locate(self, path: Sequence[str | int]) -> tuple[int, int]:
-        """Line and column, from 1, of the key or list item at ``path``, or of the nearest one above it."""
+        """Return line and column, from 1, of the key or list item at ``path``, or of its nearest existing parent."""
         place, _ = self._find(path)
         mark: Any = place.start_mark if place else None
         return (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -120,11 +120,11 @@ class _Composer(Composer, yaml.CSafeLoader):
 
 
 places = functools.lru_cache(maxsize=1)(Places)
-"""The places of a text, kept for the next question: a text with one mistake tends to have several."""
+"""Positions in the latest text, cached, since a text with one error tends to have several."""
 
 
 def _entry(node: Node | None, key: str | int) -> tuple[Node, Node] | None:
-    """The node of ``key`` and the node of its value (for a list, twice the item)."""
+    """Return the node of ``key`` and the node of its value (for a list, the item twice)."""
     if isinstance(node, SequenceNode):
         items = node.value
         return (items[key], items[key]) if isinstance(key, int) and 0 <= key < len(items) else None
@@ -144,7 +144,7 @@ def _entry(node: Node | None, key: str | int) -> tuple[Node, Node] | None:
 
 
 class _Reader:
-    """One pass over the events of one document."""
+    """A single pass over the events of a document."""
 
     def __init__(self, text: str, source: str, limit: int, tags: Tags) -> None:
         self.text = text
@@ -156,7 +156,7 @@ class _Reader:
         self.plain: dict[str, Any] = {}
         self.quoted: dict[str, str] = {}
         self.anchors: dict[str, tuple[Any, int, int, int]] = {}  # value, length, number of values, height
-        self.aliased = 0  # characters that the aliases so far stand for
+        self.aliased = 0  # characters of all aliases so far, expanded
         self.values = 0  # number so far, with aliases expanded
         self.deepest = 0
 
@@ -274,7 +274,7 @@ class _Reader:
     def anchored(self, event: Any, depth: int) -> Any:
         """Return a value with an anchor. Its length and height are recorded, because every alias counts them again."""
         aliased, values, deepest = self.aliased, self.values, self.deepest
-        self.anchors.pop(event.anchor, None)  # an alias inside the value itself names nothing yet
+        self.anchors.pop(event.anchor, None)  # inside the value itself, the anchor is undefined
         self.deepest = depth - 1
         value = self.scalar(event) if type(event) is ScalarEvent else self.collection(event, depth)
         length = self.parser.peek_event().start_mark.index - event.start_mark.index + self.aliased - aliased
@@ -307,7 +307,7 @@ class _Reader:
 
 
 def _merge(sources: list[dict[str | int, Any]], own: dict[str | int, Any]) -> dict[str | int, Any]:
-    """Merge keys: the mapping's own keys win, then the first source that has the key."""
+    """Apply merge keys: the mapping's own keys have priority, then the first source with the key."""
     result: dict[str | int, Any] = {}
     for source in reversed(sources):
         result.update(source)
@@ -324,7 +324,7 @@ _SCALARS: Final[dict[str, Any]] = {
     _TAG + "float": _CONSTRUCTOR.construct_yaml_float,
     _TAG + "int": _CONSTRUCTOR.construct_yaml_int,
     _TAG + "null": _CONSTRUCTOR.construct_yaml_null,
-    # these stay text: a date, and '<<' and '=' where they are not keys
+    # dates stay text, and so do '<<' and '=' in other places than keys
     _TAG + "merge": None,
     _TAG + "str": None,
     _TAG + "timestamp": None,
@@ -376,7 +376,7 @@ _SENTENCES: Final = {
 
 
 def _syntax_error(error: Any, text: str, source: str) -> HieraError:
-    """The complaint of the C parser as a sentence with the place in front."""
+    """Return the error of the C parser as a sentence with the place in front."""
     if getattr(error, "problem", None) == TOO_DEEP:
         mark = error.problem_mark
         return LimitError(_location(source, mark.line, mark.column), _NESTED)
@@ -389,7 +389,7 @@ def _syntax_error(error: Any, text: str, source: str) -> HieraError:
 
 
 def _location(source: str, line: int, column: int) -> Location:
-    """Return a place that the parser counts from 0."""
+    """Return the location of a parser's position, which counts from 0."""
     return Location(source, line + 1, column + 1, is_exact=True)
 
 
@@ -406,7 +406,7 @@ def _sentence(error: Any, mark: Any, text: str) -> str:
 
 
 def _key_line(text: str, start: int, key: str | int) -> int:
-    """The line of the first ``key`` in the mapping that starts at offset ``start``."""
+    """Return the line of the first ``key`` in the mapping that starts at offset ``start``."""
     parser: Any = yaml.CSafeLoader(text)
     kind: Any = None
     mark: Any = None
@@ -428,7 +428,7 @@ def _skip(parser: Any) -> None:
 
 
 def _unsupported(tag: str, known: Tags) -> str:
-    """The sentence for a tag, which is not quoted when it may as well be a password that begins so."""
+    """Return the sentence for a tag. A tag that may be a password is not quoted."""
     if tag.startswith(_TAG):
         return f"the tag {_short(tag)} is not supported"
     if known:

@@ -1,4 +1,4 @@
-"""YAML text becomes plain values, or an error that names the file, the line and the column.
+"""Parser of YAML to plain values, with file, line and column in errors.
 
 The rules are in ``yaml_reading``, which is imported when a text is read.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hiera.text.yaml_reading import Tags
 
 SIZE_LIMIT: Final = 16 << 20
-"""Characters in a document, with its aliases written out."""
+"""Maximum characters in a document, with its aliases expanded."""
 
 NO_TAGS: Final[Tags] = MappingProxyType({})
 
@@ -39,7 +39,7 @@ def load(
 
 
 def locate(text: str, path: Sequence[str | int]) -> tuple[int, int]:
-    """Line and column, from 1, of the key or list item at ``path``. Parses again: for messages."""
+    """Return line and column, from 1, of the key or list item at ``path``. For messages, since it parses again."""
     return places(text).locate(path)
 
 
@@ -52,7 +52,7 @@ def _decoded(text: str | bytes, source: str, limit: int) -> str:
     if len(text) > limit:
         raise LimitError(Location(source), f"is longer than the {limit} characters that are read")
     try:
-        # Encoding a str finds the surrogates that JSON and the command line can smuggle in.
+        # Encoding a str reveals surrogates from JSON or the command line.
         return text.decode() if isinstance(text, bytes) else text.encode().decode()
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         before = text[: error.start]

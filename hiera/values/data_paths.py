@@ -18,7 +18,7 @@ from hiera.values.secrets import Secret
 
 
 class Missing:
-    """The type of ``MISSING``: nothing stands there."""
+    """The type of ``MISSING``, for a missing value."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -30,7 +30,7 @@ LENGTH: Final = "#"
 """The last step of a path that requests a length. Write a key of this name with a backslash."""
 
 _STEP: Final = r"(?:[^.\\]|\\.)+"
-_MOST_STEPS: Final = 100  # as deep as documents may be nested
+_MOST_STEPS: Final = 100  # the maximum depth of documents
 _SHOWN: Final = 80  # characters of a path in a message
 _LONGEST_INDEX: Final = 18  # digits, since longer numbers are no index and slow to convert
 
@@ -43,7 +43,10 @@ class Key(str):
 
 @functools.lru_cache(maxsize=4096)
 def parse_path(text: str) -> tuple[str, ...]:
-    """The steps of a dotted path. Raises ExpressionError for an empty step, a ``#`` before the last, too many."""
+    """Return the steps of a dotted path.
+
+    Raises ExpressionError for an empty step, a ``#`` before the last step, and too many steps.
+    """
     steps = re.findall(_STEP, text, re.DOTALL) if "\\" in text else [step for step in text.split(".") if step]
     if len(steps) > _MOST_STEPS:
         what = f"has {len(steps)} steps, at most {_MOST_STEPS} are followed"
@@ -75,8 +78,8 @@ def _inside_secret(value: Any, path: Sequence[str]) -> Any:
 
 
 def step(value: Any, key: str | int) -> Any:
-    """The value under one key or index, or ``MISSING``."""
-    if type(value) is dict:  # as nearly always: asking for a Mapping takes longer than all the rest
+    """Return the value under one key or index, or ``MISSING``."""
+    if type(value) is dict:  # the most common case, and faster than a test for a Mapping
         found = value.get(key, MISSING)
         return _other_spelling(value, key) if found is MISSING else found
     if isinstance(value, Mapping):
@@ -104,7 +107,7 @@ def _as_index(key: str | int) -> int | None:
 
 
 def first_missing(value: Any, path: Sequence[str]) -> tuple[Any, int]:
-    """The last thing on the way that exists, and how many steps lead to it."""
+    """Return the last existing value on the path, and the number of steps to it."""
     for count, key in enumerate(path):
         below = step(value, key)
         if below is MISSING:
@@ -114,7 +117,7 @@ def first_missing(value: Any, path: Sequence[str]) -> tuple[Any, int]:
 
 
 def path_text(keys: Iterable[str | int]) -> str:
-    """A path as messages show it: ``data.web.ports[0]``, with odd keys in brackets and quotes."""
+    """Return a path in the form for messages: ``data.web.ports[0]``, with odd keys in brackets and quotes."""
     text = ""
     for key in keys:
         # The same as the expression [\w-]+, which few runs would need otherwise.

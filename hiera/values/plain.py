@@ -90,12 +90,12 @@ def merge_first(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, A
 
 
 def merge_deep(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Mappings recurse, lists concatenate (``base`` first), anything else is replaced."""
+    """Return mappings merged recursively, and lists concatenated (``base`` first). Other values are replaced."""
     return _merged(base, over, join=True)
 
 
 def merge_sources(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Mappings recurse, lists and anything else are replaced."""
+    """Return mappings merged recursively. Lists and other values are replaced."""
     return _merged(base, over, join=False)
 
 

@@ -21,13 +21,13 @@ class Secret:
 
     @classmethod
     def parse(cls, value: object) -> Self:
-        """A password or token as settings and properties have it. Raises ValueError, which does not show it."""
+        """Return the secret of a password or token in settings and properties. Raises ValueError without the value."""
         if not isinstance(value, str):
             raise ValueError("is not text")
         return cls(value)
 
     def reveal(self) -> Any:
-        """The value inside, for the place that needs it: a file, an environment, a template."""
+        """Return the value, for its final use: a file, an environment, a template."""
         return self._value
 
     def __repr__(self) -> str:
@@ -79,13 +79,13 @@ def revealed(value: Any, kind: type[Secret] = Secret) -> Any:
 
 
 class Each(str):
-    """The type of ``EACH``. Its text is how paths are written for people."""
+    """The type of ``EACH``. Its text is the form in printed paths."""
 
     __slots__ = ()
 
 
 EACH: Final = Each("*")
-"""The step of a path that stands for every item of a list."""
+"""The step of a path for every item of a list."""
 
 
 def hidden_at(data: Mapping[Any, Any], path: Sequence[str | int]) -> dict[Any, Any]:
@@ -112,7 +112,7 @@ def _hidden_under(value: Any, path: Sequence[str | int]) -> Any:
 
 
 def is_step(key: object, step: object) -> bool:
-    """Return whether a key or an index is the step of an annotation, which is the text of a key, or ``EACH``."""
+    """Return whether a key or an index matches the step of an annotation: the text of a key, or ``EACH``."""
     if step is EACH:
         return isinstance(key, int)
     return key == step or str(key) == str(step)

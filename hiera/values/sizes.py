@@ -16,14 +16,14 @@ from typing import Any, Final
 from hiera.errors import ExpressionError, LimitError
 
 TEXT_LIMIT: Final = 16 << 20
-"""Characters of one text."""
+"""Maximum characters of a text."""
 
 ITEM_LIMIT: Final = 1_000_000
-"""Items of one list, with the items of the lists in it."""
+"""Maximum items of a list, including nested lists."""
 
 NUMBER_BITS: Final = 8192
 WIDTH_LIMIT: Final = 10_000
-"""Columns that text can be padded, indented or formatted to."""
+"""Maximum columns of padded, indented or formatted text."""
 
 BITS_OF_A_DIGIT: Final = 3
 
@@ -34,7 +34,7 @@ _WRITABLE: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def text_of(value: Any) -> str:
-    """``str()`` with an end."""
+    """Return ``str()`` with a limit. Raises LimitError."""
     if type(value) is str:
         return value
     if isinstance(value, (dict, list, tuple)):
@@ -66,13 +66,13 @@ def verify_printed(value: Any, spelled: Callable[[str], str] = repr, indent: int
 
     ``spelled`` writes a text inside the value. ``indent`` is the number of columns for each level.
     """
-    # No text becomes longer than this, so that most values need not be written down to be measured.
+    # An upper bound is enough for most values, and needs no printing.
     if _printed(value, lambda text: _LONGEST_SPELLING * len(text), indent) > TEXT_LIMIT:
         verify_length("", _printed(value, lambda text: _spelled_length(text, spelled), indent))
 
 
 def printed_length(value: Any) -> int:
-    """Characters of a value as ``str()`` writes it, or a number above the limit."""
+    """Return the length of ``str()`` of a value. Stops at a number above the limit."""
     return _printed(value, lambda text: _spelled_length(text, repr), 0)
 
 
@@ -98,11 +98,11 @@ def _widest_key(value: Any) -> int:
 
 
 YAML_LIMIT: Final = 200_000
-"""Items of a value that is written as YAML: each takes half a kilobyte meanwhile."""
+"""Maximum items of a value in YAML: writing each needs half a kilobyte."""
 
 
 def verify_yaml(value: Any, indent: int) -> None:
-    """Raise LimitError when a value is too large to be written as YAML."""
+    """Raise LimitError if a value is too large for YAML."""
     items, waiting = 0, [value]
     while waiting:
         item = waiting.pop()
@@ -173,7 +173,7 @@ def verify_width(width: Any) -> None:
 _FIELD: Final = r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+))?"
 
 
-_REMEMBERED: Final = 256  # characters of a format that is looked through once, however often it is used
+_REMEMBERED: Final = 256  # characters of a format whose check is cached
 
 
 def verify_format(template: str) -> None:
@@ -192,7 +192,7 @@ _verify_short: Final = functools.lru_cache(maxsize=128)(_verify_format)
 
 
 def verify_product(left: Any, right: Any) -> None:
-    """Raise LimitError when ``left * right`` is larger than one step may make."""
+    """Raise LimitError if ``left * right`` exceeds the limit of one step."""
     if isinstance(left, int) and isinstance(right, int):
         verify_bits(left.bit_length() + right.bit_length())
     for sequence, count in ((left, right), (right, left)):
@@ -201,12 +201,12 @@ def verify_product(left: Any, right: Any) -> None:
 
 
 def verify_power(base: Any, exponent: Any) -> None:
-    """Raise LimitError when ``base ** exponent`` is a number too long to handle."""
+    """Raise LimitError if ``base ** exponent`` is too long a number."""
     if isinstance(base, int) and isinstance(exponent, int):
         verify_bits(base.bit_length() * exponent)
 
 
 def verify_bits(bits: int) -> None:
-    """Raise LimitError for a number of that many bits."""
+    """Raise LimitError for a number with too many bits."""
     if bits > NUMBER_BITS:
         raise LimitError("", f"would make a number of {bits} bits, at most {NUMBER_BITS} are possible")
