@@ -1,4 +1,4 @@
-"""Jinja2's own filters, where one call could make too much or give another result in the next run.
+"""Jinja2's own filters with limits: a single call could make too much, or differ in the next run.
 
 Each behaves as Jinja2 documents it, up to the limits of ``hiera.values.sizes``.
 """
@@ -21,13 +21,13 @@ from hiera.values.plain import plain
 
 
 def center(value: Any, width: int = 80) -> str:
-    """Jinja2's own, up to a width."""
+    """Jinja2's ``center``, with a limit of the width."""
     sizes.verify_width(width)
     return sizes.text_of(value).center(width)
 
 
 def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    """Jinja2's own, up to a width."""
+    """Jinja2's ``indent``, with a limit of the width."""
     sizes.verify_width(width)
     text = sizes.text_of(value)
     columns = len(width) if isinstance(width, str) else width
@@ -36,12 +36,12 @@ def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = 
 
 
 def format_text(template: str, *arguments: Any, **named: Any) -> str:
-    """Jinja2's own (Python's ``%`` formats), up to a width."""
+    """Jinja2's ``format`` (Python's ``%`` formats), with a limit of the width."""
     return str(percent(sizes.text_of(template), named or arguments))
 
 
 def percent(template: Any, arguments: Any) -> Any:
-    """``%`` as an operator: a format when the left side is text, else the remainder."""
+    """Apply the operator ``%``: a format if the left side is text, else the remainder."""
     if isinstance(template, str):
         sizes.verify_format(template)
         if type(arguments) is tuple and SCALARS.issuperset(map(type, arguments)):
@@ -52,15 +52,15 @@ def percent(template: Any, arguments: Any) -> Any:
             sizes.verify_writable(arguments)
         given = arguments.values() if isinstance(arguments, Mapping) else arguments
         longest = max(map(_printed_length, given if isinstance(given, Iterable) else [given]), default=0)
-        whole = _printed_length(arguments)  # a list stands for one item, where a tuple has one for each
+        whole = _printed_length(arguments)  # a list is one item, but a tuple is one item for each value
         sizes.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
     return template % arguments
 
 
 def replace(value: str, old: str, new: str, count: int | None = None) -> str:
-    """Jinja2's own."""
+    """Jinja2's ``replace``, with a limit of the length."""
     text, old, new = map(sizes.text_of, (value, old, new))
-    if (len(text) + 1) * (len(new) + 1) > sizes.TEXT_LIMIT:  # only then it takes counting
+    if (len(text) + 1) * (len(new) + 1) > sizes.TEXT_LIMIT:  # shorter results need no counting
         sizes.verify_length(text, len(text) + text.count(old) * len(new))
     return text.replace(old, new, -1 if count is None else count)
 
@@ -76,7 +76,7 @@ def dictsort(
 def join(
     environment: Any, value: Iterable[Any], separator: str = "", attribute: str | int | None = None
 ) -> str:
-    """Jinja2's own."""
+    """Jinja2's ``join``, with a limit of the length."""
     getter = make_attrgetter(environment, attribute) if attribute is not None else lambda item: item
     separator = sizes.text_of(separator)
     if isinstance(value, str):
@@ -92,7 +92,7 @@ def join(
 
 
 def batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> list[list[Any]]:
-    """Jinja2's own."""
+    """Jinja2's ``batch``, with a limit of the length."""
     sizes.verify_length([], linecount)
     if isinstance(value, str):
         sizes.verify_length([], len(value))
@@ -100,7 +100,7 @@ def batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> list[l
 
 
 def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list[Any]]:
-    """Jinja2's own."""
+    """Jinja2's ``slice``, with a limit of the length."""
     sizes.verify_length([], count)
     if isinstance(value, str):
         sizes.verify_length([], len(value))
@@ -152,19 +152,19 @@ def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstr
 
 @pass_environment
 def attribute(environment: Any, value: Any, name: str) -> Any:
-    """Jinja2's own ``attr``, with the rules of this sandbox."""
+    """Jinja2's ``attr``, with the rules of this sandbox."""
     return environment.getattr(value, str(name))
 
 
 def tojson(value: Any, indent: int | None = None) -> str:
-    """Jinja2's own: JSON that is also safe inside HTML."""
+    """Jinja2's ``tojson``: JSON that is also safe inside HTML."""
     sizes.verify_width(indent or 0)
     sizes.verify_printed(value := plain(value), lambda text: str(htmlsafe_json_dumps(text)), indent or 0)
     return str(htmlsafe_json_dumps(value, sort_keys=True, indent=indent))
 
 
 def pprint(value: Any) -> str:
-    """Jinja2's own."""
+    """Jinja2's ``pprint``, with a limit of the length."""
     sizes.verify_pretty(value)
     return str(JINJA["pprint"](value))
 

@@ -1,6 +1,6 @@
-"""The checks of values, for ``@validate`` and as tests of expressions (``value is ipv4``).
+"""Checks of values, for ``@validate`` and as tests of expressions (``value is ipv4``).
 
-A number is checked as the text it is printed as, so that ``port: 80`` and ``port: "80"`` are both an ``int``.
+A number is checked in its printed form, so that ``port: 80`` and ``port: "80"`` are both an ``int``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHELL_SPECIAL: Final = re.compile(r"[`$;|&><()\n]")
 def _text(value: Any) -> str | None:
     if isinstance(value, str):
         return value
-    # True is a number to Python, and would be printed as no author wrote it.
+    # In Python True is a number, and its printed form differs from the author's text.
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -32,17 +32,17 @@ def _fits(value: Any, pattern: re.Pattern[str]) -> bool:
 
 
 def is_ip(value: Any) -> bool:
-    """An IPv4 or IPv6 address."""
+    """Test for an IPv4 or IPv6 address."""
     return is_ipv4(value) or is_ipv6(value)
 
 
 def is_ipv4(value: Any) -> bool:
-    """An IPv4 address: ``192.0.2.1``."""
+    """Test for an IPv4 address: ``192.0.2.1``."""
     return _is_address(value, 4)
 
 
 def is_ipv6(value: Any) -> bool:
-    """An IPv6 address: ``2001:db8::1``."""
+    """Test for an IPv6 address: ``2001:db8::1``."""
     return _is_address(value, 6)
 
 
@@ -54,17 +54,17 @@ def _is_address(value: Any, version: int) -> bool:
 
 
 def is_int(value: Any) -> bool:
-    """A whole number."""
+    """Test for a whole number."""
     return _fits(value, _INT)
 
 
 def is_float(value: Any) -> bool:
-    """A number, whole or not."""
+    """Test for a number, whole or not."""
     return _fits(value, _FLOAT)
 
 
 def is_hostname(value: Any) -> bool:
-    """A host's name, with or without a domain."""
+    """Test for a host name, with or without a domain."""
     # The maximum lengths in the DNS: 253 for a name, 63 for each label.
     return isinstance(value, str) and len(value) <= 253 and _fits(value, _HOSTNAME)
 
@@ -75,7 +75,7 @@ def is_fqdn(value: Any) -> bool:
 
 
 def is_shell_safe(value: Any) -> bool:
-    """Text without the characters that make a shell run, chain or redirect something."""
+    """Test for text without shell characters that run, chain or redirect commands."""
     text = _text(value)
     return text is not None and not _SHELL_SPECIAL.search(text.strip())
 

@@ -30,7 +30,7 @@ def to_json(
     ensure_ascii: bool = True,
     separators: Sequence[str] | None = None,
 ) -> str:
-    """One line of JSON."""
+    """Return JSON on one line."""
     between, after_key = separators or (", " if indent is None else ",", ": ")
     sizes.verify_width(between)
     sizes.verify_width(after_key)
@@ -48,7 +48,7 @@ def to_json(
 
 
 def to_nice_json(value: Any, indent: int = 4, sort_keys: bool = True, ensure_ascii: bool = True) -> str:
-    """JSON for people: indented, with sorted keys."""
+    """Return readable JSON: indented, with sorted keys."""
     return to_json(value, indent, sort_keys, ensure_ascii)
 
 
@@ -59,17 +59,16 @@ def to_yaml(
     default_flow_style: bool | None = None,
     **style: Any,
 ) -> str:
-    """YAML, with the innermost lists and mappings on one line.
+    """Return YAML, with the innermost lists and mappings on one line.
 
     Other styles: ``width``, ``explicit_start``, ``explicit_end``, ``default_style``, ``canonical``, ``allow_unicode``.
-
     Raises ExpressionError.
     """
     if unknown := sorted(style.keys() - _YAML_STYLES):
         raise ExpressionError("", f"to_yaml knows no {unknown[0]}, only {', '.join(sorted(_YAML_STYLES))}")
 
     class Dumper(yaml.CSafeDumper):
-        # Lists that are shared would be written as anchors, which few readers of configuration files know.
+        # Shared lists would become anchors, which few readers of configuration files support.
         def ignore_aliases(self, _data: Any) -> bool:
             return True
 
@@ -95,7 +94,7 @@ _YAML_STYLES: Final = frozenset(
 def to_nice_yaml(
     value: Any, indent: int = 4, sort_keys: bool = True, default_flow_style: bool = False, **style: Any
 ) -> str:
-    """YAML for people: each item on a line of its own."""
+    """Return readable YAML: each item on its own line."""
     return to_yaml(value, indent, sort_keys, default_flow_style, **style)
 
 
@@ -105,7 +104,7 @@ def from_json(text: str) -> Any:
 
 
 def from_yaml_all(text: str) -> list[Any]:
-    """The values of all documents of a YAML text, each read as ``from_yaml`` reads it.
+    """Return the values of all documents of a YAML text, with the rules of ``from_yaml``.
 
     Raises ExpressionError.
     """
@@ -134,16 +133,16 @@ def b64encode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
 
 
 def b64decode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
-    """The text that Base64 stands for."""
+    """Return the text encoded as Base64."""
     decode = base64.urlsafe_b64decode if urlsafe else base64.b64decode
     return decode(as_text(text, "b64decode")).decode(encoding)
 
 
-# -- digests, and names made of names --------------------------------------------------------------
+# -- digests and UUIDs -----------------------------------------------------------------------------
 
 
 def digest(text: str, hashtype: str = "sha1") -> str:
-    """The digest of a text's UTF-8 bytes, in hexadecimal: ``hash('sha512')``. Raises ExpressionError."""
+    """Return the digest of a text's UTF-8 bytes, in hexadecimal: ``hash('sha512')``. Raises ExpressionError."""
     data = as_text(text, "hash").encode()
     try:
         return hashlib.new(hashtype, data, usedforsecurity=False).hexdigest()
@@ -153,7 +152,7 @@ def digest(text: str, hashtype: str = "sha1") -> str:
 
 
 def sha256(text: str) -> str:
-    """The SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
+    """Return the SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return digest(as_text(text, "sha256"), "sha256")
 
 
@@ -182,7 +181,7 @@ def to_uuid(text: str, namespace: str = _ANSIBLE) -> str:
 
 
 def urldecode(text: str) -> str:
-    """The text that a part of a URL stands for: ``%20`` and ``+`` are blanks."""
+    """Return a decoded part of a URL: ``%20`` and ``+`` are blanks."""
     return unquote_plus(as_text(text, "urldecode"))
 
 

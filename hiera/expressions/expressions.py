@@ -67,11 +67,11 @@ class Scope:
         self._texts: dict[Expression, str | Secret] = {}
 
     def with_data(self, data: Mapping[str, Any]) -> Scope:
-        """This scope over other data."""
+        """Return this scope with other data."""
         return Scope(self.facts, data, self.environ, self.functions)
 
     def with_names(self, names: Mapping[str, Any]) -> Scope:
-        """This scope with further names."""
+        """Return this scope with further names."""
         return Scope(self.facts, self.data, self.environ, {**self.functions, **names})
 
     def lookup(self, path: str, default: Any = MISSING) -> Any:
@@ -95,7 +95,7 @@ class Scope:
             raise self.missing(steps)
         return default
 
-    # For the sandbox: safe to call, by values alone. It is called more often than all others together.
+    # For the sandbox: safe to call with plain values. It is called more often than all other functions together.
     lookup.__dict__["is_plain"] = True
 
     def text_of(self, expression: Expression) -> str | Secret:
@@ -135,7 +135,7 @@ ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"
 
 
 def depends_of_value(value: Any) -> DependsOn:
-    """Return why the expressions in a value may give another one on another host."""
+    """Return why the expressions in a value may differ on another host."""
     found = {_depends_of(source) for source in _sources(value)}
     return next((on for on in (DependsOn.FACTS, DependsOn.DATA) if on in found), DependsOn.NOTHING)
 
@@ -147,7 +147,7 @@ def _depends_of(source: str) -> DependsOn:
 
 
 def _sources(value: Any) -> Iterator[str]:
-    """The expressions in a value, without braces."""
+    """Yield the expressions in a value, without braces."""
     if isinstance(value, str):
         with contextlib.suppress(HieraError):
             yield from (piece.source for piece in parse(value) if isinstance(piece, Expression))
@@ -160,7 +160,7 @@ def _sources(value: Any) -> Iterator[str]:
 
 
 def has_expression(text: str) -> bool:
-    """Return whether ``text`` holds the start of an expression."""
+    """Return whether ``text`` contains the start of an expression."""
     return "{{" in text
 
 
@@ -189,7 +189,7 @@ def resolve_tree(value: Any, scope: Scope, where: str = "") -> Any:
 
 
 def evaluate(expression: str, scope: Scope) -> Any:
-    """The value of an expression without braces, as conditions are written (braces are forgiven).
+    """Return the value of an expression without braces, as in conditions (braces are allowed).
 
     Raises ExpressionError, UndefinedError and LimitError.
     """
@@ -240,7 +240,7 @@ def joined(pieces: list[Any]) -> str | Secret:
 
 
 class Expression:
-    """One expression: its source, and how to get its value."""
+    """An expression: its source, and the computation of its value."""
 
     __slots__ = ("source",)
 
@@ -254,12 +254,12 @@ class Expression:
 
     @property
     def where(self) -> str:
-        """The expression as messages show it."""
+        """The expression in the form for messages."""
         shown = self.source if len(self.source) <= _SHOWN else f"{self.source[:_SHOWN]}…"
         return f"{{{{ {shown} }}}}"
 
     def value(self, scope: Scope) -> Any:
-        """The value. Raises ExpressionError, UndefinedError and LimitError with the expression in front."""
+        """Return the value. Raises ExpressionError, UndefinedError and LimitError with the expression in front."""
         try:
             value = self.raw(scope)
             return value if type(value) in TYPES else plain(value)
@@ -275,7 +275,7 @@ class Expression:
         return value
 
     def text(self, scope: Scope) -> str | Secret:
-        """The value as it stands inside text."""
+        """Return the value as it stands inside text."""
         value = self.value(scope)
         if isinstance(value, Secret):
             return Secret(self.as_text(value.reveal()))
@@ -347,7 +347,7 @@ class Lookup(Expression):
         return scope.lookup(self.path, self.default)
 
 
-# Patterns are compiled when something needs them: few runs need them all.
+# Patterns are compiled on first use: few runs need them all.
 _TEXT: Final = r"""'[^'\\\r]*'|"[^"\\\r]*\""""
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
 _LOOKUP: Final = (
@@ -399,7 +399,7 @@ _LEXEME: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[][(){}'"]"""
 def parse(text: str) -> list[str | Expression]:
     """Return the pieces of a text. A single expression with only blanks around it is the only piece."""
     split: list[Any] = _SIMPLE.split(text)
-    if "{{{" in text or "{{" in "".join(split[::2]):  # not all are simple, or where one begins is not sure
+    if "{{{" in text or "{{" in "".join(split[::2]):  # not all are simple, or the start of one is ambiguous
         split = _split(text)
     split[1::2] = map(_inside, split[1::2])
     pieces: list[str | Expression] = [piece for piece in split if piece]
@@ -422,7 +422,7 @@ def _split(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=2048)
 def _inside(inside: str) -> Expression:
-    """The expression between two pairs of braces."""
+    """Return the expression between two pairs of braces."""
     return _expression(_source(inside))
 
 
@@ -438,7 +438,7 @@ def _source(inside: str) -> str:
 
 
 def _end(text: str, start: int) -> int:
-    """The offset behind the ``}}`` that ends the expression whose ``{{`` is at ``start``."""
+    """Return the offset behind the ``}}`` that ends the expression whose ``{{`` is at ``start``."""
     depth = 0
     for token in re.compile(_LEXEME, re.DOTALL).finditer(text, start + 2):
         found = token[0]

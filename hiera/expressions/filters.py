@@ -81,17 +81,17 @@ def to_bool(value: Any) -> bool:
 
 
 def logarithm(value: float, base: float = math.e) -> float:
-    """The logarithm of a number, natural or by a base: ``log(10)``."""
+    """Return the logarithm of a number, natural or by a base: ``log(10)``."""
     return math.log10(value) if base == 10 else math.log(value, base)
 
 
 def power(value: float, exponent: float) -> float:
-    """A number to a power, with decimals: ``2 | pow(3)`` is 8.0."""
+    """Return a number raised to a power, as a decimal: ``2 | pow(3)`` is 8.0."""
     return math.pow(value, exponent)
 
 
 def root(value: float, base: float = 2) -> float:
-    """The square root of a number, or another: ``root(3)``."""
+    """Return the square root of a number, or another root: ``root(3)``."""
     return math.sqrt(value) if base == 2 else math.pow(value, 1 / base)
 
 
@@ -249,7 +249,7 @@ def _written(value: Any) -> Any:
 
 
 def _opening(function: Callable[..., Any], *, counted: bool) -> Callable[..., Any]:
-    """``function``, which looks at no item of a list or mapping, with a secret opened to it."""
+    """Return ``function`` with secrets opened, but not revealed inside: it reads no item of a list or mapping."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
@@ -290,7 +290,7 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _COLLECTIONS: Final = (dict, list, tuple)
 _OF_JINJA: Final = (Environment, EvalContext, Context)
-"""What Jinja2 gives some filters as their first argument."""
+"""Types of the first argument that Jinja2 passes to some filters."""
 _OF_TEXT: Final = frozenset(
     {
         *(
@@ -364,7 +364,7 @@ TESTS: Final = table(JINJA_TESTS, {**_MORE_CHECKS, **OWN_TESTS}, counted=False)
 
 
 def qualified(functions: Mapping[str, Any]) -> dict[str, Any]:
-    """``functions``, also by the names that they have in the collections of Ansible."""
+    """Return ``functions`` with additional names as in the collections of Ansible."""
     builtin = {f"ansible.builtin.{name}": function for name, function in functions.items()}
     of_utils = {
         f"{collection}.{name}": functions[name]

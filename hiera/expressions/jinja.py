@@ -72,9 +72,9 @@ def for_templates(
 
 @functools.lru_cache(maxsize=2048)
 def compile_expression(source: str) -> Callable[[Mapping[str, Any]], Any]:
-    """A function from names to the value of the expression, which is plain or a secret.
+    """Return a function from names to the value of the expression, which is plain or a secret.
 
-    It and this raise ExpressionError, UndefinedError and LimitError.
+    Raises ExpressionError, UndefinedError and LimitError, as the returned function does.
     """
     return _function(_expressions(), source)
 
@@ -87,7 +87,7 @@ def compile_check(source: str) -> Callable[[Mapping[str, Any]], Any]:
 def _function(environment: Sandbox, source: str) -> Callable[[Mapping[str, Any]], Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # '\d' in a text is what people write in patterns
+            warnings.simplefilter("ignore")  # people write '\d' in patterns
             compiled = environment.compile_expression(source, undefined_to_none=False)
     except Exception as error:  # noqa: BLE001  the compiler of another project, on any text
         raise translated(error) from None
@@ -106,7 +106,7 @@ def _function(environment: Sandbox, source: str) -> Callable[[Mapping[str, Any]]
 
 
 def _bounded(value: Any) -> Any:
-    """A result with all that is in it, unless it would be too large when it is written down somewhere."""
+    """Return a result with all secrets in it revealed. Raises LimitError if it is too large."""
     if isinstance(value, (dict, list)):
         return meter.revealed(value)
     return value

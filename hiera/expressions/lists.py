@@ -65,14 +65,14 @@ def _combined(old: Any, new: Any, recursive: bool, list_merge: str) -> Any:
 
 
 def dict2items(value: Mapping[Any, Any], key_name: str = "key", value_name: str = "value") -> list[Any]:
-    """A mapping as a list of ``{key, value}``. Raises ExpressionError for anything else."""
+    """Return a mapping as a list of ``{key, value}``. Raises ExpressionError for other values."""
     if not isinstance(value, Mapping):
         raise ExpressionError("", f"dict2items wants a mapping, not {described(plain(value))}")
     return [{key_name: key, value_name: item} for key, item in value.items()]
 
 
 def items2dict(value: Iterable[Any], key_name: str = "key", value_name: str = "value") -> dict[Any, Any]:
-    """A list of ``{key, value}`` as a mapping. Raises ExpressionError for anything else."""
+    """Return a list of ``{key, value}`` as a mapping. Raises ExpressionError for other values."""
     items = plain(value)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ExpressionError("", "items2dict wants a list of mappings")
@@ -100,18 +100,18 @@ def contained(left: Iterable[Any], right: Iterable[Any]) -> bool:
 
 
 def union(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """The items of either list, once each."""
+    """Return the items of both lists together, once each."""
     return _distinct([*left, *right])
 
 
 def intersect(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """The items of both lists, once each."""
+    """Return the items that are in both lists, once each."""
     others = _Items(right)
     return _distinct(item for item in left if item in others)
 
 
 def difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """The items of the first list that are not in the second, once each."""
+    """Return the items of the first list that are not in the second, once each."""
     others = _Items(right)
     return _distinct(item for item in left if item not in others)
 
@@ -123,7 +123,7 @@ def symmetric_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]
 
 
 class _Items:
-    """Membership of values that may be lists or mappings, in constant time: their JSON stands for them."""
+    """A set of values that may be lists or mappings, in constant time: they are compared as JSON."""
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self._seen = {self._key(item) for item in items}
@@ -136,7 +136,7 @@ class _Items:
 
     @staticmethod
     def _key(item: Any) -> Any:
-        # A tuple stands for a list or mapping, so that no text is equal to it.
+        # A list or mapping becomes a tuple, so that no text equals it.
         return (
             (json.dumps(plain(item), sort_keys=True),) if isinstance(item, (list, tuple, Mapping)) else item
         )
@@ -152,17 +152,17 @@ def _distinct(items: Iterable[Any]) -> list[Any]:
 
 
 def zip_lists(*lists: Iterable[Any]) -> list[list[Any]]:
-    """The first items of all lists, the second, and so on, to the end of the shortest."""
+    """Return lists of the first items of all lists, the second items, and so on, up to the shortest list."""
     return [list(items) for items in zip(*lists, strict=False)]
 
 
 def zip_longest(*lists: Iterable[Any], fillvalue: Any = None) -> list[list[Any]]:
-    """``zip`` to the end of the longest list, with ``fillvalue`` where a shorter one has ended."""
+    """Return ``zip`` up to the longest list, with ``fillvalue`` after the end of shorter lists."""
     return [list(items) for items in itertools.zip_longest(*map(_items, lists), fillvalue=fillvalue)]
 
 
 def _items(value: Iterable[Any]) -> list[Any]:
-    """The items of a list, or the characters of a text, if they are not too many."""
+    """Return the items of a list, or the characters of a text. Raises LimitError for a long text."""
     if isinstance(value, str):
         sizes.verify_length([], len(value))
     return list(value)
@@ -170,7 +170,7 @@ def _items(value: Iterable[Any]) -> list[Any]:
 
 def product(*lists: Iterable[Any], repeat: int = 1) -> list[list[Any]]:
     """Return every choice of one item of each list. ``repeat`` repeats the lists. Raises LimitError."""
-    if len(lists) * repeat > _LONGEST_CHOICE:  # made before the first choice is
+    if len(lists) * repeat > _LONGEST_CHOICE:  # checked before any choice is made
         raise LimitError(
             "", f"product of {len(lists) * repeat} lists is asked for, at most {_LONGEST_CHOICE} can be"
         )
@@ -183,7 +183,7 @@ def permutations(items: Iterable[Any], length: int | None = None) -> list[list[A
 
 
 def combinations(items: Iterable[Any], length: int) -> list[list[Any]]:
-    """Every way to choose ``length`` of the items, in their order."""
+    """Return every selection of ``length`` items, in their order."""
     return _choices(itertools.combinations(_items(items), length))
 
 
@@ -212,7 +212,10 @@ def unique(
 
 @pass_environment
 def extract(environment: Any, item: Any, container: Any, morekeys: Any = None) -> Any:
-    """The value in ``container`` at a key or index, and at ``morekeys`` in that: ``hosts | map('extract', ips)``."""
+    """Return the value in ``container`` at a key or index: ``hosts | map('extract', ips)``.
+
+    ``morekeys`` are further keys or indexes inside this value.
+    """
     keys = [] if morekeys is None else morekeys if isinstance(morekeys, list) else [morekeys]
     for key in (item, *keys):
         container = environment.getitem(container, key)
@@ -220,7 +223,7 @@ def extract(environment: Any, item: Any, container: Any, morekeys: Any = None) -
 
 
 def subelements(value: Any, subelements: Any, skip_missing: bool = False) -> list[list[Any]]:
-    """Each item of a list or mapping with each item of a list in it: ``users | subelements('groups')``."""
+    """Return pairs of each item and each entry of its inner list: ``users | subelements('groups')``."""
     path = subelements.split(".") if isinstance(subelements, str) else list(subelements)
     found = []
     for item in value.values() if isinstance(value, Mapping) else value:
@@ -266,7 +269,7 @@ def rekey_on_member(value: Any, key: str, duplicates: str = "error") -> dict[Any
     return found
 
 
-# -- chance, which is the same in every run --------------------------------------------------------
+# -- random choices, the same in every run --------------------------------------------------------
 
 
 def random(value: Any, start: int | None = None, step: int | None = None, seed: Any = None) -> Any:
@@ -284,7 +287,10 @@ def random(value: Any, start: int | None = None, step: int | None = None, seed: 
 
 
 def shuffle(value: Iterable[Any], seed: Any = None) -> list[Any]:
-    """A list in another order, by ``seed`` only: ``shuffle(seed=facts.fqdn)``. Raises ExpressionError without one."""
+    """Return a list in random order. It depends on ``seed`` only: ``shuffle(seed=facts.fqdn)``.
+
+    Raises ExpressionError without a seed.
+    """
     chance, items = _chance("shuffle", seed), _items(value)
     chance.shuffle(items)
     return items
@@ -321,7 +327,7 @@ def says(key: str, *, otherwise: bool = False) -> Callable[[Any], bool]:
 
 
 def says_not(key: str) -> Callable[[Any], bool]:
-    """A test: the result of a task is not true at ``key``."""
+    """Return a test of a task's result: whether it is false or missing at ``key``."""
     return lambda value: not _result(value, key).get(key)
 
 
@@ -336,13 +342,13 @@ def is_changed(value: Any) -> bool:
 
 
 def is_timed_out(value: Any) -> bool:
-    """Test ``timedout``: the result of a task has a period after which it was ended."""
+    """Test ``timedout``: the result of a task has a timeout that ended it."""
     found = _result(value, "timedout").get("timedout")
     return isinstance(found, Mapping) and bool(found.get("period"))
 
 
 def is_nan(value: Any) -> bool:
-    """Test ``nan``: no number, such as infinity minus infinity."""
+    """Test ``nan``: not a number, such as infinity minus infinity."""
     return isinstance(value, float) and math.isnan(value)
 
 
@@ -385,5 +391,5 @@ def is_falsy(value: Any, convert_bool: bool = False) -> bool:
 
 
 def is_vault(value: Any) -> bool:
-    """Test ``vault_encrypted``: a text that Ansible's vault has encrypted, which nothing here reads."""
+    """Test ``vault_encrypted``: a text encrypted by Ansible's vault, which is unsupported here."""
     return isinstance(value, str) and value.startswith("$ANSIBLE_VAULT;")

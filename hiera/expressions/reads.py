@@ -12,12 +12,12 @@ _FACTS = frozenset({"facts", "Facts", "environ", "Environ"})
 _SAME = frozenset(
     {"read_file", "readFile", "file", "range", "dict", "namespace", "cycler", "joiner", "value"}
 )
-"""Names that mean the same on every host."""
+"""Names with the same meaning on every host."""
 _LOOKUPS = frozenset({"lookup", "hiera"})
 
 
 def depends_of(source: str) -> DependsOn:
-    """Return why an expression may have another value on another host. ``source`` is its text, without braces.
+    """Return why an expression may differ on another host. ``source`` is its text, without braces.
 
     Names of loops count as data. An expression that cannot be parsed depends on nothing.
     """

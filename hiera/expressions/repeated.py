@@ -28,7 +28,7 @@ class Repeated:
                 self._pieces.append(piece)
 
     def value(self, scope: Scope) -> Any:
-        """The value in a scope."""
+        """Return the value in a scope."""
         if self._single is not None:
             return self._single.value(scope)
         return joined([one.text(scope) if isinstance(one, Expression) else one for one in self._pieces])

@@ -77,7 +77,7 @@ _OPTIONS: Final = (
     *("comment_start_string", "comment_end_string", "line_statement_prefix", "line_comment_prefix"),
     *("trim_blocks", "lstrip_blocks", "newline_sequence", "keep_trailing_newline"),
 )
-"""The attributes of an environment that its lexer and its compiler go by, and that differ among ours."""
+"""The options of the lexer and the compiler that differ between these environments."""
 
 
 class _Parser(Parser):
@@ -121,7 +121,7 @@ class _Generator(CodeGenerator):
         super().visit_For(node, frame)
 
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: N802
-        if isinstance(node.node, nodes.EnvironmentAttribute):  # ours, and no call of the template's
+        if isinstance(node.node, nodes.EnvironmentAttribute):  # not a call of the template's own
             self.visit(node.node, frame)
             self._write_all(node.args, frame, "(", ")")
             return
@@ -248,7 +248,7 @@ _SMALL: Final = (1 << 30) - 1
 """Limit of operands: one operation on smaller whole numbers stays below the limits on numbers."""
 
 _LONG: Final = 1024
-"""Characters from which on a text that is printed is counted at once, so that many side by side are not too many."""
+"""Minimum length of a printed text that counts at once, so that many texts side by side stay limited."""
 
 _PRINTED_AT_ONCE: Final = 64
 _LONGEST_CHAIN: Final = 8
@@ -274,7 +274,7 @@ _WHOLE_ALREADY: Final = (
 
 
 def _whole(node: nodes.Expr, how: str = "whole") -> nodes.Expr:
-    """An operand of a comparison, searched for secrets where it may hold some."""
+    """Return an operand of a comparison, searched for secrets if it may contain any."""
     if isinstance(node, _WHOLE_ALREADY):
         return node
     whole = nodes.EnvironmentAttribute(how, lineno=node.lineno)
@@ -282,7 +282,7 @@ def _whole(node: nodes.Expr, how: str = "whole") -> nodes.Expr:
 
 
 _NAMING: Final = {"map": 0, "reject": 0, "rejectattr": 1, "select": 0, "selectattr": 1}
-"""Filters that take the name of a filter or test, and as which argument."""
+"""Filters with the name of a filter or test as an argument, and the argument's position."""
 
 
 def _is_shared(loop: nodes.For) -> bool:
@@ -319,7 +319,7 @@ class _Steps:
         items = self._items
         if type(items) in _SIZED:
             items = list(items)
-        if type(items) not in (list, tuple):  # one by one: making an item may take long, or fail
+        if type(items) not in (list, tuple):  # one by one, since making an item may be slow or fail
             for item in items:
                 meter.spend(1)
                 yield (_opened(item),)
@@ -347,7 +347,7 @@ class _Context(Context):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """An environment that keeps this module's promises."""
+    """An environment with the rules of this module."""
 
     # Only these operators can produce much larger values than their operands.
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -366,7 +366,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters = _FILTERS
         self.tests = _TESTS
         self.globals["undef"] = self.undef
-        self.globals.pop("lipsum")  # another text in every run
+        self.globals.pop("lipsum")  # random text, different in every run
         self.steps = _Steps
         self.tell = callers.tell
         self.whole = whole
@@ -375,7 +375,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Whether compiled code contains the columns of its expressions (``columns.place_of``)."""
         self._is_compiling = False
         self.given: Mapping[str, Any] = {}
-        """The names of the rendering that is going on."""
+        """The names of the current rendering."""
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Parser(self, source, name, filename).parse()
@@ -415,7 +415,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return TokenStream(self.lexer.wrap(tokens, name, filename), name, filename)
 
     def handle_exception(self, source: str | None = None) -> NoReturn:
-        """Raise the error that is being handled, as Jinja2 does, at a line that it can count to."""
+        """Raise the current error, as Jinja2 does, at a line number that it can handle."""
         error = sys.exc_info()[1]
         if isinstance(error, TemplateSyntaxError) and error.lineno is not None:
             error.lineno, column = place_of(error.lineno)
@@ -423,11 +423,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().handle_exception(source)
 
     def join_path(self, template: str, parent: str) -> str:
-        """The name of the template that ``parent`` includes as ``template``."""
+        """Return the name of the template that ``parent`` includes as ``template``."""
         return self.included(template, parent)
 
     def undef(self, hint: str | None = None) -> Undefined:
-        """Something that does not exist, with the words for it: ``data.port | default(undef('set a port'))``."""
+        """Return an undefined value with a message: ``data.port | default(undef('set a port'))``."""
         return self.undefined(hint or "undef() is used: there is no value")
 
     def reach(self, value: Any, names: tuple[str, ...]) -> Any:
@@ -442,7 +442,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         """``obj.attribute``, also for filters."""
         if isinstance(obj, ExplainedUndefined):
-            return obj  # the first thing that is missing is the one to name
+            return obj  # report the first missing value
         # Jinja2's own objects (loop, macros, namespaces) are guarded by its sandbox.
         if isinstance(obj, _RUNTIME):
             return super().getattr(obj, attribute)
@@ -491,7 +491,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         try:
             if type(obj) is Macro:
                 value = obj(context.eval_ctx, *arguments, **_given(named))
-            elif type(obj) is MethodType and hasattr(obj.__func__, "is_plain"):  # ``lookup``: nothing to ask
+            elif type(obj) is MethodType and hasattr(obj.__func__, "is_plain"):  # ``lookup`` needs no checks
                 value = obj(*arguments, **_given(named))
             else:
                 value = super().call(context, obj, *arguments, **named)
@@ -500,16 +500,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return meter.made(whole(value))
 
     def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An operator that could make too much."""
+        """Apply an operator with a potentially large result."""
         value = _OPERATORS[operator](whole(left), whole(right))
         return value if type(value) in SCALARS and type(value) is not str else meter.made(value)
 
     def shown(self, value: Any) -> str:
-        """A value as text, where several are printed side by side."""
+        """Return a value as text, for printing adjacent values."""
         return self.counted(str(printed(value)))
 
     def counted(self, text: str) -> str:
-        """A text that is printed, noted when it is long."""
+        """Return a printed text, counted if it is long."""
         if len(text) >= _LONG:
             meter.print(len(text))
         return text
@@ -525,7 +525,7 @@ def whole(value: Any) -> Any:
 
 
 def searched(value: Any) -> Any:
-    """A value in which another is looked for: of a mapping only keys are compared."""
+    """Return the right side of ``in``, with secrets revealed. In a mapping only keys are compared."""
     return value if type(value) is dict else whole(value)
 
 
@@ -548,7 +548,7 @@ def printable(value: Any) -> Any:
 
 
 def _given(named: dict[str, Any]) -> dict[str, Any]:
-    """The named arguments that a template has written."""
+    """Return the named arguments in the template."""
     return {name: whole(value) for name, value in named.items() if name not in ("_loop_vars", "_block_vars")}
 
 

@@ -18,9 +18,9 @@ from hiera.values import sizes
 from hiera.values.plain import described, plain
 
 REGEX_LIMIT: Final = 1 << 20
-"""Characters of a text that a regular expression is tried on."""
+"""Maximum length of a text for regular expressions."""
 PATTERN_LIMIT: Final = 10_000
-"""Characters of a regular expression: a million take a second to compile."""
+"""Maximum length of a regular expression: a million characters take a second to compile."""
 
 
 def as_text(value: Any, name: str) -> str:
@@ -36,9 +36,10 @@ def quote(value: Any) -> str:
 
 
 def comment(text: Any, style: str = "plain", **parts: Any) -> str:
-    """Lines of comment: ``plain``, ``c``, ``cblock``, ``erlang`` or ``xml``, or with ``decoration`` and other parts.
+    """Return comment lines in the style ``plain``, ``c``, ``cblock``, ``erlang`` or ``xml``.
 
-    Raises ExpressionError for another style or part, LimitError for a comment that is too long.
+    ``decoration`` and other parts override the style. Raises ExpressionError for another style or part, LimitError for
+    a comment that is too long.
     """
     if style not in _COMMENTS:
         raise ExpressionError("", f"comment knows no style {style!r}, only {', '.join(_COMMENTS)}")
@@ -85,7 +86,7 @@ _COMMENT_PARTS: Final[dict[str, Any]] = {
 
 
 def type_debug(value: Any) -> str:
-    """The name that Python has for the type of a value: ``str``, ``int``, ``dict``."""
+    """Return Python's name for the type of a value: ``str``, ``int``, ``dict``."""
     return type(plain(value)).__name__
 
 
@@ -94,7 +95,7 @@ _AMOUNT: Final = r"([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*"
 
 
 def human_readable(size: float, isbits: bool = False, unit: str | None = None) -> str:
-    """A number of bytes with the unit that suits it, or with ``unit``: ``1.50 GB``."""
+    """Return a number of bytes with a suitable unit, or with ``unit``: ``1.50 GB``."""
     if unit is None:
         power = max((n for n in range(len(_UNITS)) if size >= 1 << 10 * n), default=0)
     else:
@@ -138,7 +139,7 @@ def split(value: str, separator: str | None = None, maxsplit: int = -1) -> list[
 
 
 def _pattern(pattern: str, ignorecase: bool, multiline: bool) -> re.Pattern[str]:
-    if len(pattern) > PATTERN_LIMIT:  # compiling is one step, too
+    if len(pattern) > PATTERN_LIMIT:  # compiling is a single step, too
         raise LimitError("", f"a pattern has {len(pattern)} characters, at most {PATTERN_LIMIT} are possible")
     try:
         return re.compile(pattern, (re.IGNORECASE if ignorecase else 0) | (re.MULTILINE if multiline else 0))
@@ -172,7 +173,7 @@ def regex_replace(
         nonlocal made, found
         found += 1
         text = match.expand(replacement) if "\\" in replacement else replacement
-        # Each match may be replaced by far more than itself: counted as it is made, not when all is there.
+        # Count each replacement when it is made, since it may be much longer than its match.
         made += len(text)
         sizes.verify_length(text, made)
         return text
@@ -214,7 +215,7 @@ def _group(text: Any, pattern: re.Pattern[str]) -> int | str:
 
 
 def regex_findall(value: Any, pattern: str, multiline: bool = False, ignorecase: bool = False) -> list[Any]:
-    """All matches: of the whole pattern, of its one group, or lists of its groups."""
+    """Return all matches: of the whole pattern, of its only group, or lists of its groups."""
     compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_findall")
     found = regex.bounded(compiled, text, lambda: compiled.findall(text))
     return [list(item) if isinstance(item, tuple) else item for item in found]
@@ -247,13 +248,13 @@ def matches(
 
 
 def matches_start(value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False) -> bool:
-    """Test ``match``: the regular expression fits at the start of the text."""
+    """Test ``match``: the regular expression matches at the start of the text."""
     compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "match")
     return regex.bounded(compiled, text, lambda: compiled.match(text) is not None)
 
 
 def matches_anywhere(value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False) -> bool:
-    """Test ``search``: the regular expression fits somewhere in the text."""
+    """Test ``search``: the regular expression matches somewhere in the text."""
     return regex.is_found(_pattern(pattern, ignorecase, multiline), _subject(value, "search"))
 
 
@@ -261,22 +262,22 @@ def matches_anywhere(value: Any, pattern: str, ignorecase: bool = False, multili
 
 
 def basename(path: str) -> str:
-    """The last part of a path."""
+    """Return the last part of a path."""
     return posixpath.basename(as_text(path, "basename"))
 
 
 def dirname(path: str) -> str:
-    """A path without its last part."""
+    """Return a path without its last part."""
     return posixpath.dirname(as_text(path, "dirname"))
 
 
 def normpath(path: str) -> str:
-    """A path without ``.``, ``..`` and doubled slashes, as text: links are not asked."""
+    """Return a path without ``.``, ``..`` and doubled slashes. Links are not resolved."""
     return posixpath.normpath(as_text(path, "normpath"))
 
 
 def relpath(path: str, start: str | None = None) -> str:
-    """The path that leads from the directory ``start`` to this one, both absolute. Raises ExpressionError."""
+    """Return the path from the directory ``start`` to this path, both absolute. Raises ExpressionError."""
     path, start = as_text(path, "relpath"), "" if start is None else as_text(start, "relpath")
     if not (path.startswith("/") and start.startswith("/")):
         raise ExpressionError("", "relpath wants two absolute paths: '/etc/app/x' | relpath('/etc')")
@@ -284,27 +285,27 @@ def relpath(path: str, start: str | None = None) -> str:
 
 
 def commonpath(paths: Any) -> str:
-    """The longest path that all paths of a list begin with."""
+    """Return the longest common parent of all paths in a list."""
     return posixpath.commonpath([as_text(path, "commonpath") for path in paths])
 
 
 def win_basename(path: str) -> str:
-    """The last part of a path of Windows."""
+    """Return the last part of a Windows path."""
     return ntpath.basename(as_text(path, "win_basename"))
 
 
 def win_dirname(path: str) -> str:
-    """A path of Windows without its last part."""
+    """Return a Windows path without its last part."""
     return ntpath.dirname(as_text(path, "win_dirname"))
 
 
 def win_splitdrive(path: str) -> list[str]:
-    """The drive of a path of Windows, and the rest."""
+    """Return the drive of a Windows path, and the remaining path."""
     return list(ntpath.splitdrive(as_text(path, "win_splitdrive")))
 
 
 def splitext(path: str) -> list[str]:
-    """A path without its extension, and the extension."""
+    """Return a path without its extension, and the extension."""
     return list(posixpath.splitext(as_text(path, "splitext")))
 
 
@@ -340,7 +341,7 @@ def is_uri(value: Any, schemes: Any = None) -> bool:
 
 
 def is_url(value: Any, schemes: Any = None) -> bool:
-    """Test ``url``: a URI with a host, or of a file."""
+    """Test ``url``: a URI with a host, or a file URI."""
     return is_uri(value, schemes) and (_scheme(value) == "file" or bool(urlsplit(value, "netloc")))
 
 
@@ -350,7 +351,7 @@ def is_urn(value: Any) -> bool:
 
 
 def is_absolute(path: Any) -> bool:
-    """Test ``abs``: a path from the root on."""
+    """Test ``abs``: an absolute path."""
     return as_text(path, "abs").startswith("/")
 
 

@@ -34,7 +34,7 @@ _Before: TypeAlias = tuple[list[_Call], Mapping[str, Any]]
 
 
 class _Own:
-    """The calls that the template in one thread is in, the innermost last."""
+    """The active calls of templates in a thread, the innermost last."""
 
     __slots__ = ("calls", "told")
 
@@ -52,16 +52,16 @@ _thread: Final = _Thread()
 
 
 class Callers:
-    """The calls that the template in this thread is in."""
+    """The active calls of templates in this thread."""
 
     __slots__ = ()
 
     def tell(self, names: Mapping[str, Any]) -> None:
-        """The variables at the place of the call that comes next."""
+        """Record the variables at the place of the next call."""
         _thread.own.told = names
 
     def enter(self, context: Context) -> None:
-        """Begin a call from a template with this context, and the variables told last."""
+        """Begin a call from a template with this context, and the recorded variables."""
         own = _thread.own
         own.calls.append((context, own.told))
 
@@ -77,7 +77,7 @@ class Callers:
         """
         own = _thread.own
         before = own.calls, own.told
-        if before[0]:  # every expression comes by here, and few are evaluated within another
+        if before[0]:  # runs for every expression, and few are nested in another evaluation
             own.calls, own.told = [], _NONE
         return before
 

@@ -3,7 +3,7 @@
 * Runs of digits compare as numbers, other runs as text. A longer version is newer (``1.1`` after ``1``, ``1.1.1k``
   after ``1.1.1``), unless the rest starts with ``~`` or a pre-release word (``dev``, ``alpha``, ``beta``, ``pre``,
   ``rc``). Packages compare by the rules of their own package manager.
-* The filters for dates have no current time, because a text with the time in it would change in every run.
+* The filters for dates never use the current time, because the result would change in every run.
 """
 
 from __future__ import annotations
