@@ -64,11 +64,11 @@ class DataFunction(Protocol):
     """Data by top-level key. Raises ``LookupFailure``, ``DocumentError``, ``ConfigError`` or ``LimitError``."""
 
     def names(self, location: Location | None) -> list[str]:
-        """The keys at a location."""
+        """Return the keys at a location."""
         ...
 
     def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
-        """The value of a key at a location, interpolated (step 8 of ``lookup``)."""
+        """Return the value of a key at a location, interpolated (step 8 of ``lookup``)."""
         ...
 
 
@@ -90,7 +90,7 @@ def texts(content: dict[Any, Any]) -> list[str]:
 
 
 def verify_value(value: Any, source: str, key: str, location: Location) -> None:
-    """Raise ``LookupFailure`` for a value with a symbol, or with a key that is neither text nor number, in it."""
+    """Raise ``LookupFailure`` for a value that contains a symbol, or a key other than text or a number."""
     bad = _bad(value)
     if bad is not None:
         what = f"Value for key '{key}', {source}, when using location '{location.place}', has wrong type"
@@ -105,7 +105,7 @@ def _bad(value: Any) -> str | None:
                 return bad
     elif isinstance(value, list):
         return next((bad for bad in map(_bad, value) if bad is not None), None)
-    # These two are values to Puppet: undef and the default of a case.
+    # Puppet accepts these two symbols: undef, and the default of a case.
     elif isinstance(value, Symbol) and value.name not in ("undef", "default"):
         return f"the symbol {value!r}"
     return None
@@ -139,7 +139,7 @@ class DataHash:
             what = f"'{self._name}' {PATHS} when using this data_hash function"
             raise ConfigError("", f"{what}; it takes no options")
         content = self._read(location.place)
-        # Once a file: every key of the module comes by here.
+        # Once for each file, since this runs for every key of the module.
         if self._module and location.place not in self._seen:
             self._seen.add(location.place)
             self._verify_qualified(content, location)
@@ -207,7 +207,7 @@ _KNOWN = {"yaml_data": "data_hash", "json_data": "data_hash", "eyaml_lookup_key"
 def function(
     level: LevelConfig, options: Mapping[str, Any], config_path: str, module: str | None, tools: Tools
 ) -> DataFunction:
-    """The function of ``level``, in the ``hiera.yaml`` at ``config_path``."""
+    """Return the function of ``level``, in the ``hiera.yaml`` at ``config_path``."""
     # Do not raise yet: a level without existing files is skipped, with any function.
     if _KNOWN.get(level.function) != level.kind:
         return _Unavailable(_unavailable(level, config_path))
@@ -217,7 +217,7 @@ def function(
 
 
 def _eyaml(options: Mapping[str, Any], directory: str, tools: Tools) -> DataFunction:
-    """``directory`` is where relative paths of keys begin."""
+    """``directory`` is the base of relative paths of keys."""
 
     def read(path: str) -> bytes:
         return tools.files.documents.read(join(directory, path))
@@ -236,7 +236,7 @@ def _unavailable(level: LevelConfig, config_path: str) -> str:
 
 
 class _Unavailable:
-    """A function that is written in Ruby or Puppet, or that does not exist."""
+    """A missing function, or a function in Ruby or Puppet."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -36,13 +36,13 @@ class Level:
         self._locations: list[Location | None] = [None] if locations is None else [*locations]
 
     def names(self) -> Iterator[tuple[str, list[str]]]:
-        """Each file that exists, with its top-level keys."""
+        """Yield each file that exists, with its top-level keys."""
         for location in self._locations:
             if location is None or location.kind is not Kind.NOTHING:
                 yield location.place if location else "", self._function.names(location)
 
     def find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
-        """The level's value of the root of ``key``."""
+        """Return the level's value of the root of ``key``."""
         step = step.add("level", self.name)
         return strategy.gather(  # 7a.
             self._locations, lambda location, inner: self._ask(location, key, invocation, inner), step
@@ -101,11 +101,11 @@ class Layer:
         return self._config.default_levels is not None
 
     def find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
-        """The layer's value of the root of ``key``."""
+        """Return the layer's value of the root of ``key``."""
         return self._find(self.levels(invocation), key, strategy, invocation, step)
 
     def find_default(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
-        """The default hierarchy's value of the root of ``key``."""
+        """Return the default hierarchy's value of the root of ``key``."""
         self.levels(invocation)
         return self._find(self._made_default or [], key, strategy, invocation, step)
 
@@ -124,7 +124,7 @@ class Layer:
             )
 
     def holders(self, invocation: Invocation) -> Iterator[tuple[Holder, list[str]]]:
-        """Each file of the layer with its top-level keys, the default hierarchy last."""
+        """Yield each file of the layer with its top-level keys, the default hierarchy last."""
         for level in [*self.levels(invocation), *(self._made_default or [])]:
             for path, names in level.names():
                 yield Holder(self._name, level.name, path), names

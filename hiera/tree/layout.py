@@ -30,7 +30,7 @@ NONE, HIERA, FUNCTION = "none", "hiera", "function"
 
 
 class Provider:
-    """The statement of one file: ``setting``, in the file at ``path``, has the value ``name``."""
+    """A data provider setting: ``setting``, in the file at ``path``, has the value ``name``."""
 
     def __init__(self, setting: str, name: str, path: str) -> None:
         self.setting = setting
@@ -45,7 +45,7 @@ class Provider:
         warn(warning(f"{self.setting} '{self.name}' {what}{advice}", self.path))
 
     def function(self, owner: str) -> Config:
-        """The only level of an owner whose data is made by a function of its own."""
+        """Return the only level of an owner with its own data function."""
         function = f"{owner}::data"
         name = f"Legacy function '{function}'"
         level = LevelConfig(name, "v4_data_hash", function, posixpath.dirname(self.path), None, (), {})
@@ -57,7 +57,7 @@ class Provider:
 
 
 def of_environment(directory: str, documents: Documents) -> Provider | None:
-    """The provider that ``environment.conf`` names, if any."""
+    """Return the provider in ``environment.conf``, or ``None``."""
     path = posixpath.join(directory, "environment.conf")
     if documents.kind(path) is not Kind.FILE:
         return None
@@ -89,7 +89,7 @@ BASE = ("/etc/puppetlabs/code/modules", "/opt/puppetlabs/puppet/modules")
 
 
 def module_path(environment: str, documents: Documents) -> list[str]:
-    """The directories that hold modules: ``modulepath`` of ``environment.conf``, or ``modules``."""
+    """Return the directories of modules: ``modulepath`` of ``environment.conf``, or ``modules``."""
     config = posixpath.join(environment, "environment.conf")
     if documents.kind(config) is Kind.FILE:
         text = documents.read(config).decode(errors="replace")
@@ -111,7 +111,7 @@ def _directories(part: str, environment: str) -> list[str]:
 
 
 def find(name: str, path: list[str], documents: Documents) -> str | None:
-    """The directory of the module ``name``, in the first part of ``path`` that has one."""
+    """Return the directory of the module ``name``, from the first matching entry of ``path``."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         return None
     candidates = (posixpath.join(directory, name) for directory in path)
@@ -129,7 +129,7 @@ class Layout:
         module_path: Sequence[str],
         tools: Tools,
     ) -> None:
-        """``config_path`` is the environment's configuration where that is not its ``hiera.yaml``."""
+        """``config_path`` is the environment's configuration if it is not its ``hiera.yaml``."""
         self._environment = environment and os.path.abspath(environment)
         self._config_path = config_path and os.path.abspath(config_path)
         self._global_config = global_config and os.path.abspath(global_config)
@@ -141,11 +141,11 @@ class Layout:
         self._module_layers: dict[str, Layer | None] = {}
 
     def global_layer(self) -> Layer | None:
-        """The layer above all others, if a global ``hiera.yaml`` was named."""
+        """Return the highest layer, if there is a global ``hiera.yaml``."""
         return self._layer(GLOBAL, self._global_config) if self._global_config else None
 
     def environment_layer(self) -> Layer | None:
-        """The layer of the environment, if it has a ``hiera.yaml``, or a data provider of Puppet 4."""
+        """Return the layer of the environment, if it has a ``hiera.yaml``, or a data provider of Puppet 4."""
         if self._environment_layer is ABSENT:
             self._environment_layer = self._find_environment_layer()
         return self._environment_layer

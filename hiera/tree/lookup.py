@@ -207,7 +207,7 @@ class Tree:
         return value
 
     def verify(self) -> None:
-        """Read what every lookup reads: the configuration, and the files that the facts select.
+        """Read the files of every lookup: the configuration, and the files that the facts select.
 
         Raises the ``HieraError`` that every lookup would raise.
         """
@@ -246,7 +246,7 @@ class Tree:
         return ABSENT
 
     def _answer_data(self, name: str, invocation: Invocation, step: Step) -> Any | Absent:
-        """The value that ``%{lookup('name')}`` stands for, by the options of its own key."""
+        """Return the value of ``%{lookup('name')}``, by the options of its own key."""
         if invocation.outer is not None:
             key = explain.parse(name)
             value = invocation.outer(key.root)
@@ -257,7 +257,7 @@ class Tree:
         return self._answer((name,), None, invocation, step, None)
 
     def _search(self, name: str, merge: Merge, invocation: Invocation, step: Step) -> Any | Absent:
-        """The value of one key, merged and converted as its options say."""
+        """Return the value of a key, merged and converted by its options."""
         if name == NAME or name.startswith(f"{NAME}."):  # 2.
             step.add("invalid_key", NAME)
             return ABSENT
@@ -293,7 +293,7 @@ class Tree:
             raise error.beside(self._places(NAME, key.module)) from None
 
     def _places(self, name: str, module: str | None) -> str:
-        """Every place that holds a key, for messages."""
+        """Return every place of a key, for messages."""
         found: list[str] = []
         # Errors here would hide the original error.
         with suppress(HieraError):
@@ -371,7 +371,7 @@ class Tree:
         return self._options[module]
 
     def _collect_outer_options(self, invocation: Invocation, step: Step) -> Mapping[Any, Any] | None:
-        """The options of the global layer and the environment together."""
+        """Return the options of the global layer and the environment together."""
         high, low = (
             verified(self._ask(name, _OPTIONS, HASH, invocation, step), None) for name in _LAYERS[:2]
         )
@@ -383,7 +383,7 @@ class Tree:
     def _with_module(
         self, module: str, outer: Mapping[Any, Any] | None, invocation: Invocation, step: Step
     ) -> LookupOptions:
-        """The options of ``outer`` and the module together."""
+        """Return the options of ``outer`` and the module together."""
         found = self._ask("module", _OPTIONS, HASH, invocation, step, module)
         own = verified(found, module)
         if own is None:  # as in Puppet, null in a module removes the options of the other layers

@@ -60,12 +60,12 @@ class _Merging(Strategy):
         return value
 
     def _first(self, value: Any) -> Any:
-        """The first of the values to be merged."""
+        """Return the start of the merge, made from the first value."""
         return value
 
 
 class Hash(_Merging):
-    """Mappings merged at the top only: the lowest one's order, the highest one's values."""
+    """Mappings merged at the top level only, in the order of the lowest mapping, with the values of the highest."""
 
     name = "hash"
 
@@ -77,7 +77,7 @@ class Hash(_Merging):
 
 
 class Unique(_Merging):
-    """One flat list of all values, each once."""
+    """A flat list of all values, once each."""
 
     name = "unique"
 
@@ -95,7 +95,7 @@ class Unique(_Merging):
 
 
 class Deep(_Merging):
-    """Mappings merged to any depth, lists joined with the lower one's values first."""
+    """Mappings merged to any depth. Lists are joined, with the lower values first."""
 
     name = "deep"
 
@@ -140,7 +140,7 @@ _DEEP_OPTIONS = {
 
 def strategy(merge: Merge) -> Strategy:
     """Return the strategy in ``merge`` (of a caller, or of ``lookup_options``). Raises ``LookupFailure``."""
-    if not merge and not isinstance(merge, str | Mapping):  # null, and false, which data may say
+    if not merge and not isinstance(merge, str | Mapping):  # null, and false, which data can contain
         return FIRST
     options = merge if isinstance(merge, Mapping) else {"strategy": merge}
     name = options.get("strategy")

@@ -1,1 +1,1 @@
-"""hiera.yaml, versions 5 and older, and the files that it names."""
+"""hiera.yaml, versions 5 and older, and the files in its hierarchy."""

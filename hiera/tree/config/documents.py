@@ -18,7 +18,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class Kind(Enum):
-    """The kind of thing that stands at a path, links followed."""
+    """The kind of a path, with links followed."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -37,7 +37,7 @@ class Documents(Protocol):
     """A source of files for the resolver. Every method may raise ``DocumentError``."""
 
     def kind(self, path: str) -> Kind:
-        """The kind of thing at ``path``."""
+        """Return the kind of the path."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -95,7 +95,7 @@ class Files:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """A named pipe without a writer would let us wait for ever."""
+    """Open without waiting, since a named pipe without a writer would block forever."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -130,7 +130,7 @@ class Texts:
 
 
 def join(directory: str, path: str) -> str:
-    """``path`` seen from ``directory``: absolute paths stay, leading ``..`` are taken by name, the rest is kept."""
+    """Return ``path`` relative to ``directory``: absolute paths stay, leading ``..`` are resolved by name."""
     if path.startswith("/"):
         return path
     head, _, rest = path.partition("/")

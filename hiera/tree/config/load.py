@@ -23,7 +23,10 @@ _BACKENDS = {"yaml": ("yaml_data", ".yaml"), "json": ("json_data", ".json"), "ho
 
 
 def legacy_config(version: int, path: str, content: dict[Any, Any], place: str, warn: Warn) -> Config | None:
-    """The configuration, or ``None`` for a version 3 outside the global layer, which Puppet ignores with a warning."""
+    """Return the configuration of version 3 or 4.
+
+    ``None`` for version 3 outside of the global layer, which Puppet ignores with a warning.
+    """
     if version == 4:
         return _version_4(path, content, place)
     checked = _version_3(path, content)
@@ -70,7 +73,7 @@ def _level_4(path: str, entry: dict[str, Any], datadir: str) -> LevelConfig:
         function=function,
         datadir=join(path.rpartition("/")[0], entry.get("datadir", datadir)),
         location="paths",
-        # Version 4: a level without a path is read from the file of its name.
+        # Version 4: the path of a level defaults to its name.
         places=tuple(entry.get("paths") or [entry.get("path") or entry["name"]]),
         options={},
         extension=extension,
@@ -78,7 +81,7 @@ def _level_4(path: str, entry: dict[str, Any], datadir: str) -> LevelConfig:
 
 
 def _one_or_more(value: Any, where: str) -> Iterator[str]:
-    """A text or a list of texts."""
+    """Check that the value is a text or a list of texts."""
     if isinstance(value, list) and all(isinstance(item, str) and item for item in value):
         return
     yield from schema.text(value, f"{where} variant 0")
@@ -98,7 +101,7 @@ def _version_3(path: str, content: dict[Any, Any]) -> Config:
         "hierarchy": content.get("hierarchy") or ["nodes/%{::trusted.certname}", "common"],
     }
     backends = content["backends"] if isinstance(content["backends"], list) else [content["backends"]]
-    # Each backend may have settings below its own name, of any shape.
+    # Each backend may have settings of any type below its own name.
     known = dict.fromkeys(
         ("logger", "merge_behavior", "deep_merge_options", *map(values.to_s, backends)), _anything
     )
@@ -202,7 +205,7 @@ _COMMON = [{"name": "Common", "path": "common.yaml"}]
 
 
 class _Reader:
-    """Makes levels from the entries of one file, whose shape was checked."""
+    """Makes levels from the entries of a file with a valid structure."""
 
     def __init__(self, path: str, defaults: dict[str, Any], place: str, text: str) -> None:
         self._path = path
@@ -264,7 +267,7 @@ class _Reader:
 
     def _level(self, entry: dict[str, Any]) -> LevelConfig:
         own = next((name for name in _ALL_FUNCTIONS if name in entry), None)
-        # A function of its own replaces the default one, options and datadir stay.
+        # An own function replaces the default function, options and datadir.
         source = entry if own else self._defaults
         kind = own or next(name for name in _FUNCTIONS if name in source)
         location = next((name for name in _LOCATIONS if name in entry), None)

@@ -59,7 +59,7 @@ def _braces(pattern: str) -> list[str]:
 
 
 def _alternatives(text: str) -> list[str] | None:
-    """The texts that the first pair of braces stands for."""
+    """Return the alternatives of the first pair of braces."""
     depth = start = 0
     commas: list[int] = []
     escaped = False
@@ -80,7 +80,7 @@ def _alternatives(text: str) -> list[str] | None:
 
 
 def _walk(directory: str, tails: list[Parts], documents: Documents) -> Iterator[str]:
-    """Files below ``directory`` that any of ``tails`` leads to: one walk, depth first, names sorted."""
+    """Yield files below ``directory`` that match any of ``tails``: in one walk, depth first, with sorted names."""
     tails = _with_no_directories(tails)
     if len(tails) == 1 and not _SPECIAL.search(tails[0][0]):  # a plain name needs no directory listing
         name, *_ = tails[0]
@@ -96,7 +96,7 @@ def _walk(directory: str, tails: list[Parts], documents: Documents) -> Iterator[
 
 
 def _with_no_directories(tails: list[Parts]) -> list[Parts]:
-    """Each ``**/`` may stand for no directory at all."""
+    """Return ``tails`` with variants in which ``**/`` matches no directory."""
     result: list[Parts] = []
     for tail in tails:
         while tail[0] == "**" and len(tail) > 1:
@@ -182,11 +182,11 @@ class Resolver:
         return [self._path(datadir, place, level.extension) for place in level.places]
 
     def text(self, template: str) -> str:
-        """``template`` with its variables replaced."""
+        """Return ``template`` with its variables replaced."""
         return values.to_s(self._interpolator.resolve(template, self._run, self._step, methods=False))
 
     def options(self, level: LevelConfig) -> Any:
-        """The options of the level's function."""
+        """Return the options of the level's function."""
         return self._interpolator.resolve(level.options, self._run, self._step, methods=False)
 
     def _path(self, datadir: str, template: str, extension: str = "") -> Location:

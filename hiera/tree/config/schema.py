@@ -18,12 +18,12 @@ _OPTION_NAME = r"\A[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?\z"
 
 
 def problems(value: Any, check: Check) -> list[str]:
-    """The problems of ``value``, each with its place."""
+    """Return the problems of ``value``, each with its place."""
     return [problem.strip() for problem in check(value, "")]
 
 
 def text(value: Any, where: str) -> Iterator[str]:
-    """A text that is not empty."""
+    """Check that the value is a nonempty text."""
     if not isinstance(value, str):
         yield f"{where} expects a String value, got {values.type_name(value)}"
     elif not value:
@@ -31,7 +31,7 @@ def text(value: Any, where: str) -> Iterator[str]:
 
 
 def integer(wanted: int) -> Check:
-    """The number ``wanted`` and no other."""
+    """Return a check for the number ``wanted``."""
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -43,7 +43,7 @@ def integer(wanted: int) -> Check:
 
 
 def list_of(item: Check, least: int = 0, most: int | None = None) -> Check:
-    """A list of ``least`` to ``most`` items."""
+    """Return a check for a list of ``least`` to ``most`` items."""
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, list):
@@ -59,7 +59,7 @@ def list_of(item: Check, least: int = 0, most: int | None = None) -> Check:
 
 
 def struct(known: dict[str, Check], required: tuple[str, ...] = ()) -> Check:
-    """A mapping with no other keys than ``known``."""
+    """Return a check for a mapping without unknown keys."""
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -78,7 +78,7 @@ def struct(known: dict[str, Check], required: tuple[str, ...] = ()) -> Check:
 
 
 def options(value: Any, where: str) -> Iterator[str]:
-    """Options of a function: names made of letters and digits, values that are data."""
+    """Check the options of a function: names of letters and digits, values that are data."""
     if not isinstance(value, dict):
         yield f"{where} expects a Hash value, got {values.type_name(value)}"
         return
@@ -107,7 +107,7 @@ class LevelConfig(NamedTuple):
     location: str | None
     places: tuple[str, ...]
     options: Mapping[str, Any]
-    extension: str = ""  # put behind each place that lacks it
+    extension: str = ""  # appended to each place that lacks it
 
 
 class Config(NamedTuple):
@@ -120,7 +120,7 @@ class Config(NamedTuple):
 
 
 def verify_shape(content: Any, check: Check, path: str) -> None:
-    """Raise ``ConfigError`` with a line for each problem that ``check`` finds."""
+    """Raise ``ConfigError`` with a line for each problem of ``check``."""
     found = problems(content, check)
     if found:
         start = f"The Lookup Configuration at '{path}' has wrong type, "

@@ -48,7 +48,7 @@ class Step:
         self.steps: list[Step] = []
 
     def add(self, kind: str, name: str, **about: Any) -> "Step":
-        """A step below this one."""
+        """Return a new step below this one."""
         step = Step(kind, name, about)
         self.steps.append(step)
         return step
@@ -58,19 +58,19 @@ class Step:
         self.event, self.key, self.value = event, str(key), value
 
     def missing(self, key: object) -> None:
-        """This step does not have ``key``."""
+        """Record that ``key`` is missing."""
         self.event, self.key = "not_found", str(key)
 
     def skipped(self, event: str) -> None:
-        """This step was not looked into: ``location_not_found``, ``module_not_found`` …"""
+        """Record that this step was skipped: ``location_not_found``, ``module_not_found`` …"""
         self.event = event
 
     def result(self, value: Any) -> None:
-        """The steps below were merged into ``value``."""
+        """Record ``value`` as the merge of the steps below."""
         self.event, self.value = "result", value
 
     def note(self, text: str) -> None:
-        """Something to say that is not an outcome."""
+        """Record additional information."""
         self.notes.append(text)
 
     def conceal(self) -> None:
@@ -90,12 +90,12 @@ class Step:
         return "\n".join(lines)
 
     def holders(self) -> list[tuple[str, str]]:
-        """The places that gave the last key searched for: the name of each level, and its file or URI."""
+        """Return the places of the last key that was searched for: the name of each level, and its file or URI."""
         searched = [step for step in self.steps if step.kind == "data"]
         return list(_holders(searched[-1], "")) if searched else []
 
     def as_data(self) -> dict[str, Any]:
-        """This step and those below it as mappings and lists."""
+        """Return this step and its inner steps as mappings and lists."""
         # As in Puppet's output, a merge of a single value is shown as that value.
         if self.kind == "merge" and len(self.steps) == 1:
             return self.steps[0].as_data()
@@ -139,7 +139,7 @@ SILENT = _Silent("silent", "", {})
 
 
 def recorder() -> Step:
-    """The step that a whole lookup is recorded below."""
+    """Return a step for recording a whole lookup."""
     return Step("root", "", {})
 
 
@@ -149,7 +149,7 @@ def _holders(step: Step, level: str) -> Iterator[tuple[str, str]]:
     if step.kind in ("path", "uri") and step.event == "found":
         yield level, step.name
     for inner in step.steps:
-        # Keys that an interpolation looked up on the way have holders of their own.
+        # Keys that an interpolation looked up have their own holders.
         if inner.kind != "interpolation":
             yield from _holders(inner, level)
 
@@ -173,7 +173,7 @@ _TITLES = {
 
 
 def _write(step: Step, indent: str, lines: list[str]) -> None:
-    if step.kind == "merge" and len(step.steps) <= 1:  # a merge of one thing is that thing
+    if step.kind == "merge" and len(step.steps) <= 1:  # a merge of a single value is that value
         for branch in step.steps:
             _write(branch, indent, lines)
         return

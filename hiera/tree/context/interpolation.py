@@ -31,7 +31,7 @@ IDENTITY = ("hostname", "domain", "fqdn", "clientcert")
 
 
 class Facts(Mapping[str, Any]):
-    """Cleaned facts, each cleaned when it is first asked for."""
+    """Cleaned facts, each cleaned on first use."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts
@@ -145,7 +145,7 @@ Warn = Callable[[Problem], None]
 
 
 def warning(message: str, file: str = "") -> Problem:
-    """Return a warning about a tree, and the file that it is about."""
+    """Return a warning about a tree, with its file."""
     return Problem(code=ProblemCode.HOST_WARNING, message=message, location=Location(file))
 
 
@@ -228,7 +228,9 @@ class Interpolator:
         step = step.add("interpolation", subject)
         parts = _Parts()
         end = 0
-        closed = subject.rfind("}") + 1  # beyond it nothing ends, and each %{ would be tried up to the end
+        closed = (
+            subject.rfind("}") + 1
+        )  # beyond it no expression ends, and each %{ would be tried up to the end
         for found in _EXPRESSION.finditer(subject, 0, closed):
             parts.add(subject[end : found.start()])
             end = found.end()

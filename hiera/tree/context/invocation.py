@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hiera.errors import LimitError, LookupFailure
 
 MAX_NESTING = 250  # nested lookups, slightly more than Puppet's stack allows
-MAX_DEPTH = 1000  # lists and mappings inside one another, in one answer
+MAX_DEPTH = 1000  # nested lists and mappings in a result
 MAX_LOOKUPS = 100_000
 MAX_VALUES = 2_000_000
 MAX_TEXT = 16 * 1024 * 1024  # characters of one interpolated text
@@ -36,7 +36,7 @@ def deep_recursion() -> Iterator[None]:
 
 
 Outer = Callable[[str], Any]
-"""Gives the value that data outside of the tree has for a whole key, or ``MISSING``."""
+"""Returns the value of a whole key from outside of the tree, or ``MISSING``."""
 
 
 class Place(NamedTuple):
@@ -72,7 +72,7 @@ class Invocation:
         self.defaults = defaults or {}
         self.outer = outer
         self.place: Place | None = None
-        """The place that is being read just now."""
+        """The place that is being read."""
         self._names: list[str] = []
         self._lookups = MAX_LOOKUPS
         self._values = MAX_VALUES
@@ -101,7 +101,7 @@ class Invocation:
             raise LimitError("", f"more than {MAX_LOOKUPS} lookups for one answer")
 
     def enter(self, count: int) -> None:
-        """Count a list or mapping of ``count`` values that is walked through until ``leave``. Raises ``LimitError``."""
+        """Count a list or mapping of ``count`` values that is processed until ``leave``. Raises ``LimitError``."""
         self._values -= count
         self._depth += 1
         if self._values < 0:
@@ -110,5 +110,5 @@ class Invocation:
             raise LimitError("", f"more than {MAX_DEPTH} lists and mappings inside one another")
 
     def leave(self) -> None:
-        """The collection entered last is done."""
+        """Leave the collection that was entered last."""
         self._depth -= 1
