@@ -40,7 +40,7 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
 
 
 def described(convert_to: Any) -> str:
-    """The option as the explanation shows it: the type bare, arguments as a manifest would write them."""
+    """Return the option in the form of the explanation: the bare type, and arguments as in a manifest."""
     wanted, *arguments = convert_to if isinstance(convert_to, list) else [convert_to]
     return f"[{', '.join([str(types.parse(wanted)), *map(formats.element, arguments)])}]"
 
@@ -73,7 +73,7 @@ def _new(kind: Type, value: Any, arguments: list[Any]) -> Any:
 
 
 def _maker(kind: Type) -> tuple[Callable[..., Any], int]:
-    """The function that makes values of ``kind``, and how many arguments it takes beside the value at most."""
+    """Return the function that makes values of ``kind``, and its maximum number of additional arguments."""
     if kind.name in _WRAPPERS and kind.arguments and isinstance(kind.arguments[0], Type):
         return _maker(kind.arguments[0])
     if kind.name not in _MAKERS:

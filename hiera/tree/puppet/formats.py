@@ -34,14 +34,14 @@ class Format:
         return "#" in self.flags
 
     def delimiters(self, default: str) -> tuple[str, str]:
-        """The signs around the elements of a list or mapping."""
+        """Return the delimiters of a list or mapping."""
         chosen = next((flag for flag in self.flags if flag in _PAIRS), None)
         if chosen:
             return _PAIRS[chosen][0], _PAIRS[chosen][1]
         return ("", "") if " " in self.flags else (default[0], default[1])
 
     def fit(self, text: str) -> str:
-        """``text`` cut to the precision and padded to the width."""
+        """Return ``text`` cut to the precision and padded to the width."""
         text = text if self.precision is None else text[: self.precision]
         width = self.width or 0
         return text.ljust(width) if "-" in self.flags else text.rjust(width)
@@ -72,7 +72,7 @@ def text(value: Any, format_text: str | None = None) -> str:
 
 
 def element(value: Any) -> str:
-    """``value`` as it is written inside a list."""
+    """Return ``value`` in the form inside a list."""
     return _text(value, None, inside=True)
 
 
@@ -226,11 +226,11 @@ _DOUBLE = {"\t": r"\t", "\n": r"\n", "\r": r"\r", '"': r"\"", "$": r"\$", "\\": 
 
 
 def quoted(value: str, *, double: bool = False) -> str:
-    """``value`` as a manifest would write it: in single quotes, unless it has control characters."""
+    """Return ``value`` quoted as in a manifest: in single quotes, unless it has control characters."""
     if double or any(char < " " for char in value):
         escaped = (_DOUBLE.get(char) or (f"\\u{{{ord(char):X}}}" if char < " " else char) for char in value)
         return f'"{"".join(escaped)}"'
-    # A backslash needs one before it only where it would escape a quote.
+    # Escape a backslash only where it would escape a quote.
     return "'" + re.sub(r"\\(?=$)|'", lambda found: "\\" + found[0] if found[0] == "'" else "\\", value) + "'"
 
 

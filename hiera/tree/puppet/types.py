@@ -36,7 +36,7 @@ def _bracketed(arguments: tuple[Any, ...]) -> str:
 
 
 def written(argument: Any) -> str:
-    """An argument of a type as a manifest has it."""
+    """Return an argument of a type as in a manifest."""
     if isinstance(argument, str):
         return f"'{argument}'"
     if isinstance(argument, re.Pattern):
@@ -47,7 +47,7 @@ def written(argument: Any) -> str:
 
 
 def verify(what: str, kind: Type, value: Any) -> None:
-    """Raise ``LookupFailure`` when ``value`` is not of type ``kind``."""
+    """Raise ``LookupFailure`` if ``value`` does not match the type ``kind``."""
     if not matches(kind, value):
         raise LookupFailure(
             "", f"{what} has wrong type, expects {_wanted(kind)}, got {values.type_name(value)}"
@@ -73,7 +73,7 @@ def matches(kind: Any, value: Any) -> bool:
 
 
 def is_kind(argument: Any) -> bool:
-    """A type, or a text, which is the type of itself."""
+    """Return whether ``kind`` is a type, or a text, which matches itself."""
     return isinstance(argument, Type | str)
 
 
@@ -105,7 +105,7 @@ def _hash(arguments: tuple[Any, ...], value: Any) -> bool:
 
 
 def _split(arguments: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
-    """The types among the arguments, and the bounds of a size behind them."""
+    """Return the types in the arguments, and the size limits after them."""
     types = [argument for argument in arguments if is_kind(argument)]
     return types, arguments[len(types) :]
 
@@ -161,7 +161,7 @@ def _patterns(arguments: tuple[Any, ...], value: Any) -> bool:
 
 
 def _enum(arguments: tuple[Any, ...], value: Any) -> bool:
-    """A ``true`` at the end makes it blind to case."""
+    """Match case-insensitively if the last argument is ``true``."""
     if not isinstance(value, str):
         return False
     if arguments and arguments[-1] is True:

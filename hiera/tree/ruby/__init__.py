@@ -1,1 +1,1 @@
-"""Ruby's and Psych's reading of values, where Hiera's answers depend on it."""
+"""Ruby's and Psych's reading of values, where it affects Hiera's results."""

@@ -46,7 +46,7 @@ def options(given: Mapping[str, Any]) -> Options:
 
 
 def merge(source: Any, dest: Any, chosen: Options) -> Any:
-    """``source``, which has priority, merged into ``dest``."""
+    """Return ``source``, which has priority, merged into ``dest``."""
     return _Merger(chosen).merge(_copy(source), _copy(dest))
 
 
@@ -148,7 +148,7 @@ class _Merger:
 
 
 def _delete_if(items: list[Any], condition: Callable[[Any], bool]) -> None:
-    """Ruby's ``Array#delete_if``, for a condition that may shorten ``items`` under its hands."""
+    """Ruby's ``Array#delete_if``, for a condition that may shorten ``items`` while it runs."""
     read = kept = 0
     while read < len(items):
         item = items[read]

@@ -1,4 +1,4 @@
-"""JSON as Ruby's parser reads it for ``json_data``: comments are allowed, ``NaN`` and trailing commas are not."""
+"""JSON as Ruby's parser reads it for ``json_data``: comments are allowed, ``NaN`` and trailing commas are rejected."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def load(data: bytes, path: str) -> Any:
 
 
 def _verify_depth(text: str) -> None:
-    """Python's own parser would recurse as deep as it is allowed to, on the C stack."""
+    """Check the depth, since Python's parser would recurse up to its limit, on the C stack."""
     depth = 0
     for found in _BRACKET.finditer(_TEXT_OR_COMMENT.sub("", text)):
         depth += 1 if found[0] in "[{" else -1

@@ -1,4 +1,4 @@
-"""Values as JSON and YAML can write them."""
+"""Conversion of values for JSON and YAML."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,10 +36,10 @@ def _name(name: Any, secret: Callable[[Secret], Any]) -> Any:
 
 
 def with_decrypted(secret: Secret) -> Any:
-    """A secret as ``puppet lookup`` shows it: decrypted texts are texts, and ``Sensitive`` values are masked."""
+    """Return a secret as ``puppet lookup`` shows it: decrypted texts in clear, ``Sensitive`` values masked."""
     return printable(secret.reveal(), with_decrypted) if isinstance(secret, Decrypted) else str(secret)
 
 
 def revealed(secret: Secret) -> Any:
-    """A secret with everything in it in clear."""
+    """Return a secret with all its content in clear."""
     return printable(secret.reveal(), revealed)

@@ -48,7 +48,7 @@ class RefusedError(Exception):
 
 
 def place_of(mark: Any) -> str:
-    """Line and column of a mark, from 1, as messages have them."""
+    """Return line and column of a mark, from 1, in the form for messages."""
     return f"at line {mark.line + 1} column {mark.column + 1}"
 
 
@@ -163,7 +163,7 @@ def _number(text: str) -> Any:
 
 
 def _base_60(text: str, number: type[int] | type[float]) -> int | float:
-    """Psych counts two parts as hours and minutes, in seconds: 12:30 is 45000."""
+    """Psych treats two parts as hours and minutes, in seconds: 12:30 is 45000."""
     total: int | float = 0
     for part, weight in zip(text.split(":"), (3600, 60, 1), strict=False):
         digits = re.match(r"[-+]?\d+(?:_\d+)*(?:\.\d*(?:(?<=\d)_\d+)*)?", part)
@@ -180,12 +180,12 @@ def _integer(text: str, match: re.Match[str]) -> int:
         raise RefusedError(f"a number of {len(digits)} digits; {MAX_DIGITS} is the limit")
     try:
         return int(digits, _BASES[match.lastgroup or "b10"])
-    except ValueError:  # such as 0x_, whose digits are all separators
+    except ValueError:  # such as 0x_, which has only separators as digits
         raise RefusedError(f'invalid value for Integer(): "{digits}"') from None
 
 
 MAX_DEPTH = 400
-MAX_VALUES = 5_000_000  # with every alias unfolded
+MAX_VALUES = 5_000_000  # with every alias expanded
 
 _STARTS = (MappingStartEvent, SequenceStartEvent)
 _ENDS = (MappingEndEvent, SequenceEndEvent)
@@ -230,7 +230,7 @@ def _place_behind(before: bytes) -> str:
 
 
 def _problem(error: YAMLError, text: str) -> str:
-    """In libyaml's words and order, as Psych gives them: where the construct begins, then where it went wrong."""
+    """Return libyaml's message in Psych's order: the start of the construct, then the position of the error."""
     if isinstance(error, ReaderError):  # a character that YAML does not allow
         return f"{error.reason} {_place_behind(text.encode()[: error.position])}"
     problem, context = getattr(error, "problem", None), getattr(error, "context", None)
@@ -269,7 +269,7 @@ class _OpenList:
 
 
 class _OpenOrdered(_OpenList):
-    """A list tagged ``!!omap``, which is a mapping in the end."""
+    """A list tagged ``!!omap``, which becomes a mapping."""
 
     def finished(self) -> Any:
         result: dict[Any, Any] = {}
@@ -282,7 +282,7 @@ class _OpenOrdered(_OpenList):
 
 
 class _OpenMapping(_OpenList):
-    """A mapping being filled, with the key that waits for its value."""
+    """A mapping being filled, with the pending key."""
 
     __slots__ = ("has_key", "key", "key_tag")
 
@@ -317,7 +317,7 @@ class _Builder:
     def __init__(self, parser: CParser) -> None:
         self._parser = parser
         self._anchors: dict[str, _Anchor] = {}
-        self._scalars: dict[str, Any] = {}  # the same words come again and again
+        self._scalars: dict[str, Any] = {}  # the same words occur repeatedly
         self._open: list[_OpenList] = []
         self._top = self._root = _OpenList([])
 

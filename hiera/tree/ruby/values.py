@@ -34,7 +34,7 @@ class Symbol:
 
 
 class WholeFloat(float):
-    """A mapping key such as ``1.0``, which Ruby keeps apart from the key ``1``."""
+    """A mapping key such as ``1.0``, which Ruby distinguishes from the key ``1``."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and float(self) == float(other)
@@ -44,7 +44,7 @@ class WholeFloat(float):
 
 
 class OddKey:
-    """A mapping key that data may not have (true, null, a list): Python would confuse it or cannot hash it."""
+    """A mapping key that is not data (true, null, a list). Python would confuse it or cannot hash it."""
 
     __slots__ = ("value",)
 
@@ -62,7 +62,7 @@ class OddKey:
 
 
 def key(value: Any) -> Any:
-    """``value`` in the form in which it is a key of a mapping: strings, integers and most floats as they are."""
+    """Return ``value`` as a mapping key: strings, integers and most floats stay unchanged."""
     if type(value) in (str, int):
         return value
     if isinstance(value, float):
@@ -82,7 +82,7 @@ def to_s(value: Any) -> str:
 
 
 def inspect(value: Any) -> str:
-    """``value`` as Ruby writes it inside a printed list or hash."""
+    """Return ``value`` as Ruby prints it inside a list or hash."""
     match value:
         case str():
             return _quote(value)
@@ -147,7 +147,7 @@ def _float(number: float) -> str:
 
 
 def class_name(value: Any) -> str:
-    """The name of the Ruby class of ``value``, for messages in Puppet's words."""
+    """Return the name of the Ruby class of ``value``, for Puppet's messages."""
     match value:
         case bool():
             return "TrueClass" if value else "FalseClass"
@@ -205,7 +205,7 @@ def _compare(left: Any, right: Any) -> int:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)):
         return int(left > right) - int(left < right)
     if isinstance(left, str) and isinstance(right, str):
-        # Ruby compares the bytes of texts, in no language.
+        # Ruby compares the bytes of texts, in any locale.
         return int(left.encode() > right.encode()) - int(left.encode() < right.encode())
     if isinstance(left, list) and isinstance(right, list):
         pairs = (_compare(one, other) for one, other in zip(left, right, strict=False))
@@ -219,7 +219,7 @@ def _compare(left: Any, right: Any) -> int:
 
 
 def type_name(value: Any) -> str:
-    """The name of the Puppet type of ``value``, for messages in Puppet's words."""
+    """Return the name of the Puppet type of ``value``, for Puppet's messages."""
     match value:
         case bool():
             return "Boolean"
@@ -300,5 +300,5 @@ def _translated(found: re.Match[str]) -> str:
 
 
 def _flags(text: str) -> str:
-    """Ruby's ``m`` lets a dot match a newline, which is ``s`` elsewhere."""
+    """Return Python's flags. Ruby's ``m``, with which a dot matches a newline, is ``s`` in Python."""
     return text.replace("m", "s")
