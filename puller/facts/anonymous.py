@@ -99,7 +99,7 @@ def _options(value: Any) -> Any:
 
 
 class _Replacing:
-    """One replacement of each name and address, the same wherever it stands."""
+    """A consistent replacement of each name and address."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}
@@ -170,7 +170,7 @@ class _Replacing:
         return name if allowed(name) is not ABSENT else f"{kind}{self._nth(kind, name)}"
 
     def _nth(self, kind: str, value: str) -> str:
-        """How many values of this kind were there before it came first, from 0."""
+        """Return the number of a value within its kind, by first occurrence, from 0."""
         if (kind, value) not in self._known:
             count = self._counts.get(kind, 0)
             self._counts[kind] = count + 1

@@ -32,7 +32,7 @@ from puller.system.trusted_files import judge
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLES = frozenset({"environment", "facts", "server_facts", "trusted"})
-"""Names that mean something else where a hierarchy of Puppet's kind interpolates."""
+"""Names with another meaning in interpolations of Puppet's hierarchies."""
 
 
 class BundleFactError(HieraError):
@@ -40,11 +40,11 @@ class BundleFactError(HieraError):
 
 
 class FactFile(NamedTuple):
-    """The file of one fact."""
+    """The file of a fact."""
 
     path: str
     shown: str
-    """Relative to the bundle, as messages call it."""
+    """Path relative to the bundle, for messages."""
 
 
 def over(
@@ -88,7 +88,7 @@ class BundleFacts(Mapping[str, Any]):
         self._failures: dict[str, FactError] = {}
 
     def __getitem__(self, key: str) -> Any:
-        # Most of ten thousand resources ask for the same few.
+        # Most of ten thousand resources read the same few facts.
         if key not in self._known:
             self._known[key] = self._find(key)
         return self._known[key]

@@ -25,7 +25,7 @@ SIZE_LIMIT = 1 << 20
 """Maximum bytes of a document, and of an executable's output."""
 
 DEPTH_LIMIT = 100
-"""Mappings and lists inside one another."""
+"""Maximum depth of nested mappings and lists."""
 
 _LONGEST_NUMBER = 18  # characters, since a longer number is an identifier
 _SHOWN = 80  # characters of a line in a message
@@ -47,9 +47,9 @@ def value(text: bytes, form: str, source: str) -> Any:
 
 
 def printed(text: bytes, source: str) -> Any:
-    """The one value that an executable has printed: a mapping, a list, a number, or a line of text as it stands there.
+    """Return the single value in an executable's output: a mapping, a list, a number, or a line of text.
 
-    Raises ``FactError`` that names ``source``, also for nothing and for several lines that are only text.
+    Raises ``FactError`` that names ``source``, also for empty output and for several lines of plain text.
     """
     _verify_size(text, source)
     if not text.strip():
@@ -81,7 +81,7 @@ def form_of_name(path: str) -> str | None:
 
 
 def form_of_output(text: bytes) -> str:
-    """Which form an executable has printed: JSON begins with a brace, ``key=value`` is like no other."""
+    """Return the format of an executable's output: JSON begins with a brace, ``key=value`` is unambiguous."""
     text = text.removeprefix(codecs.BOM_UTF8)
     if text.lstrip()[:1] == b"{":
         return "json"
@@ -176,7 +176,7 @@ def _plain(value: Any, source: str, depth: int) -> Any:
 
 
 def _text(value: str, source: str) -> str:
-    # JSON's escapes, and the command line, can bring halves of characters that no file can hold.
+    # JSON's escapes, and the command line, can contain lone surrogates, which files cannot.
     if not value.isascii():
         try:
             value.encode()

@@ -53,7 +53,7 @@ BUILT_IN = {
     "timezone": "kernel.zone",
     "virtual": "virtual.virtual",
 }
-"""Each top-level key with the function, below ``puller.facts.groups``, that gathers its group from a ``Machine``."""
+"""The function of each top-level key, below ``puller.facts.groups``, which gathers its group from a ``Machine``."""
 
 
 def gather(
@@ -146,7 +146,7 @@ class Facts(Mapping[str, "Any"]):
 
     @property
     def problems(self) -> list[FactError]:
-        """The sources that could not be read so far, each with a sentence that names it."""
+        """The failed sources so far, each with a sentence that names it."""
         return list(self._machine.problems)
 
     def _names(self) -> set[str]:
@@ -155,7 +155,7 @@ class Facts(Mapping[str, "Any"]):
     def _find(self, key: str) -> Any:
         # 2. and 3.
         layers = [layer[key] for layer in self._layers() if key in layer]
-        # 4. Only a mapping lets the facts below it show through.
+        # 4. Only a mapping is merged with the facts below it.
         hidden = bool(layers) and not isinstance(layers[-1], dict)
         value = ABSENT if hidden else self._built_in(key)
         # 5.
@@ -169,7 +169,7 @@ class Facts(Mapping[str, "Any"]):
         return legacy.lookup(self, str(key))  # numeric steps of a path arrive as integers
 
     def _layers(self) -> tuple[Mapping[str, Any], ...]:
-        """The facts that are merged over the built-in ones, lowest first."""
+        """Return the facts over the built-in facts, lowest first."""
         if self._custom is None:
             self._custom = {}
             if any(_may_hold_facts(directory) for directory in self._directories):
@@ -209,7 +209,7 @@ class Facts(Mapping[str, "Any"]):
 
 
 class _Described(Facts):
-    """Facts of a description, where others gather."""
+    """Facts of a description, which are not gathered."""
 
     def __init__(self, facts: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
         super().__init__(Machine(), [], facts, overrides)

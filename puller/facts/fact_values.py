@@ -18,7 +18,7 @@ from foundation.problems import Location, Problem, ProblemCode
 from puller.system import signals
 
 ABSENT: Any = object()
-"""Stands for *no such fact*, because ``None`` is a value that a custom fact may have."""
+"""A missing fact. ``None`` is a valid value of a custom fact."""
 
 
 def present(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def merged(lower: Any, upper: Any) -> Any:
 
 
 def find(facts: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """The value at a path of names, ``ABSENT`` where it leads nowhere."""
+    """Return the value at a path of names, or ``ABSENT``."""
     value: Any = facts
     for name in path:
         try:
@@ -48,7 +48,7 @@ def find(facts: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def nested(path: Sequence[str], value: Any) -> dict[str, Any]:
-    """The tree that holds only ``value``, at ``path``."""
+    """Return a tree that contains only ``value``, at ``path``."""
     for name in reversed(path):
         value = {name: value}
     result: dict[str, Any] = value
@@ -59,7 +59,7 @@ class FactError(Exception):
     """A fact source that failed. ``str()`` formats its problem: *where: what*."""
 
     def __init__(self, where: str, what: str, *, is_left_out: bool = False) -> None:
-        """``is_left_out``: the fact exists on hosts, and was not gathered here."""
+        """``is_left_out``: the fact exists on hosts, but was not gathered here."""
         super().__init__(where, what)
         self.where = where
         self.what = what

@@ -115,7 +115,7 @@ def is_name(name: str) -> bool:
 
 
 def names(facts: Mapping[str, Any]) -> Iterator[str]:
-    """The legacy names that may have a value on this machine."""
+    """Yield the legacy names that may have a value on this machine."""
     yield from PATHS
     yield "interfaces"
     for interface in _interfaces(facts):

@@ -29,7 +29,7 @@ class Machine:
         self.problems: list[FactError] = []
 
     def note(self, where: str, what: str | OSError) -> None:
-        """Remember, once, that a source could not be read."""
+        """Record once that a source could not be read."""
         text = (what.strerror or str(what)) if isinstance(what, OSError) else what
         if not any((known.where, known.what) == (where, text) for known in self.problems):
             self.problems.append(FactError(where, text))
@@ -61,7 +61,7 @@ class Machine:
             return ""
 
     def value(self, path: str) -> str | None:
-        """An attribute of ``/sys``: one stripped line, ``None`` when it is empty or not there."""
+        """Return an attribute of ``/sys``: one stripped line, or ``None`` if it is empty or missing."""
         return (self.read(path) or "").strip() or None
 
     def names(self, path: str) -> list[str]:
@@ -97,31 +97,31 @@ class Machine:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The environment of this process."""
+        """Return the environment of this process."""
         return os.environ
 
     def uname(self) -> os.uname_result:
-        """Kernel name, release, machine and host name."""
+        """Return kernel name, release, machine and host name."""
         return os.uname()
 
     def clock_ticks(self) -> int:
-        """Ticks a second in ``/proc/PID/stat``."""
+        """Return ticks per second in ``/proc/PID/stat``."""
         return os.sysconf("SC_CLK_TCK")
 
     def zone(self) -> str:
-        """The abbreviation of the time zone that is in force now."""
+        """Return the current abbreviation of the time zone."""
         return time.localtime().tm_zone
 
     def user_id(self) -> int:
-        """The user that gathers."""
+        """Return the current user."""
         return os.geteuid()
 
     def account(self, uid: int) -> pwd.struct_passwd:
-        """Raises ``KeyError`` for a user without an account, as containers have them."""
+        """Return the account of a user. Raises ``KeyError`` for a user without an account, as in containers."""
         return pwd.getpwuid(uid)
 
     def group_name(self, gid: int) -> str:
-        """Raises ``KeyError`` for a group without a name."""
+        """Return the name of a group. Raises ``KeyError`` for a group without a name."""
         return grp.getgrgid(gid).gr_name
 
     def sizes(self, path: str) -> os.statvfs_result:

@@ -28,7 +28,7 @@ _LINK_ADDRESS, _LINK_NAME, _LINK_MTU, _LINK_MASTER = 1, 3, 4, 10
 _ADDRESS = struct.Struct("=BBBBI")
 _PEER, _LOCAL, _LABEL = 1, 2, 3
 
-_BUFFER = 1 << 16  # the kernel never sends more than 32 KiB at once
+_BUFFER = 1 << 16  # the kernel sends at most 32 KiB at once
 _TRIES = 3
 
 

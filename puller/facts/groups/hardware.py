@@ -35,7 +35,7 @@ _CHASSIS = (
 
 
 def processors(machine: Machine) -> dict[str, Any]:
-    """``processors``: logical ones are counted in ``count``, sockets in ``physicalcount``."""
+    """Return ``processors``: ``count`` is the number of logical processors, ``physicalcount`` of sockets."""
     lines = [line.partition(":") for line in machine.need("/proc/cpuinfo").splitlines()]
     pairs = [(name.strip(), value.strip()) for name, _, value in lines]
     speeds = [value for name, value in pairs if name in ("cpu MHz", "clock")]
@@ -54,7 +54,7 @@ def processors(machine: Machine) -> dict[str, Any]:
 
 
 def _megahertz(text: str) -> int:
-    """``2596.120`` on x86, ``3425.000000MHz`` on POWER."""
+    """Return megahertz from ``2596.120`` on x86, ``3425.000000MHz`` on POWER."""
     return int(float(text.removesuffix("MHz")))
 
 
@@ -83,7 +83,7 @@ def _topology(machine: Machine) -> dict[str, int]:
 
 
 def _count(processors: str | None) -> int:
-    """How many are in a list such as ``0-3,8,10-11``."""
+    """Return the size of a list such as ``0-3,8,10-11``."""
     count = 0
     for part in processors.split(",") if processors else ():
         first, _, last = part.partition("-")

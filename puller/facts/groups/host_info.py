@@ -42,7 +42,7 @@ _SYSTEMS = {
 
 
 def host(machine: Machine) -> dict[str, Any]:
-    """The group ``host``."""
+    """Return the group ``host``."""
     system = machine.uname()
     description = operating_system.os_release(machine)
     name = description.get("ID", "").lower()
@@ -82,7 +82,7 @@ def _version(machine: Machine, platform: str, description: dict[str, str]) -> st
 
 
 def _virtualization(machine: Machine) -> tuple[str, str]:
-    """System and role, both empty on hardware that hosts no virtual machines."""
+    """Return system and role, both empty on hardware without virtual machines."""
     name = virtual.virtual(machine)["virtual"]
     if name != "physical":
         return _SYSTEMS.get(name, name), "host" if name in ("xen0", "openvzhn") else "guest"

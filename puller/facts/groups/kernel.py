@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def kernel(machine: Machine) -> dict[str, Any]:
-    """``kernel``, ``kernelrelease``, ``kernelversion`` and ``kernelmajversion``."""
+    """Return ``kernel``, ``kernelrelease``, ``kernelversion`` and ``kernelmajversion``."""
     system = machine.uname()
     numbers = _numbers(system.release)
     return {
@@ -25,19 +25,19 @@ def kernel(machine: Machine) -> dict[str, Any]:
 
 
 def _numbers(release: str) -> list[str]:
-    """``6.1.0-37-amd64`` has 6, 1, 0, 37 and 64."""
+    """Return the numbers in a release: ``6.1.0-37-amd64`` has 6, 1, 0, 37 and 64."""
     return "".join(letter if letter.isdigit() else " " for letter in release).split()
 
 
 def filesystems(machine: Machine) -> dict[str, Any]:
-    """``filesystems``: the block file systems that the kernel can mount now, as one text."""
+    """Return ``filesystems``: the block file systems that the kernel can mount now, as one text."""
     lines = machine.need("/proc/filesystems").split("\n")
     names = [line.strip() for line in lines if line and not line.startswith("nodev")]
     return {"filesystems": ",".join(sorted(name for name in names if name != "fuseblk"))}
 
 
 def fips(machine: Machine) -> dict[str, Any]:
-    """``fips_enabled``: whether the kernel allows only approved cryptography."""
+    """Return ``fips_enabled``: whether the kernel allows only approved cryptography."""
     return {"fips_enabled": machine.value("/proc/sys/crypto/fips_enabled") == "1"}
 
 
@@ -67,18 +67,18 @@ def _words(seconds: int) -> str:
 
 
 def load(machine: Machine) -> dict[str, Any]:
-    """``load_averages`` of 1, 5 and 15 minutes."""
+    """Return ``load_averages`` of 1, 5 and 15 minutes."""
     numbers = [float(word) for word in machine.need("/proc/loadavg").split()[:3]]
     return {"load_averages": dict(zip(("1m", "5m", "15m"), numbers, strict=True))}
 
 
 def zone(machine: Machine) -> dict[str, Any]:
-    """``timezone``: the abbreviation now in force, ``UTC`` or ``CEST``."""
+    """Return ``timezone``: the current abbreviation, ``UTC`` or ``CEST``."""
     return {"timezone": machine.zone()}
 
 
 def search_path(machine: Machine) -> dict[str, Any]:
-    """``path``: where this process searches programs."""
+    """Return ``path``: the directories in which this process searches programs."""
     return present({"path": machine.environ.get("PATH")})
 
 

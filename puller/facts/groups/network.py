@@ -56,7 +56,7 @@ def _after(mark: str, text: str) -> str | None:
 
 _RESOLVER_LIMIT = 1.0  # seconds
 
-# include/uapi/linux/if_addr.h, in the words (and the spelling) that Facter has for the first eight bits.
+# include/uapi/linux/if_addr.h, with Facter's words (and spelling) for the first eight bits.
 FLAGS = (
     "temporary",
     "noad",
@@ -70,7 +70,7 @@ FLAGS = (
 
 
 def networking(machine: Machine) -> dict[str, Any]:
-    """The group ``networking``."""
+    """Return the group ``networking``."""
     facts = _names(machine)
     try:
         interfaces = _interfaces(machine, machine.links(), machine.addresses())
@@ -132,7 +132,7 @@ def _interfaces(machine: Machine, links: list[Link], addresses: list[Address]) -
 
 def _link_facts(machine: Machine, link: Link, links: list[Link]) -> dict[str, Any]:
     mac = _bonded_mac(machine, link, links) or link.mac
-    # Six bytes at least: tunnels have their own IPv4 address in this place.
+    # Six bytes at least, since tunnels have their own IPv4 address here.
     usable = mac.count(":") >= 5 and mac.strip("0:")
     return present(
         {
@@ -169,14 +169,14 @@ def _binding(address: Address) -> dict[str, Any]:
 
 
 def _scope(packed: bytes) -> str:
-    """RFC 4291, 2.4 to 2.5.7: ``host``, ``link``, ``site`` or ``global``."""
+    """Return the scope by RFC 4291, 2.4 to 2.5.7: ``host``, ``link``, ``site`` or ``global``."""
     if packed == bytes(15) + b"\1":
         return "host"
     return {0xFE80: "link", 0xFEC0: "site"}.get(int.from_bytes(packed[:2]) & 0xFFC0, "global")
 
 
 def _main_addresses(interface: dict[str, Any]) -> dict[str, Any]:
-    """``ip``, ``netmask`` and ``network`` of the address that others would use, and the same for IPv6."""
+    """Return ``ip``, ``netmask`` and ``network`` of the address that other hosts use, and the same for IPv6."""
     facts: dict[str, Any] = {}
     for key, suffix in (("bindings", ""), ("bindings6", "6")):
         bindings = interface.get(key)
@@ -208,7 +208,7 @@ def _primary(machine: Machine, interfaces: dict[str, Any]) -> str | None:
 
 
 def _default_route(machine: Machine) -> str | None:
-    """The kernel lists the routes to one destination by metric, the preferred first."""
+    """Return the interface of the default route. The kernel lists routes by metric, the preferred one first."""
     for line in machine.hint("/proc/net/route").splitlines()[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[1] == fields[7] == "00000000" and fields[0] != "*":

@@ -44,7 +44,7 @@ _FAMILY_OF = {name: family for family, names in _FAMILIES.items() for name in na
 
 
 def operating_system(machine: Machine) -> dict[str, Any]:
-    """The group ``os``."""
+    """Return the group ``os``."""
     description = os_release(machine)
     family = _family(description)
     hardware = machine.uname().machine
@@ -88,7 +88,7 @@ def kinds(description: dict[str, str]) -> list[str]:
 
 
 def _name(description: dict[str, str]) -> str | None:
-    """``NAME`` in the shape that Facter gives it: ``Debian``, ``RedHat``, ``OracleLinux``, ``openSUSE``."""
+    """Return ``NAME`` in Facter's form: ``Debian``, ``RedHat``, ``OracleLinux``, ``openSUSE``."""
     name = description.get("NAME", "")
     words = name.split()
     match name.lower().split():
@@ -143,7 +143,7 @@ def _release_by_id(kind: str, description: dict[str, str]) -> dict[str, str] | N
 
 
 def _version_id(description: dict[str, str]) -> str | None:
-    """``VERSION_ID``, with the ``.0`` that Facter puts behind a lone number."""
+    """Return ``VERSION_ID``, with Facter's ``.0`` after a single number."""
     version = description.get("VERSION_ID")
     return f"{version}.0" if version and "." not in version else version
 
@@ -184,7 +184,7 @@ def _distribution(
 
 
 def _distribution_of_line(line: str) -> dict[str, Any]:
-    """From ``Rocky Linux release 9.3 (Blue Onyx)``."""
+    """Return the distribution from ``Rocky Linux release 9.3 (Blue Onyx)``."""
     words = line.partition(" release ")[0].split()
     return present(
         {
@@ -202,7 +202,7 @@ def _codename(text: str) -> str | None:
 
 
 def _selinux(machine: Machine) -> dict[str, Any]:
-    """Enabled when the kernel offers its file system and the system is configured for it."""
+    """Return SELinux facts. Enabled if the kernel offers its file system and the system is configured for it."""
     enforce = machine.hint("/sys/fs/selinux/enforce").strip()
     configuration = machine.hint("/etc/selinux/config")
     if not enforce or not configuration:

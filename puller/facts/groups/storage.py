@@ -48,7 +48,7 @@ def _unescaped(field: str) -> str:
 
 
 def _device(machine: Machine, name: str) -> str:
-    """The kernel's ``/dev/root`` by the name that its command line gives."""
+    """Return the device. ``/dev/root`` is replaced by the name on the kernel's command line."""
     if name != "/dev/root":
         return name
     words = machine.hint("/proc/cmdline").split()
@@ -86,7 +86,7 @@ def _sizes(machine: Machine, path: str, kind: str, silent: set[str]) -> dict[str
 
 
 def disks(machine: Machine) -> dict[str, Any]:
-    """``disks``: block devices that hardware stands behind."""
+    """Return ``disks``: block devices with hardware."""
     facts = {
         name: _disk(machine, f"{_BLOCK}/{name}") for name in machine.names(_BLOCK) if _is_disk(machine, name)
     }
@@ -118,7 +118,7 @@ def _size(machine: Machine, path: str) -> dict[str, Any]:
 
 
 def partitions(machine: Machine) -> dict[str, Any]:
-    """``partitions``: of disks, with device-mapper volumes and loop devices that are in use."""
+    """Return ``partitions`` of disks, including device-mapper volumes and loop devices in use."""
     facts: dict[str, dict[str, Any]] = {}
     for name in machine.names(_BLOCK):
         facts |= _partitions_of(machine, name)

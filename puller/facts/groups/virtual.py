@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 # PROC_PID_INIT_INO in include/linux/proc_ns.h: the same on every kernel since 3.8.
 _FIRST_PROCESS_NAMESPACE = "pid:[4026531836]"
 
-# Names that real hardware, or a system that hosts others, goes by.
+# Names of real hardware, and of systems that host virtual machines.
 _HOSTS = ("physical", "xen0", "openvzhn")
 
 _CONTAINER_NAMES = {"systemd-nspawn": "systemd_nspawn", "lxc-libvirt": "lxc"}
 
-# Parts of the product name in the firmware, in the order in which they are looked for.
+# Parts of the product name in the firmware, in the order of the search.
 _PRODUCTS = {
     "VMware": "vmware",
     "VirtualBox": "virtualbox",
@@ -50,7 +50,7 @@ def virtual(machine: Machine) -> dict[str, Any]:
 
 
 def container(machine: Machine) -> tuple[str, dict[str, str]] | None:
-    """Facter's name of the container that this is, and how its manager identifies it."""
+    """Return Facter's name of this container, and its identity from the manager."""
     name = _container_name(machine)
     if name is None:
         return None
@@ -97,7 +97,7 @@ def _marked(machine: Machine) -> str | None:
 
 
 def _mounted_identity(machine: Machine) -> str | None:
-    """Docker and Podman mount a host name file from a directory that is named after the container."""
+    """Return the container's identity: Docker and Podman mount a host name file from a directory with this name."""
     for line in machine.hint("/proc/self/mountinfo").splitlines():
         fields = line.split()
         if fields[4:5] == ["/etc/hostname"]:
@@ -154,7 +154,7 @@ def _by_firmware(machine: Machine) -> str | None:
 
 
 def _emulated(machine: Machine) -> str:
-    """QEMU with KVM, or by itself: on x86 a guest of KVM is offered its clock."""
+    """Return ``kvm`` for QEMU with KVM, else ``qemu``: on x86, KVM offers its clock to guests."""
     by_itself = machine.uname().machine == "x86_64" and "kvm-clock" not in _clocks(machine)
     return "qemu" if by_itself else "kvm"
 
@@ -164,7 +164,7 @@ def _clocks(machine: Machine) -> str:
 
 
 def _by_devices(machine: Machine) -> str | None:
-    """Small monitors start guests without firmware tables, but with a paravirtual clock or virtio devices."""
+    """Detect small monitors, whose guests lack firmware tables, but have a paravirtual clock or virtio devices."""
     clocks = _clocks(machine)
     if "hyperv_clocksource" in clocks:
         return "hyperv"
