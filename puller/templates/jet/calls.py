@@ -38,7 +38,7 @@ class _Written(str):
 
 
 class _Argument(NamedTuple):
-    """One argument, for a function that takes any value (``loose``), and for one with typed parameters."""
+    """An argument, compiled for any type (``loose``), and for typed parameters."""
 
     loose: Value
     strict: Value
@@ -48,7 +48,7 @@ class CallCompiler(ExpressionCompiler):
     """Compiles expressions, calls and pipelines of one template."""
 
     def pipeline(self, commands: Sequence[Command]) -> Output:
-        """The output of ``a | b | c``."""
+        """Return the output of ``a | b | c``."""
         head, *rest = commands
         if not rest and head.arguments is None:
             return self.text(head.base)
@@ -131,7 +131,7 @@ class CallCompiler(ExpressionCompiler):
         return _Written("".join(parts))
 
     def _refuse_written(self, offset: int, given: list[Any]) -> None:
-        if _Written in map(type, given):  # it comes through a pipe or not at all
+        if _Written in map(type, given):  # it must be the piped value
             self.fail(offset, "a writer such as raw must be the last of a pipeline")
 
     # isset

@@ -48,9 +48,9 @@ _CAN_BE_CALLED: Final = (Name, Dot, Call, Field, Chain, Index)
 
 
 class ExpressionParser:
-    """A reader of expressions from the tokens of a template, from wherever it stands.
+    """A reader of expressions from the tokens of a template, from any position.
 
-    Every method that reads raises TemplateError, at the token that does not fit.
+    Every method that reads raises TemplateError, at the unexpected token.
     """
 
     def __init__(self, source: TemplateSource, tokens: list[Token]) -> None:
@@ -60,7 +60,7 @@ class ExpressionParser:
 
     @property
     def token(self) -> Token:
-        """The token that is read next."""
+        """The next token."""
         return self.tokens[self.position]
 
     def next(self) -> Token:
@@ -84,11 +84,11 @@ class ExpressionParser:
         return self.next()
 
     def close(self, what: str) -> Token:
-        """The right delimiter of an action."""
+        """Read the right delimiter of an action."""
         return self.expect("right", f"the end of {what}")
 
     def refuse(self, wanted: str) -> NoReturn:
-        """Raise the complaint about the token that stands here, or the lexer's own."""
+        """Raise the complaint about the current token, or the lexer's own error."""
         token = self.token
         if token.kind == "error":
             raise self.source.error(token.offset, token.text)
@@ -106,7 +106,7 @@ class ExpressionParser:
         return None if self.token.kind == "right" else self.expression()
 
     def expression(self) -> Expression:
-        """``logical [ ? expression : expression ]``."""
+        """Read ``logical [ ? expression : expression ]``."""
         condition = self.binary(1)
         if self.token.kind != "?":
             return condition
@@ -116,16 +116,16 @@ class ExpressionParser:
         return Ternary(offset, condition, yes, self.expression())
 
     def binary(self, level: int) -> Expression:
-        """Operators that bind at least as tightly as ``level``, from left to right."""
+        """Read operators that bind at least as tightly as ``level``, from left to right."""
         left = self.unary()
         while (own := _LEVELS.get(self.token.kind, 0)) >= level:
             operator = self.next()
-            # One level up on the right: ``a - b - c`` goes from left to right.
+            # The right side is one level higher, so that ``a - b - c`` is left-associative.
             left = Binary(operator.offset, operator.kind, left, self.binary(own + 1))
         return left
 
     def unary(self) -> Expression:
-        """An operand, perhaps with a sign or ``!`` in front: ``!`` reaches as far as a comparison."""
+        """Read an operand, with an optional sign or ``!``. ``!`` extends over a comparison."""
         token = self.token
         if self.take("!"):
             return Not(token.offset, self.binary(_COMPARISON))
@@ -135,7 +135,7 @@ class ExpressionParser:
         return self.operand()
 
     def operand(self) -> Expression:
-        """A term and all that follows it without space: fields, calls, indexes."""
+        """Read a term and all fields, calls and indexes that follow without space."""
         node = self.term()
         while True:
             # A space before a field starts another expression: ``include path .a`` has a context.
@@ -165,7 +165,7 @@ class ExpressionParser:
         return Chain(base.offset, base, tuple(keys))
 
     def index(self, base: Expression, opening: Token) -> Expression:
-        """``base[position]`` or ``base[from:to]``."""
+        """Read ``base[position]`` or ``base[from:to]``."""
         if self.take(":"):
             return self.slice(base, opening, None)
         position = self.expression()
@@ -175,7 +175,7 @@ class ExpressionParser:
         return Index(opening.offset, base, position)
 
     def slice(self, base: Expression, opening: Token, start: Expression | None) -> Slice:
-        """The rest of ``base[start:to]``, after the colon."""
+        """Read the rest of ``base[start:to]``, after the colon."""
         end = None if self.token.kind == "]" else self.expression()
         self.close_bracket()
         return Slice(opening.offset, base, start, end)
@@ -187,7 +187,7 @@ class ExpressionParser:
         self.expect("]", "the closing bracket")
 
     def arguments(self) -> Arguments:
-        """Expressions with commas between them, up to ``)`` or the end of the pipeline's stage."""
+        """Read expressions separated by commas, up to ``)`` or the end of the pipeline's stage."""
         expressions: list[Expression] = []
         slot = False
         while self.token.kind != ")":
@@ -204,7 +204,7 @@ class ExpressionParser:
         return Arguments(tuple(expressions), slot)
 
     def term(self) -> Expression:
-        """A literal, a name, a path from dot, or an expression in parentheses."""
+        """Read a literal, a name, a path from dot, or an expression in parentheses."""
         token = self.token
         match token.kind:
             case "name":
@@ -227,14 +227,14 @@ class ExpressionParser:
         return node
 
     def literal(self, token: Token) -> Literal:
-        """The value of a number, character, string or boolean."""
+        """Return the value of a number, character, string or boolean."""
         try:
             return Literal(token.offset, _VALUES[token.kind](token.text), token.text)
         except ValueError as error:
             raise self.source.error(token.offset, f"{token.text} is no valid {token.kind}: {error}") from None
 
     def parenthesis(self) -> Expression:
-        """``( expression )``."""
+        """Read ``( expression )``."""
         self.expect("(", "an opening parenthesis")
         expression = self.expression()
         self.expect(")", "the closing parenthesis")
@@ -242,7 +242,7 @@ class ExpressionParser:
 
 
 def _number(text: str) -> float:
-    """Every number is a float, even ``0x10`` and ``017``. An integer must fit in 64 bits all the same."""
+    """Return the number as a float, even for ``0x10`` and ``017``. An integer must still fit in 64 bits."""
     for parse_whole in (parse_int, parse_uint):
         try:
             return float(parse_whole(text, 0))

@@ -76,7 +76,7 @@ class ExpressionCompiler:
         return compiled
 
     def finish(self) -> None:
-        """Forget the tree, which the compiled code does not need."""
+        """Discard the tree after compilation."""
         self._compiled.clear()
 
     def _value(self, node: Expression) -> Value:
@@ -112,7 +112,7 @@ class ExpressionCompiler:
                 return self._choice(node, self.value)
 
     def unboxed(self, node: Expression) -> Value:
-        """The value where its type counts: a boxed dot is refused."""
+        """Return the value for typed uses, which reject a boxed dot."""
         if isinstance(node, Ternary):
             return self._choice(node, self.unboxed)
         if not isinstance(node, Dot):
@@ -138,7 +138,7 @@ class ExpressionCompiler:
         return lambda frame: is_true(value(frame))
 
     def text(self, node: Expression) -> Output:
-        """The output of an expression."""
+        """Return the output of an expression."""
         if isinstance(node, Ternary):
             return self._choice(node, self.text)
         if isinstance(node, Dot):
@@ -167,7 +167,7 @@ class ExpressionCompiler:
             if kind is int:
                 try:
                     return str(result)
-                except ValueError:  # facts may hold one with more digits than Python writes
+                except ValueError:  # facts may contain a number with more digits than Python prints
                     pass
             return self.printed(offset, frame, result, to_text)
 
@@ -186,14 +186,14 @@ class ExpressionCompiler:
             if kind is int:
                 try:
                     return str(result)
-                except ValueError:  # facts may hold one with more digits than Python writes
+                except ValueError:  # facts may contain a number with more digits than Python prints
                     pass
             return self.printed(offset, frame, result, to_text)
 
         return text
 
     def text_of(self, value: Value, offset: int) -> Output:
-        """The output of a compiled expression."""
+        """Return the output of a compiled expression."""
 
         def text(frame: Frame) -> str:
             result = value(frame)
@@ -203,14 +203,14 @@ class ExpressionCompiler:
             if kind is int:
                 try:
                     return str(result)
-                except ValueError:  # facts may hold one with more digits than Python writes
+                except ValueError:  # facts may contain a number with more digits than Python prints
                     pass
             return self.printed(offset, frame, result, to_text)
 
         return text
 
     def printed(self, offset: int, frame: Frame, value: Any, convert: Callable[[Any], str]) -> str:
-        """The value as text, paid for when it is long."""
+        """Return the value as text. A long text counts against the budget."""
         try:
             text = convert(value)
             pay(frame, text)
@@ -295,7 +295,7 @@ class ExpressionCompiler:
         return value
 
     def step(self, value: Any, key: Key) -> Any:
-        """``value.key``."""
+        """Return ``value.key``."""
         if type(value) is dict:
             return value.get(key.name, MISSING)
         try:
@@ -340,7 +340,7 @@ class ExpressionCompiler:
         if node.operator in ("==", "!="):
             return self._equality(node)
         left, right = self.unboxed(node.left), self.unboxed(node.right)
-        loose_right = self.value(node.right)  # joined to text, even a boxed dot prints itself
+        loose_right = self.value(node.right)  # when joined to text, even a boxed dot is printed
         operation, offset = _ARITHMETIC[node.operator], node.offset
         is_constant = isinstance(node.right, Literal)
         constant = node.right.value if isinstance(node.right, Literal) else None
@@ -401,7 +401,7 @@ class ExpressionCompiler:
 
 
 def pay(frame: Frame, result: Any) -> None:
-    """Count a text that was made, when it is long. Raises Exceeded."""
+    """Count a new text if it is long. Raises Exceeded."""
     if isinstance(result, (str, bytes)) and len(result) >= LONG_TEXT:
         frame.budget.spend(len(result))
 

@@ -21,7 +21,7 @@ Cells = dict[str, list[Any]]
 
 
 class Content(NamedTuple):
-    """The body that a yield hands to the block, for ``yield content``, with variables and content of its own place."""
+    """The body of ``yield content``, which a yield passes to its block, with the variables and content of its place."""
 
     body: Output
     variables: Cells
@@ -29,7 +29,7 @@ class Content(NamedTuple):
 
 
 class Context(NamedTuple):
-    """A value that becomes ``.``, and whether it is ``.`` itself, which stays boxed when it is."""
+    """A value that becomes ``.``. ``is_dot`` marks ``.`` itself, which stays boxed."""
 
     value: Value
     is_dot: bool
@@ -58,7 +58,7 @@ class Program(NamedTuple):
 
 
 class Frame:
-    """The state of one rendering. ``boxed``: to Go, ``dot`` is *any value*, as the items of a list are."""
+    """The state of a rendering. ``boxed``: for Go, ``dot`` is *any value*, like the items of a list."""
 
     __slots__ = (
         "blocks",
@@ -98,7 +98,7 @@ class Frame:
         return frame
 
     def names(self) -> list[str]:
-        """Every name that means something here."""
+        """Return every defined name."""
         return [*self.variables, *(self.scope or ()), *self.functions]
 
 

@@ -38,7 +38,7 @@ from puller.templates.limits import LONG_TEXT
 from puller.templates.template_errors import FunctionError
 
 _PIECE_COST: Final = 64
-"""Characters that one piece of a split text counts for: a list of many short strings is large too."""
+"""Characters that a piece of a split text counts as, since a list of many short strings is large too."""
 
 
 def _go_function(name: str, call: Callable[..., Any], *parameters: Callable[[Any], Any]) -> Function:
@@ -59,7 +59,7 @@ def _converted(convert: Callable[[Any], Any], value: Any) -> Any:
 
 
 def external(name: str, function: Callable[..., Any]) -> Function:
-    """A function that the caller of the engine gives to the template."""
+    """Return a function that the caller of the engine provides to the template."""
 
     def call(_: Frame, values: list[Any]) -> Any:
         given = [as_any(value) for value in values]
@@ -67,7 +67,7 @@ def external(name: str, function: Callable[..., Any]) -> Function:
             return function(*given)
         except TypeError as error:
             if error.__traceback__ and error.__traceback__.tb_next:
-                raise  # a defect inside the function, not a call with the wrong number of arguments
+                raise  # a defect inside the function, not a wrong number of arguments
             raise FunctionError(f"cannot be called with {counted(len(given), 'argument')}") from error
 
     return Function(name, call)
@@ -98,7 +98,7 @@ def _pay(frame: Frame, characters: int) -> None:
 
 
 def _is_set(_: Frame, values: list[Any]) -> bool:
-    """``isset`` under another name. Called by its own, it looks before it evaluates (``calls.py``)."""
+    """Implement ``isset`` under another name. By its own name, it is checked before evaluation (``calls.py``)."""
     return all(value is not MISSING and value is not None for value in values)
 
 

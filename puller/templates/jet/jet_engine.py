@@ -80,7 +80,7 @@ class JetEngine:
         self._loader = loader
         self._programs: dict[str, Program] = {}
         self._found: dict[tuple[str, str], Program] = {}
-        """Programs by the paths that templates write, and the templates that they stand in."""
+        """Programs by the paths in templates and by the templates that contain the paths."""
         self._loading: list[str] = []
 
     def compile(self, name: str, text: str) -> JetTemplate:
@@ -89,7 +89,7 @@ class JetEngine:
         return JetTemplate(self, source, self._compile(source))
 
     def load(self, path: str, sibling: str) -> Program | None:
-        """The template at ``path``, relative to the directory of ``sibling``. Raises TemplateError."""
+        """Return the template at ``path``, relative to the directory of ``sibling``. Raises TemplateError."""
         if (found := self._found.get((path, sibling))) is None:
             found = self._load(path, sibling)
             if found is not None:

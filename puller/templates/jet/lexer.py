@@ -55,7 +55,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, left: str, right: str) -> list[Token]:
-    """All tokens of a template, with ``eof`` as the last one."""
+    """Return all tokens of a template, with ``eof`` as the last one."""
     return _Lexer(text, left, right).run()
 
 
@@ -162,7 +162,7 @@ class _Lexer:
         return end
 
     def sign_length(self, position: int, spaced: bool) -> int:
-        """1 when a sign stands here that belongs to the number after it."""
+        """Return 1 for a sign that belongs to the number after it, else 0."""
         if self.text[position] not in "+-" or self.text[position + 1 : position + 2] not in set("0123456789"):
             return 0
         return 1 if spaced or self.tokens[-1].kind not in _TAKES_NO_SIGN_AFTER else 0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Key(NamedTuple):
-    """One ``.name`` of a chain."""
+    """A single ``.name`` of a chain."""
 
     name: str
     offset: int
@@ -37,7 +37,7 @@ class Nil(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A variable, ``facts`` and its like, or a function."""
+    """A variable, ``facts`` and similar names, or a function."""
 
     offset: int
     name: str
@@ -226,7 +226,7 @@ class Action(NamedTuple):
 
 
 class If(NamedTuple):
-    """``if``: with an assignment in front of the condition, perhaps."""
+    """``if``, with an optional assignment before the condition."""
 
     offset: int
     assignment: Assignment | None
@@ -279,7 +279,7 @@ class Yield(NamedTuple):
 
 
 class YieldContent(NamedTuple):
-    """``yield content``: the body that the block was handed."""
+    """``yield content``: the body that was passed to the block."""
 
     offset: int
     context: Expression | None
@@ -309,7 +309,7 @@ class Catch(NamedTuple):
 
 
 class Try(NamedTuple):
-    """``try``: an output that is all or nothing."""
+    """``try``: prints its complete output, or nothing."""
 
     offset: int
     body: Body
@@ -328,7 +328,7 @@ class Reference(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A whole template. ``blocks`` has the last definition of each name, wherever it stands."""
+    """A whole template. ``blocks`` has the last definition of each name, anywhere in the text."""
 
     extends: Reference | None
     imports: tuple[Reference, ...]

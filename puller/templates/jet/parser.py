@@ -56,7 +56,7 @@ from puller.templates.template_text import TemplateSource
 
 
 class _Mark(NamedTuple):
-    """``end``, ``else``, ``content`` or a whole ``catch``: ends a body that waits for it."""
+    """``end``, ``else``, ``content`` or a whole ``catch``, which ends a body."""
 
     kind: str
     offset: int
@@ -64,7 +64,7 @@ class _Mark(NamedTuple):
 
 
 def parse(source: TemplateSource, left: str, right: str) -> Tree:
-    """The tree of a template. Raises TemplateError."""
+    """Return the tree of a template. Raises TemplateError."""
     try:
         return _Parser(source, tokenize(source.text, left, right)).template()
     except RecursionError:
@@ -204,7 +204,7 @@ class _Parser(ExpressionParser):
         body, mark = self.body(token, "content", "end")
         content = self.body(token, "end")[0] if mark.kind == "content" else None
         block = Block(token.offset, name, parameters, context, body, content)
-        # Wherever it stands, and whether it is reached or not: the last definition in the text counts.
+        # The last definition in the text counts, even in an unreachable place.
         self.blocks[name] = block
         return block
 
@@ -235,7 +235,7 @@ class _Parser(ExpressionParser):
         parameters: list[Parameter] = []
         while True:
             parameter = self.parameter(declaring)
-            # Jet takes commas with nothing between them.
+            # Jet accepts consecutive commas.
             if parameter:
                 parameters.append(parameter)
             if not self.take(","):
@@ -250,7 +250,7 @@ class _Parser(ExpressionParser):
             if after in ("=", ":="):
                 self.position += 2
                 return Parameter(token.offset, token.text, self.expression())
-            # In a yield as well: a name alone is never a value, and fails as an argument without one when it is run.
+            # In a yield as well: a name alone is never a value, and fails as an argument at runtime.
             if declaring or after in (",", ")"):
                 self.position += 1
                 return Parameter(token.offset, token.text, None)

@@ -46,14 +46,14 @@ from puller.templates.template_text import TemplateSource
 _ROUNDS_BETWEEN_LOOKS: Final = 128
 
 LONG_BODY: Final = 256
-"""Statements from which on a body counts the text of each: many short texts are long together."""
+"""Minimum statements of a body that counts the text of each, since many short texts are long together."""
 
 Effect = Callable[[Frame], None]
 Store = Callable[[Frame, Any], None]
 
 
 class Given(NamedTuple):
-    """The arguments that a block is run with, and their names."""
+    """The arguments of a block's run, and their names."""
 
     arguments: Sequence[tuple[str, Value | None]]
     names: frozenset[str]
@@ -67,7 +67,7 @@ class StatementCompiler(CallCompiler):
         self.path = "/" + source.name.lstrip("/")
 
     def body(self, statements: Body) -> Output:
-        """Code for a list of statements. Names it declares end with it."""
+        """Return code for a list of statements. Names declared in it end with it."""
         pieces: list[str] = [""]
         runs: list[tuple[int, Output]] = []
         for statement in statements:
@@ -82,7 +82,7 @@ class StatementCompiler(CallCompiler):
         return _scoped(joined) if any(map(_declares, statements)) else joined
 
     def statement(self, node: Statement) -> Output:
-        """Code for one statement."""
+        """Return code for a statement."""
         match node:
             case Text(text=text):
                 return _constant(text)
@@ -134,7 +134,7 @@ class StatementCompiler(CallCompiler):
         match target:
             case Underscore():
                 return _discard
-            case Dot() if declares:  # Jet takes it for a variable, but nothing can read that
+            case Dot() if declares:  # Jet accepts it as a variable, which cannot be read
                 return _discard
             case Name(name=name) if declares:
                 return lambda frame, value: frame.variables.__setitem__(name, [value])
@@ -197,7 +197,7 @@ class StatementCompiler(CallCompiler):
         expression, offset = self.value(node.expression), node.expression.offset
         stores = [self._store(target, node.declares) for target in node.targets]
         store_key, store_item = [*stores, None, None][:2]
-        # A declared name is a new cell, which takes no call.
+        # A declared name is a new cell, which needs no call.
         key_name, item_name = [*(_declared(target, node) for target in node.targets), "", ""][:2]
         sets_dot, declares = len(stores) < 2, node.declares
         body = self.body(node.body)
@@ -218,7 +218,7 @@ class StatementCompiler(CallCompiler):
             variables = frame.variables
             try:
                 for key, item in items:
-                    if rounds == 0:  # the first, and each after so many
+                    if rounds == 0:  # the first round, and after each batch of rounds
                         rounds = _ROUNDS_BETWEEN_LOOKS
                         budget.look()
                         pieces.take(texts)
@@ -248,7 +248,7 @@ class StatementCompiler(CallCompiler):
     # Blocks
 
     def block_code(self, node: Block) -> BlockCode:
-        """The code of a block, to be run wherever its name is yielded."""
+        """Return the code of a block, which runs at each yield of its name."""
         return BlockCode(
             node.name,
             tuple((p.name, self.value(p.value) if p.value else None) for p in node.parameters),
@@ -515,7 +515,7 @@ def _joined_few(pieces: list[str], outputs: list[Output]) -> Output:
 
 
 def _joined_in_parts(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
-    """Pieces and runs of a body of many statements, which pays for its text as it goes."""
+    """Join pieces and runs of a body of many statements, and count its text on the way."""
     outputs = dict(runs)
 
     def run(frame: Frame) -> str:
@@ -560,7 +560,7 @@ def _assign(store: Store, value: Value) -> Effect:
 
 
 def _look_up(value: Value, store: Store, store_found: Store) -> Effect:
-    """``value, found := map[key]``."""
+    """Compile ``value, found := map[key]``."""
 
     def assign(frame: Frame) -> None:
         result = value(frame)

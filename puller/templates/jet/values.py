@@ -41,7 +41,7 @@ from puller.templates.template_errors import FunctionError
 
 
 class IntRange(GoObject):
-    """The result of ``ints(from, to)``: something to range over."""
+    """The result of ``ints(from, to)``, for ``range``."""
 
     go_type = "*jet.intsRanger"
     go_kind = "ptr"
@@ -50,12 +50,12 @@ class IntRange(GoObject):
         self.numbers = range(start, end)
 
     def text(self) -> str:
-        """As ``ints(1, 5)``."""
+        """Return the form ``ints(1, 5)``."""
         return f"ints({self.numbers.start}, {self.numbers.stop})"
 
 
 class Rendered(GoObject):
-    """Output that is complete as it is: from ``writeJson`` and ``includeIfExists``. ``true`` is how it tests."""
+    """Complete output of ``writeJson`` and ``includeIfExists``. ``true`` is its value in a condition."""
 
     go_type = "jet.RendererFunc"
     go_kind = "func"
@@ -107,7 +107,7 @@ class Writer:
 
 
 def to_text(value: Any) -> str:
-    """The value as ``[[ value ]]`` prints it: floats never with an exponent, no value as nothing.
+    """Return the value as ``[[ value ]]`` prints it: floats without an exponent, a missing value as empty text.
 
     Raises FunctionError for a function.
     """
@@ -164,7 +164,10 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def divide(left: Any, right: Any) -> Any:
-    """``left / right``: two integers give an integer, cut towards zero. Raises FunctionError for a ``right`` of 0."""
+    """Return ``left / right``. Two integers give an integer, cut towards zero.
+
+    Raises FunctionError for a ``right`` of 0.
+    """
     return _calculate(left, right, _quotient)
 
 
@@ -212,7 +215,7 @@ def _require_both(left: Any, right: Any) -> None:
 
 
 def _calculate(left: Any, right: Any, operation: Callable[[Any, Any], Any]) -> Any:
-    """The operation on both sides as numbers of one type: the left side's, or float when either is one."""
+    """Return the result on both sides as numbers of one type: the left side's, or float if any side is a float."""
     if type(left) is int and type(right) is int:
         return wrap_int64(operation(left, right))
     if isinstance(left, float):
@@ -245,7 +248,7 @@ def _remainder(left: int, right: int) -> int:
 
 def _to_int(value: Any) -> int:
     if isinstance(value, bool):
-        return 0 if value else 1  # so says Jet
+        return 0 if value else 1  # as in Jet
     if isinstance(value, int):
         return int(value)
     if isinstance(value, str):
@@ -255,7 +258,7 @@ def _to_int(value: Any) -> int:
 
 def _to_float(value: Any) -> float:
     if isinstance(value, bool):
-        return 0.0 if value else 1.0  # so says Jet
+        return 0.0 if value else 1.0  # as in Jet
     if isinstance(value, (int, float)):
         return int_to_float(value) if isinstance(value, int) else value
     if isinstance(value, str):
@@ -264,7 +267,7 @@ def _to_float(value: Any) -> float:
 
 
 def describe(value: Any) -> str:
-    """The value's type, for messages."""
+    """Return the value's type, for messages."""
     if value is MISSING:
         return "no value"
     return _IN_WORDS.get(type_name(value)) or f"a {type_name(value)}"
@@ -287,22 +290,22 @@ _IN_WORDS: Final = {
 
 
 def less(left: Any, right: Any) -> bool:
-    """``left < right``."""
+    """Return ``left < right``."""
     return bool(_compare(left, right, operator.lt))
 
 
 def less_or_equal(left: Any, right: Any) -> bool:
-    """``left <= right``."""
+    """Return ``left <= right``."""
     return bool(_compare(left, right, operator.le))
 
 
 def greater(left: Any, right: Any) -> bool:
-    """``left > right``."""
+    """Return ``left > right``."""
     return bool(_compare(left, right, operator.gt))
 
 
 def greater_or_equal(left: Any, right: Any) -> bool:
-    """``left >= right``."""
+    """Return ``left >= right``."""
     return bool(_compare(left, right, operator.ge))
 
 
@@ -313,7 +316,7 @@ def _compare(left: Any, right: Any, operation: Callable[[Any, Any], bool]) -> bo
 
 
 def equal(left: Any, right: Any) -> bool:
-    """``left == right``: numbers by value, lists and maps item by item, nil and no value alike."""
+    """Return ``left == right``: numbers by value, lists and maps item by item, nil equal to a missing value."""
     if type(left) is int and type(right) in (int, float):
         return left == _whole(right)
     if isinstance(left, str) or isinstance(right, str):
@@ -329,7 +332,7 @@ def _equal_scalars(left: Any, right: Any) -> bool:
     if _is_nothing(left) or _is_nothing(right):
         return _is_nothing(left) and _is_nothing(right)
     if isinstance(left, bool) or isinstance(right, bool):
-        return left is right  # to Python True is 1, to Jet it is not
+        return left is right  # in Python True equals 1, in Jet it does not
     if is_number(left) and is_number(right):
         return bool(left == right) if isinstance(left, float) else int(left) == _whole(right)
     return isinstance(left, (bytes, GoObject)) and type(left) is type(right) and bool(left == right)
@@ -355,7 +358,7 @@ def _equal_containers(left: Any, right: Any) -> bool:
     return all(equal(a, b) for a, b in zip(left, right, strict=True))
 
 
-# Looking into values --------------------------------------------------------------------------------------
+# Indexing -------------------------------------------------------------------------------------------------
 
 
 def field(value: Any, name: str) -> Any:
@@ -446,7 +449,7 @@ def rows_are_boxed(value: Any) -> bool:
     return not isinstance(value, (IntRange, bytes, Strings, Ints, StringMap))
 
 
-# Arguments of functions that want one type -----------------------------------------------------------------
+# Arguments of typed parameters ----------------------------------------------------------------------------
 
 _MAX_RUNE: Final = 0x10FFFF
 
