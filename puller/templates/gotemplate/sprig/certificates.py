@@ -1,4 +1,4 @@
-"""Private keys and certificates. Each is new each time: a file that uses these never becomes stable."""
+"""Private keys and certificates. Each is new in every run, so a file with them changes every time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Certificate(Struct):
         return f"{{{self.certificate} {self.key}}}"
 
     def json_value(self) -> Mapping[str, Any]:
-        """The exported fields."""
+        """Return the exported fields."""
         return dict(self.fields())
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ define_type("Certificate", Certificate.go_type, lambda value: isinstance(value, 
 
 
 def _gen_private_key(kind: str) -> str:
-    """``genPrivateKey``: a new key of this kind, RSA unless another is named, as PEM."""
+    """``genPrivateKey``: a new key of this kind (default RSA), as PEM."""
     match kind:
         case "" | "rsa":
             key: _PrivateKey = rsa.generate_private_key(_RSA_EXPONENT, 4096)
@@ -109,7 +109,7 @@ def _alternative_names(addresses: list[Any], names: list[Any]) -> list[x509.Gene
 def _builder(
     name: str, addresses: list[Any], names: list[Any], days: int, *, is_authority: bool = False
 ) -> x509.CertificateBuilder:
-    """A certificate that is valid from now on, for servers and clients."""
+    """Return a builder of a certificate that is valid from now on, for servers and clients."""
     if abs(days) > _LONGEST:
         raise FunctionError(f"{days} days are more than {_LONGEST}")
     start = datetime.now(UTC)
@@ -191,7 +191,7 @@ def _read_certificate(data: bytes) -> x509.Certificate:
 
 
 def _gen_ca(name: str, days: int) -> Certificate:
-    """``genCA``: a new authority, valid for so many days."""
+    """``genCA``: a new authority, valid for a number of days."""
     return _authority(name, days, _new_key())
 
 
@@ -201,7 +201,7 @@ def _gen_ca_with_key(name: str, days: int, key: str) -> Certificate:
 
 
 def _gen_self_signed(name: str, addresses: list[Any], names: list[Any], days: int) -> Certificate:
-    """``genSelfSignedCert``: a certificate with a new key, signed by itself."""
+    """``genSelfSignedCert``: a self-signed certificate with a new key."""
     return _self_signed(name, addresses, names, days, _new_key())
 
 

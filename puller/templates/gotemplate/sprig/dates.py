@@ -22,7 +22,7 @@ from puller.templates.template_errors import FunctionError
 
 _UNITS: Final = ((365 * DAY, "y"), (30 * DAY, "mo"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 _HTML: Final = "2006-01-02"
-_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,18}")  # so that they fit an int64
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,18}")  # fits an int64
 
 
 def _moment(date: Any) -> Time:
@@ -60,7 +60,7 @@ def _html_date_in_zone(date: Any, zone: str) -> str:
 
 
 def _must_to_date(layout: str, text: str) -> Time:
-    """``mustToDate``: the time that a text in a layout means. Raises FunctionError."""
+    """``mustToDate``: the time in a text with this layout. Raises FunctionError."""
     return parse_time(layout, text, LocalZone())
 
 
@@ -107,7 +107,7 @@ def _duration(seconds: Any) -> str:
 
 
 def _duration_round(duration: Any) -> str:
-    """``durationRound``: the largest unit alone, ``2h`` for two hours and ten minutes."""
+    """``durationRound``: only the largest unit, ``2h`` for two hours and ten minutes."""
     size = abs(_nanoseconds(duration))
     return next((f"{size // unit}{letter}" for unit, letter in _UNITS if size > unit), "0s")
 

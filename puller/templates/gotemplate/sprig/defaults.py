@@ -13,7 +13,7 @@ from puller.templates.template_errors import FunctionError
 
 
 def _default(fallback: Any, *given: Any) -> Any:
-    """``default``: the value, or the fallback where it is empty."""
+    """``default``: the value, or the fallback for an empty value."""
     return given[0] if given and given[0] else fallback
 
 
@@ -23,17 +23,17 @@ def _empty(value: Any) -> bool:
 
 
 def _coalesce(*values: Any) -> Any:
-    """``coalesce``: the first value that is not empty, or nil."""
+    """``coalesce``: the first nonempty value, or nil."""
     return next((value for value in values if value), None)
 
 
 def _all(*values: Any) -> bool:
-    """``all``: whether no value is empty."""
+    """``all``: whether all values are nonempty."""
     return all(values)
 
 
 def _any(*values: Any) -> bool:
-    """``any``: whether some value is not empty."""
+    """``any``: whether any value is nonempty."""
     return any(values)
 
 
@@ -43,7 +43,7 @@ def _ternary(if_true: Any, if_false: Any, condition: bool) -> Any:
 
 
 def _fail(message: str) -> Never:
-    """``fail``: the end of the rendering, with this message. Raises FunctionError."""
+    """``fail``: ends the rendering with this message. Raises FunctionError."""
     raise FunctionError(message)
 
 
@@ -56,7 +56,7 @@ def _type_is(name: str, value: Any) -> bool:
 
 
 def _type_is_like(name: str, value: Any) -> bool:
-    """``typeIsLike``: whether the value's type has this name, or is a pointer to such."""
+    """``typeIsLike``: whether the value's type has this name, or is a pointer to it."""
     return type_name(value) in (name, f"*{name}")
 
 
@@ -69,7 +69,7 @@ def _kind_is(name: str, value: Any) -> bool:
 
 
 def are_equal(left: Any, right: Any) -> bool:
-    """``deepEqual``: whether two values have the same type and the same content, all the way down: 1 is not 1.0.
+    """``deepEqual``: whether two values have the same type and the same content at all levels. 1 differs from 1.0.
 
     Raises ValueError for a value that is nested too deeply or too large.
     """
@@ -79,7 +79,7 @@ def are_equal(left: Any, right: Any) -> bool:
 
 
 def _are_equal(left: Any, right: Any) -> bool:
-    # By type first: Python takes 1, 1.0 and True for equal, and a nil list for an empty one.
+    # Compare types first: for Python 1, 1.0 and True are equal, and a nil list equals an empty list.
     if type_name(left) != type_name(right) or _is_nil(left) != _is_nil(right):
         return False
     if isinstance(left, dict):
@@ -94,7 +94,7 @@ def _is_nil(value: Any) -> bool:
 
 
 def _deep_copy(value: Any) -> Any:
-    """``deepCopy``: a copy whose lists and maps are copies too. Raises ValueError for a value without end."""
+    """``deepCopy``: a copy with copies of all lists and maps. Raises ValueError for an endless value."""
     ensure_small(value)
     return _copy(value)
 

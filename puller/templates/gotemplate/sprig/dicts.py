@@ -25,7 +25,7 @@ def _get(mapping: dict[str, Any], key: str) -> Any:
 
 
 def _set(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """``set``: the map itself, with the key set. Raises FunctionError for a nil map."""
+    """``set``: the map itself, with the new value of the key. Raises FunctionError for a nil map."""
     if isinstance(mapping, NilMap):
         raise FunctionError("assignment to entry in nil map")
     mapping[key] = value
@@ -59,7 +59,7 @@ def _pluck(key: str, *mappings: dict[str, Any]) -> list[Any]:
 
 
 def _pick(mapping: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """``pick``: a map with these keys only."""
+    """``pick``: a map with only these keys."""
     return {key: mapping[key] for key in keys if key in mapping}
 
 
@@ -109,8 +109,8 @@ def _merged(
 
 
 def _merge_into(target: dict[str, Any], source: dict[str, Any], overwrite: bool, above: list[int]) -> None:
-    """The rules of the library that Sprig uses: maps are merged, lists are not, nil fills nothing."""
-    if id(target) in above:  # a map that holds itself
+    """Merge as in Sprig's library: maps are merged, lists are replaced, nil is ignored."""
+    if id(target) in above:  # a map that contains itself
         return
     for key in map_keys(source):
         value, present = source[key], target.get(key)

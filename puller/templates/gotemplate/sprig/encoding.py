@@ -25,7 +25,7 @@ def _b64enc(text: str) -> str:
 
 
 def _b64dec(text: str) -> str:
-    """``b64dec``: the text that base64 holds, or a sentence about the first byte that is wrong."""
+    """``b64dec``: the text in base64, or a message about the first invalid byte."""
     data = to_bytes(text)
     wrong = _wrong_base64(data)
     if wrong is not None:
@@ -59,7 +59,7 @@ def _b32enc(text: str) -> str:
 
 
 def _b32dec(text: str) -> str:
-    """``b32dec``: the text that base32 holds, or a sentence about the first byte that is wrong."""
+    """``b32dec``: the text in base32, or a message about the first invalid byte."""
     data = to_bytes(text).translate(None, _NEWLINES)
     wrong = _wrong_base32(data)
     if wrong is not None:

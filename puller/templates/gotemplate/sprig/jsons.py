@@ -34,12 +34,12 @@ _DECODER: Final = json.JSONDecoder(parse_float=_number, parse_int=_number, parse
 
 
 def _must_from_json(text: str) -> Any:
-    """``mustFromJson``: the value that a text holds. Raises FunctionError."""
+    """``mustFromJson``: the value in a JSON text. Raises FunctionError."""
     try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise FunctionError(f"invalid JSON: {error}") from None
-    # Half of a surrogate pair, or a byte that is not UTF-8, becomes U+FFFD in Go.
+    # In Go, half of a surrogate pair, or an invalid byte of UTF-8, becomes U+FFFD.
     return _cleaned(value) if "\\ud" in text.lower() or _SURROGATE.search(text) else value
 
 
@@ -59,7 +59,7 @@ def _must_to_pretty_json(value: Any) -> str:
 
 
 def _must_to_raw_json(value: Any) -> str:
-    """``mustToRawJson``: JSON in which ``<``, ``>`` and ``&`` stay as they are. Raises ValueError."""
+    """``mustToRawJson``: JSON with unchanged ``<``, ``>`` and ``&``. Raises ValueError."""
     return to_json(value, escape_html=False)
 
 
@@ -77,12 +77,12 @@ def _to_json(value: Any) -> str:
 
 
 def _to_pretty_json(value: Any) -> str:
-    """``toPrettyJson``: JSON with a line for each item, or nothing."""
+    """``toPrettyJson``: JSON with a line for each item, or empty text."""
     return _or_nothing(_must_to_pretty_json, value)
 
 
 def _to_raw_json(value: Any) -> str:
-    """``toRawJson``: JSON in which ``<``, ``>`` and ``&`` stay as they are, or nothing."""
+    """``toRawJson``: JSON with unchanged ``<``, ``>`` and ``&``, or empty text."""
     return _or_nothing(_must_to_raw_json, value)
 
 

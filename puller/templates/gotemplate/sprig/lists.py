@@ -19,7 +19,7 @@ def _list(*items: Any) -> list[Any]:
 
 
 def _items(value: Any, action: str) -> list[Any]:
-    """The items of a list. Raises FunctionError for anything else."""
+    """Return the items of a list. Raises FunctionError for other values."""
     if not is_list(value):
         raise FunctionError(f"cannot {action} a value of type {kind_name(value)}: it is no list")
     return list(value)
@@ -58,12 +58,12 @@ def _last(items: Any) -> Any:
 
 
 def _rest(items: Any) -> Any:
-    """``rest``: all items but the first."""
+    """``rest``: all items except the first."""
     return _items(items, "take the rest of")[1:] if items else _none_of(items)
 
 
 def _initial(items: Any) -> Any:
-    """``initial``: all items but the last."""
+    """``initial``: all items except the last."""
     return _items(items, "take the initial part of")[:-1] if items else _none_of(items)
 
 
@@ -95,12 +95,12 @@ def _chunk(size: int, items: Any) -> Lists:
 
 
 def _compact(items: Any) -> list[Any]:
-    """``compact``: the items that are not empty."""
+    """``compact``: the nonempty items."""
     return [item for item in _items(items, "compact") if item]
 
 
 def _reverse(items: Any) -> list[Any]:
-    """``reverse``: the items from the last to the first."""
+    """``reverse``: the items in reverse order."""
     return _items(items, "reverse")[::-1]
 
 
@@ -114,7 +114,7 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
         # Scalars are hashable and can be looked up. Lists and maps are compared with all earlier containers.
         if isinstance(item, (str, int, float)):
             key = (type(item), item)
-            # NaN equals nothing, itself included.
+            # NaN differs from everything, including itself.
             if key in seen and not (isinstance(item, float) and math.isnan(item)):
                 continue
             seen.add(key)

@@ -36,7 +36,7 @@ def to_int64(value: Any) -> int:
 
 
 def _text_to_int(text: str) -> int:
-    """Reads the prefixes ``0x``, ``0b``, ``0o`` and ``0``."""
+    """Return the number in a text, which may have a prefix ``0x``, ``0b``, ``0o`` or ``0``."""
     match = _DECIMAL.fullmatch(text)
     try:
         return parse_int(f"{match[1]}{match[2] or 0}" if match else text, 0)
@@ -68,11 +68,11 @@ def _atoi(text: str) -> int:
     except ValueError:
         if not _DIGITS.fullmatch(text):
             return 0
-        return -INT64_MAX - 1 if text.startswith("-") else INT64_MAX  # too large: the nearest
+        return -INT64_MAX - 1 if text.startswith("-") else INT64_MAX  # out of range: the nearest value
 
 
 def _to_decimal(value: Any) -> Int64:
-    """``toDecimal``: octal digits as a number: 755 is 493."""
+    """``toDecimal``: octal digits as a number. 755 is 493."""
     try:
         return Int64(parse_int(format_value(value), 8))
     except ValueError:
@@ -88,7 +88,7 @@ def _add(*values: Any) -> Int64:
 
 
 def _add1(value: Any) -> Int64:
-    """``add1``: the number and one."""
+    """``add1``: the number plus one."""
     return Int64(wrap_int64(to_int64(value) + 1))
 
 
@@ -106,7 +106,7 @@ def _mul(first: Any, *others: Any) -> Int64:
 
 
 def _divide(left: Any, right: Any) -> tuple[int, int]:
-    """Quotient, cut towards zero, and remainder, with the sign of ``left``."""
+    """Return the quotient, cut towards zero, and the remainder, with the sign of ``left``."""
     dividend, divisor = to_int64(left), to_int64(right)
     if divisor == 0:
         raise FunctionError("integer divide by zero")
@@ -139,7 +139,7 @@ def _min(first: Any, *others: Any) -> Int64:
 
 
 def _fractions(values: Iterable[Any]) -> list[Fraction]:
-    """The numbers exactly as their shortest digits say: 0.1 is one tenth."""
+    """Return the numbers as exact fractions of their shortest digits: 0.1 is one tenth."""
     numbers = [to_float(value) for value in values]
     for number in numbers:
         if not math.isfinite(number):
@@ -160,7 +160,7 @@ def _addf(*values: Any) -> float:
 
 
 def _add1f(value: Any) -> float:
-    """``add1f``: the decimal fraction and one."""
+    """``add1f``: the decimal fraction plus one."""
     return _addf(value, 1)
 
 
@@ -222,7 +222,7 @@ def _whole(cut: Callable[[float], int], number: float) -> float:
 
 
 def _round(value: Any, places: int, *threshold: float) -> float:
-    """``round``: up if the cut-off part is at least ``threshold`` (0.5). Negative numbers go down, as in Sprig."""
+    """beyond these limits, it overflows, or is 0 and divides"""
     power = math.pow(10.0, max(min(places, 308), -323))  # beyond, it overflows, or is 0 and divides
     scaled = power * to_float(value)
     if not math.isfinite(scaled):
@@ -245,7 +245,7 @@ def _numbers(start: int, stop: int, step: int) -> Ints:
 
 
 def _until(count: int) -> Ints:
-    """``until``: the numbers from 0 to before ``count``, downwards for a negative one."""
+    """``until``: the numbers from 0 to before ``count``, downwards for a negative count."""
     return _numbers(0, count, -1 if count < 0 else 1)
 
 

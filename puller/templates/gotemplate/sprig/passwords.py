@@ -1,6 +1,6 @@
 """Passwords: hashes, encryption, and passwords derived from a master password.
 
-``bcrypt``, ``htpasswd`` and ``encryptAES`` have a random part: a file that uses them is another one each time.
+``bcrypt``, ``htpasswd`` and ``encryptAES`` have a random part, so a file with them changes every time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIBCRYPT: Final = ("libcrypt.so.1", "libcrypt.so.2", "libc.so")  # glibc's neig
 
 
 def _bcrypt(password: str) -> str:
-    """``bcrypt``: the hash of a password, or a sentence when that is too long."""
+    """``bcrypt``: the hash of a password, or a message if the password is too long."""
     if len(to_bytes(password)) > _BCRYPT_MAX:
         return f"failed to encrypt string with bcrypt: bcrypt: password length exceeds {_BCRYPT_MAX} bytes"
     salt = (
@@ -45,7 +45,7 @@ def _bcrypt(password: str) -> str:
 
 
 def _crypt(password: str, setting: str) -> str:
-    """The hash as the C library's ``crypt`` makes it: every system that has passwords has it."""
+    """Return the hash from the C library's ``crypt``, which every system with passwords has."""
     if "\0" in password:
         raise FunctionError("a password with a NUL byte cannot be hashed")
     crypt = _find_crypt()
@@ -68,7 +68,7 @@ def _find_crypt() -> Any:
 
 
 def _htpasswd(user: str, password: str) -> str:
-    """``htpasswd``: a line for Apache's file of passwords, or a sentence when the name has a colon."""
+    """``htpasswd``: a line for Apache's password file, or a message if the name contains a colon."""
     return f"invalid username: {user}" if ":" in user else f"{user}:{_bcrypt(password)}"
 
 
@@ -80,7 +80,7 @@ def _key(password: str) -> bytes:
 
 
 def _encrypt_aes(password: str, text: str) -> str:
-    """``encryptAES``: AES-256 in CBC mode: the initial vector and the padded text, in base64."""
+    """``encryptAES``: AES-256 in CBC mode. The result is the initial vector and the padded text, in base64."""
     if not text:
         return ""
     data = to_bytes(text)
@@ -92,7 +92,7 @@ def _encrypt_aes(password: str, text: str) -> str:
 
 
 def _decrypt_aes(password: str, text: str) -> str:
-    """``decryptAES``: the text that ``encryptAES`` has encrypted. Raises FunctionError for anything else."""
+    """``decryptAES``: decrypts a text of ``encryptAES``. Raises FunctionError for other text."""
     if not text:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Paths with slashes. ``osBase`` and its sisters are the same, as they are in Go on Linux."""
+"""Paths with slashes. ``osBase`` and similar functions have the same results, as in Go on Linux."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 
 
 def _clean(path: str) -> str:
-    """``clean``: the shortest path of the same meaning."""
+    """``clean``: the shortest equivalent path."""
     cleaned = posixpath.normpath(path)
     return (
         cleaned[1:] if cleaned.startswith("//") else cleaned
-    )  # POSIX keeps two slashes in front, Go does not
+    )  # POSIX keeps two leading slashes, Go does not
 
 
 def _base(path: str) -> str:
@@ -23,13 +23,13 @@ def _base(path: str) -> str:
 
 
 def _dir(path: str) -> str:
-    """``dir``: all but the last part of the path, cleaned."""
+    """``dir``: the path without its last part, cleaned."""
     head, slash, _ = path.rpartition("/")
     return _clean(head + slash)
 
 
 def _ext(path: str) -> str:
-    """``ext``: the last part's ending from its last dot on, or nothing."""
+    """``ext``: the ending from the last dot of the last part, or empty text."""
     _, dot, extension = path.rpartition("/")[2].rpartition(".")
     return dot + extension if dot else ""
 

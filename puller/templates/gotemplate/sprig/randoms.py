@@ -1,4 +1,4 @@
-"""Random text and numbers. A file that uses these is another one each time: it never becomes stable."""
+"""Random text and numbers. A file with them changes every time."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def _choose(rendering: Rendering, count: int, characters: str) -> str:
 
 
 def _alpha(rendering: Rendering, count: int) -> str:
-    """``randAlpha``: so many letters."""
+    """``randAlpha``: ``count`` random letters."""
     return _choose(rendering, count, string.ascii_letters)
 
 
 def _alpha_num(rendering: Rendering, count: int) -> str:
-    """``randAlphaNum``: so many letters and digits."""
+    """``randAlphaNum``: ``count`` random letters and digits."""
     return _choose(rendering, count, string.ascii_letters + string.digits)
 
 
 def _ascii(rendering: Rendering, count: int) -> str:
-    """``randAscii``: so many printable characters of ASCII."""
+    """``randAscii``: ``count`` random printable ASCII characters."""
     return _choose(rendering, count, _PRINTABLE)
 
 
 def _numeric(rendering: Rendering, count: int) -> str:
-    """``randNumeric``: so many digits."""
+    """``randNumeric``: ``count`` random digits."""
     return _choose(rendering, count, string.digits)
 
 
 def _bytes(rendering: Rendering, count: int) -> str:
-    """``randBytes``: so many random bytes, in base64."""
+    """``randBytes``: ``count`` random bytes, in base64."""
     _check(rendering, count)
     return base64.b64encode(secrets.token_bytes(count)).decode()
 

@@ -1,4 +1,4 @@
-"""Regular expressions, as RE2 understands them (``re2/``)."""
+"""Regular expressions with the syntax of RE2 (``re2/``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _match(rendering: Rendering, pattern: str, text: str) -> bool:
 
 
 def _find(rendering: Rendering, pattern: str, text: str) -> str:
-    """``regexFind``: the first match, or nothing."""
+    """``regexFind``: the first match, or empty text."""
     return compile_pattern(pattern).find(text, rendering.budget.look) or ""
 
 
@@ -36,7 +36,7 @@ def _find_all(rendering: Rendering, pattern: str, text: str, count: int) -> Stri
 
 
 def _replace_all(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
-    """``regexReplaceAll``: the text with each match replaced, ``${1}`` filled in."""
+    """``regexReplaceAll``: the text with each match replaced, and ``${1}`` expanded."""
     regexp = compile_pattern(pattern)
     return regexp.replace_all(
         text, _counted(rendering, regexp.expander(replacement, text)), rendering.budget.look
@@ -44,13 +44,13 @@ def _replace_all(rendering: Rendering, pattern: str, text: str, replacement: str
 
 
 def _replace_all_literal(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
-    """``regexReplaceAllLiteral``: the text with each match replaced, ``$`` being a dollar."""
+    """``regexReplaceAllLiteral``: the text with each match replaced. ``$`` is a literal dollar sign."""
     regexp = compile_pattern(pattern)
     return regexp.replace_all(text, _counted(rendering, lambda _: replacement), rendering.budget.look)
 
 
 def _counted(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[Match], str]:
-    """``expand``, until all replacements together are too long: then it raises Exceeded."""
+    """Wrap ``expand`` to raise Exceeded when all replacements together are too long."""
     made = 0
 
     def counted(found: Match) -> str:

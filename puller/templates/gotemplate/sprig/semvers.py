@@ -44,11 +44,11 @@ class Version(Struct):
         return f"{numbers}{prerelease}{f'+{self.metadata}' if self.metadata else ''}"
 
     def json_value(self) -> str:
-        """The text of the version."""
+        """Return the text of the version."""
         return self.text()
 
     def key(self) -> tuple[Any, ...]:
-        """For comparing: numbers below words, more identifiers above fewer, any pre-release below the release."""
+        """The sort key: numbers below words, more identifiers above fewer, any pre-release below the release."""
         if not self.prerelease:
             return (*self.numbers, 1)
         identifiers = self.prerelease.split(".")
@@ -140,7 +140,7 @@ def _inc_minor(version: Version) -> Version:
 
 
 def _inc_patch(version: Version) -> Version:
-    """A pre-release becomes its release."""
+    """Return the next patch version. A pre-release becomes its release."""
     major, minor, patch = version.numbers
     return _next((major, minor, patch if version.prerelease else patch + 1), version)
 
@@ -196,7 +196,7 @@ def _parse_constraint(match: re.Match[str]) -> _Constraint:
 
 
 def _parse_group(text: str) -> list[_Constraint]:
-    """Constraints that must all hold, with spaces or commas between them."""
+    """Return constraints that must all be satisfied, separated by spaces or commas."""
     if not text:
         return [_Constraint("", Version((0, 0, 0)), 0)]
     constraints: list[_Constraint] = []
@@ -220,7 +220,7 @@ def _is_not_equal(version: Version, wanted: _Constraint) -> bool:
 
 
 def _is_greater(version: Version, wanted: _Constraint) -> bool:
-    """``>1.2`` is above all of 1.2.x."""
+    """Return whether the version is greater. ``>1.2`` is above all of 1.2.x."""
     if wanted.known in (1, 2):
         return version.numbers[: wanted.known] > wanted.version.numbers[: wanted.known]
     return version.key() > wanted.version.key()
@@ -235,7 +235,7 @@ def _is_at_least(version: Version, wanted: _Constraint) -> bool:
 
 
 def _is_at_most(version: Version, wanted: _Constraint) -> bool:
-    """``<=1.2`` includes all of 1.2.x."""
+    """Return whether the version is at most the constraint's. ``<=1.2`` includes all of 1.2.x."""
     if wanted.known == 3:
         return version.key() <= wanted.version.key()
     width = wanted.known or 2
@@ -243,7 +243,7 @@ def _is_at_most(version: Version, wanted: _Constraint) -> bool:
 
 
 def _is_about(version: Version, wanted: _Constraint) -> bool:
-    """``~1.2.3``: the same minor version, ``~1``: the same major version."""
+    """``~1.2.3``: the same minor version. ``~1``: the same major version."""
     if version.key() < wanted.version.key():
         return False
     if wanted.version.numbers == (0, 0, 0) and wanted.known in (0, 3):
@@ -253,12 +253,12 @@ def _is_about(version: Version, wanted: _Constraint) -> bool:
 
 
 def _is_like(version: Version, wanted: _Constraint) -> bool:
-    """``=1.2`` is any 1.2.x."""
+    """``=1.2`` matches any 1.2.x."""
     return version.key() == wanted.version.key() if wanted.known == 3 else _is_about(version, wanted)
 
 
 def _is_compatible(version: Version, wanted: _Constraint) -> bool:
-    """``^1.2.3``: nothing changes left of, or at, the first number that is not 0."""
+    """``^1.2.3``: equal up to the first nonzero number."""
     if version.key() < wanted.version.key():
         return False
     major, minor, _ = wanted.version.numbers

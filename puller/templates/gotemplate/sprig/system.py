@@ -17,7 +17,7 @@ _VARIABLE: Final = re.compile(
 
 
 def _env(rendering: Rendering, name: str) -> str:
-    """``env``: the value of a name in environ, or nothing."""
+    """``env``: the value of a name in environ, or empty text."""
     return text_of(rendering.environ.get(name, ""))
 
 
@@ -26,7 +26,7 @@ def _expand_env(rendering: Rendering, text: str) -> str:
 
     def value(match: re.Match[str]) -> str:
         name = match["braced"] or match["special"] or match["name"]
-        return _env(rendering, name) if name else ""  # "${}", and "${" without an end, are eaten
+        return _env(rendering, name) if name else ""  # "${}", and "${" without an end, are removed
 
     expanded = _VARIABLE.sub(value, text)
     rendering.allow(len(expanded))
@@ -34,7 +34,7 @@ def _expand_env(rendering: Rendering, text: str) -> str:
 
 
 def _get_host_by_name(name: str) -> Never:
-    """``getHostByName``: a refusal. Raises FunctionError."""
+    """``getHostByName``: rejected. Raises FunctionError."""
     raise FunctionError(
         f"{name} is not looked up: a template gives the same text everywhere, and uses no network"
     )

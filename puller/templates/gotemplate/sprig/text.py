@@ -36,7 +36,7 @@ def _hello() -> str:
 
 
 def text_of(value: Any) -> str:
-    """``toString``: a value as text, the way Sprig's functions convert one."""
+    """``toString``: a value as text, as Sprig's functions convert it."""
     if isinstance(value, str):
         return value
     return from_bytes(value) if isinstance(value, bytes) else format_value(value)
@@ -50,12 +50,12 @@ def texts_of(value: Any) -> Strings:
 
 
 def _join(separator: str, value: Any) -> str:
-    """``join``: the items as texts with the separator between them."""
+    """``join``: the items as texts, joined by the separator."""
     return separator.join(texts_of(value))
 
 
 def _sort_alpha(value: Any) -> Strings:
-    """``sortAlpha``: the items as texts, in the order of their characters."""
+    """``sortAlpha``: the items as texts, sorted by their characters."""
     return Strings(sorted(texts_of(value))) if is_list(value) else Strings([text_of(value)])
 
 
@@ -78,17 +78,17 @@ def _cat(*values: Any) -> str:
 
 
 def _trim_all(characters: str, text: str) -> str:
-    """``trimAll``: the text without these characters at either end."""
+    """``trimAll``: the text without these characters at both ends."""
     return text.strip(characters)
 
 
 def _trim_prefix(prefix: str, text: str) -> str:
-    """``trimPrefix``: the text without this start."""
+    """``trimPrefix``: the text without this prefix."""
     return text.removeprefix(prefix)
 
 
 def _trim_suffix(suffix: str, text: str) -> str:
-    """``trimSuffix``: the text without this end."""
+    """``trimSuffix``: the text without this suffix."""
     return text.removesuffix(suffix)
 
 
@@ -99,7 +99,7 @@ def _replace(rendering: Rendering, old: str, new: str, text: str) -> str:
 
 
 def _repeat(rendering: Rendering, count: int, text: str) -> str:
-    """``repeat``: the text, so many times. Raises FunctionError for a negative count."""
+    """``repeat``: the text, repeated. Raises FunctionError for a negative count."""
     if count < 0:
         raise FunctionError(f"negative repeat count {count}")
     rendering.allow(count * len(text))
@@ -116,7 +116,7 @@ def _indent(rendering: Rendering, spaces: int, text: str) -> str:
 
 
 def _nindent(rendering: Rendering, spaces: int, text: str) -> str:
-    """``nindent``: a line end, and then as ``indent``."""
+    """``nindent``: a newline, followed by the result of ``indent``."""
     return "\n" + _indent(rendering, spaces, text)
 
 
@@ -131,7 +131,7 @@ def _no_space(text: str) -> str:
 
 
 def _initials(text: str) -> str:
-    """``initials``: the first byte of each word. White space is looked for among bytes, as in ``nospace``."""
+    """``initials``: the first byte of each word. White space is searched bytewise, as in ``nospace``."""
     data = to_bytes(text).decode("latin-1")
     return "".join(
         character
@@ -144,7 +144,7 @@ def _initials(text: str) -> str:
 
 
 def _trunc(count: int, text: str) -> str:
-    """``trunc``: the first bytes of the text, or for a negative count the last."""
+    """``trunc``: the first bytes of the text, or the last bytes for a negative count."""
     length = byte_length(text)
     if count < 0:
         return byte_slice(text, length + count, length) if length + count > 0 else text
@@ -221,7 +221,7 @@ def _wrapped(text: bytes, width: int, separator: bytes, *, cut_long_words: bool)
     return separator.join([*lines, text[start:]])
 
 
-# Splitting and asking ------------------------------------------------------------------------------------------------
+# Splitting and searching ----------------------------------------------------------------------------------------------
 
 
 def _split_parts(separator: str, text: str, count: int = -1) -> list[str]:
@@ -248,7 +248,7 @@ def _split(separator: str, text: str) -> StringMap:
 
 
 def _splitn(separator: str, count: int, text: str) -> StringMap:
-    """``splitn``: at most ``count`` parts of a text, as ``split`` gives them."""
+    """``splitn``: at most ``count`` parts of a text, in the form of ``split``."""
     return _numbered(_split_parts(separator, text, count))
 
 
@@ -263,12 +263,12 @@ def _contains(part: str, text: str) -> bool:
 
 
 def _has_prefix(prefix: str, text: str) -> bool:
-    """``hasPrefix``: whether the text has this start."""
+    """``hasPrefix``: whether the text starts with the prefix."""
     return text.startswith(prefix)
 
 
 def _has_suffix(suffix: str, text: str) -> bool:
-    """``hasSuffix``: whether the text has this end."""
+    """``hasSuffix``: whether the text ends with the suffix."""
     return text.endswith(suffix)
 
 

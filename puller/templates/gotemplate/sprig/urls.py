@@ -1,4 +1,4 @@
-"""URLs taken apart and put together as Go's ``net/url`` does it."""
+"""Parsing and building URLs as Go's ``net/url`` does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Url(NamedTuple):
 
 
 def _parse(text: str) -> _Url:
-    """Raises FunctionError with the reason."""
+    """Return the parts of a URL. Raises FunctionError with the reason."""
     rest, _, fragment = text.partition("#")
     url = _Url(path="*") if rest == "*" else _parse_without_fragment(rest)
     return url._replace(fragment=_unescape(fragment))
@@ -98,7 +98,7 @@ def _parse_host(host: str) -> str:
 
 
 def _parse_literal(host: str) -> str:
-    """``[fe80::1%25en0]:80``: an IPv6 address, perhaps with a zone and a port."""
+    """Read ``[fe80::1%25en0]:80``: an IPv6 address with an optional zone and port."""
     literal, bracket, port = host[1:].rpartition("]")
     if not bracket:
         raise FunctionError("missing ']' in host")
@@ -118,7 +118,7 @@ def _is_ipv6(address: str) -> bool:
 
 
 def _unescape_host(host: str) -> str:
-    """In the name of a host only other characters than ASCII may be escaped."""
+    """Return a host name with escapes decoded. Only non-ASCII characters may be escaped."""
     for escape in _ESCAPE.finditer(host):
         if escape[1] and int(escape[1], 16) < 0x80 and escape[1] != "25":
             raise FunctionError(f'invalid URL escape "{escape[0]}"')
@@ -164,7 +164,7 @@ def _write_hierarchy(url: _Url, *, is_first: bool) -> str:
     if path and not path.startswith("/") and url.host:
         path = "/" + path
     elif is_first and not authority and ":" in path.partition("/")[0]:
-        path = "./" + path  # or it would be read as a scheme
+        path = "./" + path  # otherwise it would be read as a scheme
     return authority + path
 
 
@@ -189,7 +189,7 @@ def _host_name(host: str) -> str:
 
 
 def _url_join(parts: dict[str, Any]) -> str:
-    """``urlJoin``: the URL that has these parts. Raises FunctionError."""
+    """``urlJoin``: the URL with these parts. Raises FunctionError."""
     for key in _KEYS:
         if key in parts and not isinstance(parts[key], str):
             raise FunctionError(f"{key} is of type {kind_name(parts[key])}, wanted string")
