@@ -16,7 +16,7 @@ from puller.templates.template_errors import TemplateError
 from puller.templates.template_text import TemplateSource
 
 Evaluate = Callable[[Frame, Any], Any]
-"""A compiled operand: the value that it has in a frame, with this dot."""
+"""A compiled operand: returns its value in a frame, with this dot."""
 
 Failure = Callable[[Exception], Exception]
 
@@ -24,7 +24,7 @@ _COUNTED: Final = (str, list)
 
 
 def failure_of(source: TemplateSource, name: str, position: int) -> Failure:
-    """The translator of errors that the function ``name``, called at ``position``, raises."""
+    """Return the converter of errors from the function ``name``, called at ``position``."""
 
     def failure(error: Exception) -> Exception:
         if isinstance(error, RecursionError):
@@ -40,8 +40,8 @@ def failure_of(source: TemplateSource, name: str, position: int) -> Failure:
 def compile_call(
     call: Callable[..., Any], failure: Failure, arguments: Sequence[Evaluate], final: Evaluate | None
 ) -> Evaluate:
-    """The call of a function that takes values only."""
-    # Most calls have one argument or two: those are not gathered in a list first.
+    """Return the call of a function of values only."""
+    # Most calls have one or two arguments, and need no list.
     if final is None and len(arguments) == 1:
         return _call_with_one(call, failure, arguments[0])
     if final is not None and not arguments:
@@ -88,7 +88,7 @@ def _call_with_two(call: Callable[..., Any], failure: Failure, first: Evaluate, 
 def compile_call_with_rendering(
     call: Callable[..., Any], failure: Failure, arguments: Sequence[Evaluate], final: Evaluate | None
 ) -> Evaluate:
-    """The call of a function that takes the rendering, and then values."""
+    """Return the call of a function with the rendering as its first argument, followed by values."""
 
     def call_with_rendering(frame: Frame, dot: Any) -> Any:
         last = () if final is None else (final(frame, dot),)
@@ -99,7 +99,7 @@ def compile_call_with_rendering(
 
 
 def run(frame: Frame, call: Callable[..., Any], failure: Failure, *values: Any) -> Any:
-    """The result of a function, called now. Raises whatever ``failure`` makes of its error."""
+    """Call a function and return its result. Raises the result of ``failure`` for an error."""
     try:
         result = call(*values)
         if isinstance(result, _COUNTED) and len(result) >= LONG_TEXT:

@@ -52,11 +52,11 @@ _ROUNDS_BETWEEN_LOOKS: Final = 128
 
 
 class _Leave(Exception):
-    """``break`` on its way to the loop."""
+    """Raised by ``break``, and caught by the loop."""
 
 
 class _Next(Exception):
-    """``continue`` on its way to the loop."""
+    """Raised by ``continue``, and caught by the loop."""
 
 
 class Compiled:
@@ -130,7 +130,7 @@ class _Compiler:
                 return _next
 
     def _action(self, node: Action) -> Execute:
-        """``{{pipeline}}``: the value is printed as ``fmt.Print`` would, unless it goes into a variable."""
+        """Return code for ``{{pipeline}}``: the value is printed like ``fmt.Print``, or assigned to a variable."""
         evaluate = self.expressions.pipeline(node.pipeline)
         if node.pipeline.declared:
             return evaluate
@@ -207,7 +207,7 @@ class _Compiler:
             try:
                 for index, element in rounds:
                     ran = True
-                    if left == 0:  # the first round, and each after so many
+                    if left == 0:  # the first round, and after each batch of rounds
                         left = _ROUNDS_BETWEEN_LOOKS
                         rendering.budget.look()
                     left -= 1
@@ -250,7 +250,7 @@ class _Compiler:
                 raise self._source.error(node.position, f"template {node.name!r} is not defined")
             value = evaluate(frame, dot)  # 2. dot
             if value is None:
-                value = MISSING  # nil is forgotten, as it is in a variable
+                value = MISSING  # in a variable, nil becomes *no value*
             budget = frame.rendering.budget
             try:  # 3. run
                 budget.enter()

@@ -41,7 +41,7 @@ _BASIC: Final = {bool: "bool", int: "int", float: "float", str: "string", Comple
 
 
 def _decide(first: Any, *rest: Any) -> Never:
-    """``and`` and ``or``: known by their signature only."""
+    """``and`` and ``or``: only their signature is used."""
     raise AssertionError("and, or are compiled, not called")
 
 
@@ -51,7 +51,7 @@ def _not(value: Any) -> bool:
 
 
 def _call(function: Any, *arguments: Any) -> Never:
-    """``call``: a refusal, as data holds no functions that could be called. Raises FunctionError."""
+    """``call``: rejected, since data contain no functions. Raises FunctionError."""
     shown = "nil" if function is None else f"a value of type {type_name(function)}"
     raise FunctionError(f"{shown} is not a function, with {len(arguments)} arguments")
 
@@ -89,7 +89,7 @@ def _is_equal(left: Any, right: Any) -> bool:
 
 
 def _is_same(left: Any, right: Any) -> bool:
-    """Equality of lists, maps, objects and nil: only nil and objects have any."""
+    """Return whether lists, maps, objects or nil are equal. Only nil and objects can be compared."""
     if left is not None and right is not None and kind_name(left) != kind_name(right):
         raise _incompatible(left, right)
     if _is_nil(left) or _is_nil(right):
@@ -118,7 +118,7 @@ def _le(left: Any, right: Any) -> bool:
 def _gt(left: Any, right: Any) -> bool:
     """``gt``: ``left > right``. Raises FunctionError for types without an order."""
     _check_order(left, right)
-    return not left <= right  # as Go does it: NaN is greater than anything
+    return not left <= right  # as in Go, NaN is greater than any number
 
 
 def _ge(left: Any, right: Any) -> bool:
@@ -146,7 +146,7 @@ def _incompatible(left: Any, right: Any) -> FunctionError:
 
 
 def _len(value: Any) -> int:
-    """``len``: bytes of a text, items of a list, keys of a map. Raises FunctionError for anything else."""
+    """``len``: bytes of a text, items of a list, keys of a map. Raises FunctionError for other types."""
     if isinstance(value, str):
         return byte_length(value)
     if isinstance(value, (list, tuple, dict, bytes)):
@@ -190,22 +190,22 @@ def _checked_index(index: Any, length: int) -> int:
 
 
 def _shown(values: tuple[Any, ...]) -> str:
-    """The text that ``html`` and the like escape: nil is shown as an action shows it."""
+    """Return the text that ``html`` and similar functions escape. Nil is printed as in an action."""
     return sprint(*("<no value>" if value is None else value for value in values))
 
 
 def _html(*values: Any) -> str:
-    """``html``: the values as ``print`` shows them, escaped for HTML."""
+    """``html``: the values in the form of ``print``, escaped for HTML."""
     return escape_template_html(_shown(values))
 
 
 def _js(*values: Any) -> str:
-    """``js``: the values as ``print`` shows them, escaped for JavaScript."""
+    """``js``: the values in the form of ``print``, escaped for JavaScript."""
     return escape_js(_shown(values))
 
 
 def _urlquery(*values: Any) -> str:
-    """``urlquery``: the values as ``print`` shows them, escaped for the query of a URL."""
+    """``urlquery``: the values in the form of ``print``, escaped for the query of a URL."""
     return escape_query(_shown(values))
 
 
@@ -271,7 +271,7 @@ HOST_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``stops_at`` is set for ``and`` (False) and ``or`` (True): the truth at which the rest is not evaluated."""
+    """``stops_at`` is set for ``and`` (False) and ``or`` (True): the truth value that skips later arguments."""
 
     call: Callable[..., Any]
     signature: Signature
@@ -283,7 +283,7 @@ _STOPS_AT: Final = {"and": False, "or": True}
 
 @cache
 def find_function(name: str) -> Function:
-    """The function with this name, which is one. Imports the group it is in."""
+    """Return the function with this existing name. Imports its group."""
     call = _implementation(name)
     return Function(call, signature_of(call), _STOPS_AT.get(name))
 

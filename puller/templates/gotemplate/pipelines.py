@@ -70,16 +70,16 @@ class Variables:
         return None
 
     def mark(self) -> int:
-        """The point to which ``forget`` goes back."""
+        """Return the current position, for ``forget``."""
         return len(self._names)
 
     def forget(self, mark: int) -> None:
-        """Take back all declarations since ``mark``."""
+        """Forget all declarations since ``mark``."""
         del self._names[mark:], self._places[mark:]
 
 
 class Expressions:
-    """Compiles the pipelines of one template of a file."""
+    """Compiles the pipelines of a template."""
 
     def __init__(self, source: TemplateSource, find_function: FindFunction) -> None:
         self.variables = Variables()
@@ -89,7 +89,7 @@ class Expressions:
     # Pipelines and commands ------------------------------------------------------------------------------------------
 
     def pipeline(self, node: Pipeline) -> Evaluate:
-        """The value of the last command, after it has been put into the declared variables."""
+        """Compile a pipeline: it assigns the value of the last command to the declared variables, and returns it."""
         evaluate: Evaluate | None = None
         for command in node.commands:
             evaluate = self._command(command, evaluate)
@@ -107,7 +107,9 @@ class Expressions:
         def declare(frame: Frame, dot: Any) -> Any:
             value = evaluate(frame, dot)
             if value is None:
-                value = MISSING  # in a variable nil is forgotten, as Go unwraps the result of a pipeline
+                value = (
+                    MISSING  # in a variable nil becomes *no value*, since Go unwraps the result of a pipeline
+                )
             for place in places:
                 frame.variables[place] = value
             return value
@@ -149,7 +151,7 @@ class Expressions:
 
         def start(frame: Frame, dot: Any) -> Any:
             value = evaluate(frame, dot)
-            # Go unwraps the result of a pipeline, so that nil is forgotten as it is in a variable.
+            # Go unwraps the result of a pipeline, so that nil becomes *no value* as in a variable.
             return MISSING if value is None else value
 
         return start
@@ -172,7 +174,7 @@ class Expressions:
         return lambda _frame, _dot: value
 
     def _failing(self, position: int, message: str) -> Evaluate:
-        """An operand that fails when it is reached, not before."""
+        """Return an operand that fails at evaluation."""
 
         def fail(_frame: Frame, _dot: Any) -> NoReturn:
             raise self._source.error(position, message)
@@ -314,7 +316,7 @@ class Expressions:
 
 
 def _shown_start(node: _Fielded) -> str:
-    """The start of a path in front of its fields, for messages."""
+    """Return the start of a path before its fields, for messages."""
     match node:
         case Field():
             return ""

@@ -32,7 +32,7 @@ class Rendering:
         self._pieces.take(self.texts)
 
     def text(self) -> str:
-        """All that was written. Raises Exceeded when it is too much."""
+        """Return the whole output. Raises Exceeded if it is too much."""
         self.gather()
         return self._pieces.joined()
 
@@ -41,7 +41,7 @@ class Rendering:
         self.budget.spend(len(result) if isinstance(result, str) else _CHARACTERS_PER_ITEM * len(result))
 
     def allow(self, characters: int) -> None:
-        """Before a function makes a text of this length from a shorter one. Raises Exceeded when it is too long."""
+        """Check the length of a text before a function expands a shorter one. Raises Exceeded if it is too long."""
         if characters > self.budget.limits.characters:
             self.budget.spend(characters)
 

@@ -43,12 +43,12 @@ class Struct(GoObject):
     methods: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def fields(self) -> Mapping[str, Any]:
-        """The exported fields by name."""
+        """Return the exported fields by name."""
         return {}
 
 
 class Uint32(int):
-    """Go's ``uint32``: only a constant can be one."""
+    """Go's ``uint32``: only constants can have this type."""
 
     go_type: ClassVar[str] = "uint32"
 
@@ -69,7 +69,7 @@ class Type:
     literal: Callable[[Constant], Any] = lambda _: None
 
     def fit(self, value: Any) -> Any:
-        """The value as a function with a parameter of this type takes it. Raises FunctionError when it does not fit."""
+        """Return the value as an argument for a parameter of this type. Raises FunctionError if it does not fit."""
         if self.has(value):
             return value
         if value is not None and value is not MISSING:
@@ -186,7 +186,7 @@ class Signature:
         return self.rest
 
     def check(self, name: str, count: int) -> None:
-        """Raise FunctionError when a call with ``count`` arguments has too few or too many."""
+        """Raise FunctionError for a call with too few or too many arguments."""
         if self.rest is not None and count < len(self.fixed):
             raise FunctionError(
                 f"wrong number of args for {name}: want at least {len(self.fixed)} got {count}"

@@ -1,1 +1,1 @@
-"""How values of Go look in Python, and how Go prints, quotes, encodes and compares them."""
+"""Values of Go in Python, and how Go prints, quotes, encodes and compares them."""

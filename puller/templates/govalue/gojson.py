@@ -65,7 +65,7 @@ class _Encoder:
             self.pieces.append(_encode_scalar(value))
 
     def _text(self, text: str) -> str:
-        """Text as JSON, made piece by piece: one character may take six."""
+        """Return text as JSON, made in pieces, since one character may become six."""
         written = []
         # Escaping can make text six times longer. Check in pieces, before it becomes too large.
         for start in range(0, len(text), _PIECE):
@@ -109,7 +109,7 @@ def _encode_float(number: float) -> str:
         raise ValueError(f"json: unsupported value: {format_float(number)}")
     if number == 0 or 1e-6 <= abs(number) < 1e21:
         return format_float(number, "f")
-    # The shortest form, as JavaScript writes it: e-7 where Go else writes e-07.
+    # The shortest form, as in JavaScript: e-7 instead of Go's usual e-07.
     return re.sub(r"e-0(\d)$", r"e-\1", format_float(number, "e"))
 
 

@@ -57,7 +57,7 @@ def format_value(value: Any) -> str:
 
 
 def sprint(*values: Any) -> str:
-    """Go's ``Sprint``: a space between two operands when neither is a string."""
+    """Return Go's ``Sprint``: a space between two operands if neither is a string."""
     parts: list[str] = []
     after_text = True
     for value in values:
@@ -70,7 +70,7 @@ def sprint(*values: Any) -> str:
 
 
 def sprintln(*values: Any) -> str:
-    """Go's ``Sprintln``: a space between all operands, and a newline."""
+    """Return Go's ``Sprintln``: a space between all operands, and a newline."""
     return " ".join(format_value(value) for value in values) + "\n"
 
 
@@ -91,7 +91,7 @@ def sprintf(template: str, *values: Any) -> str:
 
 
 class _Spec(NamedTuple):
-    """One verb with its flags. ``go_syntax`` is ``%#v``."""
+    """A verb with its flags. ``go_syntax`` is ``%#v``."""
 
     verb: str
     minus: bool = False
@@ -152,7 +152,7 @@ def _spec_of(found: re.Match[str]) -> _Spec:
 
 
 class _Printer:
-    """One run over a format: where it stands in the text and in the operands."""
+    """A run over a format, with its position in the text and in the operands."""
 
     def __init__(self, template: str, values: Sequence[Any]) -> None:
         self.template = template
@@ -188,12 +188,12 @@ class _Printer:
         return f"{type_name(value)}={format_value(value)}"
 
     def _directive(self) -> str:
-        """The output for one verb, after its ``%``. Go's documentation of ``fmt``:
+        """Return the output of a verb, after its ``%``. Go's documentation of ``fmt``:
 
         1. Flags: ``+``, ``-``, ``#``, space and ``0``.
-        2. ``[n]`` in front of a ``*`` or of the verb: the operand that it takes.
+        2. ``[n]`` before a ``*`` or the verb: the number of its operand.
         3. A width, and after a point a precision: digits, or ``*`` for an operand.
-        4. The verb. A minus pads on the right, where zeros would be another number.
+        4. The verb. A minus pads on the right with spaces, since zeros would change the number.
         """
         self.good_index = True
         flags = self._flags()  # 1.
@@ -278,7 +278,7 @@ class _Printer:
         return int(value)
 
     def _width(self, indexed: bool) -> tuple[str, int | None, bool]:
-        """The complaint about the width, the width, and whether a minus came with it."""
+        """Return the complaint about the width, the width, and whether it included a minus."""
         if self.template[self.position : self.position + 1] != "*":
             width = self._number()
             if indexed and width is not None:  # "%[3]2d": the index belongs after the width
@@ -304,7 +304,7 @@ class _Printer:
         return "", precision
 
 
-# One value, one verb ------------------------------------------------------------------------------------
+# A value and a verb -------------------------------------------------------------------------------------
 
 
 def _print_operand(spec: _Spec, value: Any) -> str:
@@ -480,7 +480,7 @@ def _format_number(spec: _Spec, value: float) -> str:
 
 
 def _keep_point(text: str, verb: str, precision: int) -> str:
-    """``%#g``: the decimal point stays, and with it the zeros up to the precision."""
+    """Keep the decimal point and the zeros up to the precision, for ``%#g``."""
     found = _EXPONENT[verb in "xX"].search(text)
     mantissa, power = (text[: found.start()], text[found.start() :]) if found else (text, "")
     missing = 0

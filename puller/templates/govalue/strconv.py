@@ -23,7 +23,7 @@ _PREFIXED: Final = re.compile(
 _UNDERSCORES: Final = re.compile(r"(?:0[xbo]_?|0_)?[0-9a-z]+(?:_[0-9a-z]+)*")
 _MANTISSA: Final = 53  # bits in a float64's mantissa
 _LEAST_POWER: Final = -1074
-_HEX_DIGITS: Final = 15  # of a fraction of sixty bits
+_HEX_DIGITS: Final = 15  # hexadecimal digits of a fraction of sixty bits
 _BASE_OF_GROUP: Final = {"h": 16, "b": 2, "o": 8, "d": 10}
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -42,7 +42,7 @@ def format_float(number: float, verb: str = "g", precision: int = -1) -> str:
     if precision >= 0:
         return format(number, f".{precision}{verb}")
     digits, exponent = _shortest_digits(number)
-    # For %g Go decides between the notations as if the precision were 6, but then cuts no digit.
+    # For %g Go selects the notation as if the precision were 6, without cutting digits.
     if verb in "fF" or (verb in "gG" and -4 <= exponent < 6):
         return sign + _plain(digits, exponent)
     shown = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
@@ -51,14 +51,14 @@ def format_float(number: float, verb: str = "g", precision: int = -1) -> str:
 
 
 def _bits(number: float) -> tuple[int, int]:
-    """The mantissa as a float64 holds it, and the power of two that it is multiplied with."""
+    """Return the mantissa of a float64, and the power of two that multiplies it."""
     fraction, exponent = math.frexp(abs(number))
     power = max(exponent - _MANTISSA, _LEAST_POWER) if number else _LEAST_POWER
     return int(math.ldexp(fraction, exponent - power)), power
 
 
 def _hexadecimal(number: float, precision: int) -> str:
-    """``0x1.8p+01``: one bit, a fraction in hexadecimal, and a power of two of at least two digits."""
+    """Return ``0x1.8p+01``: one bit, a fraction in hexadecimal, and a power of two of at least two digits."""
     mantissa, power = _bits(number)
     exponent = power + mantissa.bit_length() - 1 if mantissa else 0
     mantissa <<= 61 - mantissa.bit_length() if mantissa else 0  # the first bit is now the sixtieth
@@ -77,7 +77,7 @@ def _hexadecimal(number: float, precision: int) -> str:
 
 
 def _shortest_digits(number: float) -> tuple[str, int]:
-    """The significant digits (no trailing zeros) and the power of ten of the first one."""
+    """Return the significant digits (without trailing zeros) and the power of ten of the first digit."""
     mantissa, _, power = repr(abs(number)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -120,7 +120,7 @@ def parse_int(text: str, base: int = 10) -> int:
 
 
 def parse_uint(text: str, base: int = 10) -> int:
-    """Go's ``ParseUint(text, base, 64)``: as ``parse_int``, but without a sign. Raises ValueError."""
+    """Go's ``ParseUint(text, base, 64)``: like ``parse_int``, but without a sign. Raises ValueError."""
     number = _parse_magnitude(text, base)
     if number is None:
         raise ValueError(f"strconv.ParseUint: parsing {quote(text)}: invalid syntax")
@@ -131,7 +131,7 @@ def parse_uint(text: str, base: int = 10) -> int:
 
 def _parse_magnitude(digits: str, base: int) -> int | None:
     if base:
-        # Python's int() takes spaces, underscores and digits of other scripts, Go's does not.
+        # Python's int() accepts spaces, underscores and digits of other scripts, Go's does not.
         valid = digits.isascii() and digits.isalnum() and all(d in _ALPHABET[:base] for d in digits.lower())
         return int(digits, base) if valid else None
     lower = digits.lower()
@@ -235,9 +235,9 @@ def can_backquote(text: str) -> bool:
 
 
 def unquote(literal: str) -> str:
-    """The string that a literal of Go means: ``"..."`` with escapes, or raw between backquotes.
+    """Return the string of a Go literal: ``"..."`` with escapes, or raw between backquotes.
 
-    Raises ValueError when the quotes do not match or an escape is not one.
+    Raises ValueError if the quotes do not match or an escape is invalid.
     """
     mark, body = literal[:1], literal[1:-1]
     if len(literal) < 2 or mark not in ('"', "`") or literal[-1] != mark:
@@ -251,7 +251,7 @@ def unquote(literal: str) -> str:
 
 
 def unquote_rune(literal: str) -> int:
-    """The code point that a character constant such as ``'a'`` or ``'\\n'`` means. Raises ValueError."""
+    """Return the code point of a character constant such as ``'a'`` or ``'\\n'``. Raises ValueError."""
     body = literal[1:-1]
     if len(literal) < 3 or literal[0] != "'" or literal[-1] != "'":
         raise ValueError("invalid syntax")
@@ -304,7 +304,7 @@ def _escape_meaning(match: re.Match[str], mark: str) -> bytes:
 
 
 class Complex(GoObject):
-    """A number that a template can write as a constant, and print."""
+    """A complex number, which a template can use as a constant and print."""
 
     go_type: ClassVar[str] = "complex128"
     go_kind: ClassVar[str] = "complex128"
@@ -326,7 +326,7 @@ class Complex(GoObject):
         raise ValueError(f"json: unsupported type: {self.go_type}")
 
     def text(self) -> str:
-        """As ``(1.5+2i)``."""
+        """Return the form ``(1.5+2i)``."""
         imaginary = format_float(self.value.imag)
         sign = "" if imaginary[0] in "+-" else "+"
         return f"({format_float(self.value.real)}{sign}{imaginary}i)"

@@ -35,7 +35,7 @@ def to_upper(text: str) -> str:
 
 def to_lower(text: str) -> str:
     """Go's ``strings.ToLower``: without the rule for a sigma at the end of a word."""
-    # One character for one, as Go maps them: Python makes two of some.
+    # As in Go, one character maps to one character, while Python maps some to two.
     return text.lower() if text.isascii() else "".join(character.lower()[0] for character in text)
 
 
@@ -71,7 +71,7 @@ def escape_html(text: str) -> str:
 
 
 def escape_template_html(text: str) -> str:
-    """Go's ``template.HTMLEscapeString``: as ``escape_html``, and NUL becomes U+FFFD."""
+    """Go's ``template.HTMLEscapeString``: like ``escape_html``, with U+FFFD for NUL."""
     return escape_html(text).replace("\0", "\ufffd")
 
 

@@ -52,7 +52,7 @@ MISSING: Final = Missing.MISSING
 
 
 class Int64(int):
-    """Go's ``int64``: an ``int`` whose type has another name."""
+    """Go's ``int64``: an ``int`` with another type name."""
 
     go_type: ClassVar[str] = "int64"
 
@@ -70,7 +70,7 @@ class Uint8(int):
 
 
 class Uint64(int):
-    """Go's ``uint64``: what arithmetic on bytes gives."""
+    """Go's ``uint64``: the result of arithmetic on bytes."""
 
     go_type: ClassVar[str] = "uint64"
 
@@ -100,7 +100,7 @@ class StringMap(dict[str, str]):
 
 
 class NilSlice(list[Any]):
-    """A nil ``[]interface {}``: empty like any other, but ``null`` in JSON."""
+    """A nil ``[]interface {}``: an empty list, but ``null`` in JSON."""
 
     go_type: ClassVar[str] = "[]interface {}"
 
@@ -110,7 +110,7 @@ class NilStrings(Strings):
 
 
 class NilMap(dict[str, Any]):
-    """A nil ``map[string]interface {}``: empty like any other, but ``null`` in JSON."""
+    """A nil ``map[string]interface {}``: an empty map, but ``null`` in JSON."""
 
     go_type: ClassVar[str] = "map[string]interface {}"
 
@@ -124,7 +124,7 @@ class LazyMap(dict[str, Any]):
     go_type: ClassVar[str] = "map[string]interface {}"
 
     def __init__(self, known: Mapping[str, Any], pending: Iterable[str], make: Callable[[str], Any]) -> None:
-        """``make`` gives the value of a key that is ``pending``."""
+        """``make`` returns the value of a ``pending`` key."""
         super().__init__({**known, **dict.fromkeys(pending, _UNMADE)})
         self._make = make
 
@@ -135,21 +135,21 @@ class LazyMap(dict[str, Any]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        # Without it ``dict(self)`` and the like would take the values as they lie there, past __getitem__.
+        # Without this method, ``dict(self)`` and similar calls would bypass __getitem__ and read unmade values.
         return super().__iter__()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, else ``default``."""
+        """Return the value of a key, else ``default``."""
         if key not in self:
             return default
         return self[key]
 
     def items(self) -> Any:
-        """All keys with their values."""
+        """Return all keys with their values."""
         return [(key, self[key]) for key in self]
 
     def values(self) -> Any:
-        """All values."""
+        """Return all values."""
         return [self[key] for key in self]
 
 
@@ -188,13 +188,13 @@ class UnlistedMap(LazyMap):
         return super().__len__()
 
     def keys(self) -> Any:
-        """All keys."""
+        """Return all keys."""
         self._list()
         return super().keys()
 
     def pop(self, key: str, *default: Any) -> Any:
-        """The value of a key that goes, else ``default``."""
-        self._list()  # or the source would give it again
+        """Remove a key and return its value, else ``default``."""
+        self._list()  # otherwise the source would restore it
         return super().pop(key, *default)
 
 
@@ -205,7 +205,7 @@ class GoObject:
     go_kind: ClassVar[str] = "struct"
 
     def text(self) -> str:
-        """The result of Go's ``String()`` or ``Error()``, for ``%v``, ``%s`` and ``%q``.
+        """Return the result of Go's ``String()`` or ``Error()``, for ``%v``, ``%s`` and ``%q``.
 
         Raises FunctionError for values that can only be printed.
         """
@@ -230,7 +230,7 @@ class GoError(GoObject):
         self.message = message
 
     def text(self) -> str:
-        """The message."""
+        """Return the message."""
         return self.message
 
 
@@ -261,7 +261,7 @@ _KINDS: Final[dict[str, str]] = {
 
 
 def type_name(value: Any) -> str:
-    """The name of the value's type as Go prints it with ``%T``, for example ``map[string]interface {}``."""
+    """Return the name of the value's type as Go prints it with ``%T``, for example ``map[string]interface {}``."""
     kind = type(value)
     name = _TYPE_NAMES.get(kind) or getattr(kind, "go_type", None)
     if name is not None:
@@ -299,7 +299,7 @@ def is_list(value: object) -> bool:
 
 
 def wrap_int64(number: int) -> int:
-    """The number as 64-bit arithmetic would leave it: Go's integers wrap around silently."""
+    """Return the number as the result of 64-bit arithmetic: Go's integers wrap around silently."""
     if -_INT64_SIGN <= number <= INT64_MAX:
         return number
     return (number + _INT64_SIGN) % _INT64_SPAN - _INT64_SIGN
@@ -321,7 +321,7 @@ def int_to_float(number: int) -> float:
 
 
 def map_keys(mapping: dict[Any, Any]) -> list[Any]:
-    """The keys in the order in which Go prints a map, and in which both engines walk one."""
+    """Return the keys in the order in which Go prints a map, and in which both engines iterate."""
     try:
         return sorted(mapping)
     except TypeError:  # keys of several types: YAML allows them, Go's maps do not
@@ -329,7 +329,7 @@ def map_keys(mapping: dict[Any, Any]) -> list[Any]:
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes of a Go string."""
+    """Return the bytes of a Go string."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # half a UTF-16 pair, from JSON: Go's decoder puts U+FFFD there
@@ -337,7 +337,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def from_bytes(data: bytes) -> str:
-    """A Go string made of bytes."""
+    """Return a Go string made of bytes."""
     return data.decode("utf-8", "surrogateescape")
 
 

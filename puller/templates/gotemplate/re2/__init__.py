@@ -1,1 +1,1 @@
-"""Regular expressions with the syntax and the promise of RE2: matching takes time linear in the text."""
+"""Regular expressions with the syntax of RE2: matching takes linear time in the length of the text."""

@@ -63,7 +63,7 @@ _SCRIPTS: Final = {
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The ranges sorted and joined where they touch."""
+    """Return the ranges sorted, with touching ranges joined."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -114,7 +114,7 @@ def property_named(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class CharacterClass:
-    """A set of characters: ranges of code points and Unicode properties, each property with whether it must hold."""
+    """A set of characters: ranges of code points and Unicode properties, which may be negated."""
 
     ranges: Ranges
     properties: tuple[tuple[str, bool], ...] = ()

@@ -43,9 +43,9 @@ Match = list[Span | None]
 class _Instruction:
     """A step of the program. ``then`` is tried first, then ``otherwise`` (-1: no alternative)."""
 
-    test: CharacterClass | None = None  # takes one character of this class
-    place: str = ""  # an Assertion's kind
-    slot: int = -1  # remembers the position: 2n is where group n begins, 2n+1 where it ends
+    test: CharacterClass | None = None  # accepts a character of this class
+    place: str = ""  # the kind of an Assertion
+    slot: int = -1  # records the position: 2n is the start of group n, 2n+1 its end
     then: int = -1
     otherwise: int = -1
 
@@ -67,7 +67,7 @@ class Program:
         return len(self.code) - 1
 
     def _compile(self, tree: Tree, then: int) -> int:
-        """The entry of the code for ``tree`` that goes on at ``then``."""
+        """Return the entry of the code for ``tree`` that continues at ``then``."""
         match tree:
             case CharacterClass():
                 return self._add(_Instruction(test=tree, then=then))
@@ -113,7 +113,7 @@ class Program:
             self.code[again].then = inside
         else:
             self.code[again].otherwise = inside
-        # An item that may be empty must not use up the place after a round before its first round.
+        # An item that may be empty must not mark the place after a round as visited before its first round.
         return self._fork(inside, then, node.greedy) if _may_be_empty(node.item) else again
 
 
@@ -133,7 +133,7 @@ def _may_be_empty(tree: Tree) -> bool:
 
 
 class Machine:
-    """Runs a program over texts. ``look`` is called now and then, and may raise to stop a long search."""
+    """Runs a program over texts. ``look`` is called regularly, and may raise to stop a long search."""
 
     def __init__(self, program: Program, look: Callable[[], None]) -> None:
         self._program = program
@@ -141,7 +141,7 @@ class Machine:
         self._steps = 0
 
     def search(self, text: str, start: int) -> Match | None:
-        """The first match at or after ``start``."""
+        """Return the first match at or after ``start``."""
         visited: dict[int, int] = {}  # for each position the instructions tried there, one bit each
         for position in range(start, len(text) + 1):
             slots = self._run(text, position, visited)
@@ -221,18 +221,18 @@ _PLACES: Final = {"A": r"\A", "z": r"\Z", "^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\
 
 
 def quote_meta(text: str) -> str:
-    """The text with a backslash before each character that means something in a pattern."""
+    """Return the text with a backslash before each special character of patterns."""
     return _META.sub(r"\\\g<0>", text)
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Regexp:
-    """Raises PatternError."""
+    """Return the compiled pattern. Raises PatternError."""
     return Regexp(parse(text))
 
 
 class Regexp:
-    """A pattern, to be used on any text. ``look`` is called now and then by searches that take long."""
+    """A pattern for any text. Long searches call ``look`` regularly."""
 
     def __init__(self, pattern: Pattern) -> None:
         self._pattern = pattern
@@ -250,12 +250,15 @@ class Regexp:
         return lambda start: machine.search(text, start)
 
     def find(self, text: str, look: Callable[[], None]) -> str | None:
-        """The first match."""
+        """Return the first match."""
         found = self._searcher(text, look)(0)
         return None if found is None else _text_of(found, 0, text)
 
     def find_all(self, text: str, count: int, look: Callable[[], None]) -> list[str]:
-        """The first ``count`` matches, all for a negative count. No empty match follows another match at once."""
+        """Return the first ``count`` matches, all for a negative count.
+
+        An empty match does not directly follow another match.
+        """
         return [text[start:end] for start, end in self._spans(text, count, look)]
 
     def _spans(self, text: str, count: int, look: Callable[[], None]) -> Iterator[tuple[int, int]]:
@@ -304,7 +307,7 @@ class Regexp:
         return [*pieces, text[begin:]] if end != len(text) else pieces
 
     def expander(self, template: str, text: str) -> Callable[[Match], str]:
-        """A function that fills ``$1``, ``${name}`` and ``$$`` of a replacement for a match in ``text``."""
+        """Return a function that expands ``$1``, ``${name}`` and ``$$`` of a replacement for a match in ``text``."""
 
         def expand(found: Match) -> str:
             return _REFERENCE.sub(lambda reference: self._referred(reference, found, text), template)
@@ -358,7 +361,7 @@ def _write(tree: Tree) -> str:
     match tree:
         case CharacterClass():
             return _write_class(tree)
-        case Assertion(kind) if kind in _PLACES:  # \B is another thing on the empty text
+        case Assertion(kind) if kind in _PLACES:  # \B differs on the empty text
             return _PLACES[kind]
         case Capture(item):
             return f"({_write(item)})"
@@ -381,7 +384,7 @@ def _write_class(tree: CharacterClass) -> str:
 
 
 def _ways(tree: Tree, length: int) -> int:
-    """In how many ways a backtracking matcher could at worst match from one position of a text of this length."""
+    """Return the worst-case number of paths of a backtracking matcher from a position in a text of this length."""
     match tree:
         case Capture(item):
             return _ways(item, length)

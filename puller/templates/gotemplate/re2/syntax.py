@@ -21,7 +21,7 @@ from puller.templates.gotemplate.re2.classes import (
     property_named,
 )
 
-_MAX_REPEAT: Final = 1000  # Go's limit, for one repetition and for what several make inside one another
+_MAX_REPEAT: Final = 1000  # Go's limit, for a single repetition and for nested repetitions
 _MAX_NESTING: Final = 100
 _SIMPLE_ESCAPES: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _REPEAT: Final = re.compile(r"\{(0|[1-9][0-9]{0,6})(?:(,)(0|[1-9][0-9]{0,6})?)?\}")
@@ -38,7 +38,7 @@ class PatternError(ValueError):
 
 
 class Assertion(NamedTuple):
-    """A place, not a character: ``A`` and ``z`` (text), ``^`` and ``$`` (line), ``b`` and ``B`` (word)."""
+    """An assertion about a place: ``A`` and ``z`` (text), ``^`` and ``$`` (line), ``b`` and ``B`` (word)."""
 
     kind: str
 
@@ -65,7 +65,7 @@ class Repeat(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """A group whose span is kept."""
+    """A group with a recorded span."""
 
     item: Tree
     number: int
@@ -89,7 +89,7 @@ class _Flags(NamedTuple):
 
 
 def parse(text: str) -> Pattern:
-    """Raises PatternError."""
+    """Return the tree of a pattern. Raises PatternError."""
     parser = _Parser(text)
     tree = parser.choice(_Flags(), 0)
     if parser.position < len(text):
@@ -118,7 +118,7 @@ class _Parser:
         return match
 
     def choice(self, flags: _Flags, depth: int) -> Tree:
-        """Branches up to the end of the group or text. Flags set inside a branch hold for the following ones too."""
+        """Read branches up to the end of the group or text. Flags set in a branch apply to later branches too."""
         if depth > _MAX_NESTING:
             raise PatternError(f"more than {_MAX_NESTING} groups inside one another")
         branches = []
@@ -130,7 +130,7 @@ class _Parser:
 
     def _sequence(self, flags: _Flags, depth: int) -> tuple[Tree, _Flags]:
         items: list[Tree] = []
-        repeated = ""  # the operator that made the last item
+        repeated = ""  # the operator of the last item
         while self.position < len(self.text) and self.text[self.position] not in "|)":
             start = self.position
             if self._take("\\Q"):
@@ -164,7 +164,7 @@ class _Parser:
     def _repeated(
         self, items: list[Tree], bounds: tuple[int, int | None], flags: _Flags, start: int, repeated: str
     ) -> Tree:
-        # The flag U swaps the two: ``a*`` is lazy then, and ``a*?`` greedy.
+        # The flag U swaps both: ``a*`` becomes lazy, and ``a*?`` greedy.
         lazy = self._take("?") is not flags.lazy
         operator = self.text[start : self.position]
         if repeated:
@@ -237,7 +237,7 @@ class _Parser:
         return _changed(flags, match)
 
     def _flag_change(self, flags: _Flags) -> _Flags | None:
-        """``(?i)``: holds up to the end of the group around it."""
+        """Read ``(?i)``, which applies up to the end of its group."""
         match = _FLAGS.match(self.text, self.position + 2)
         if match is None or match[3] != ")":
             return None
@@ -261,7 +261,7 @@ class _Parser:
         return self._class_escape(flags) or _literal(self._code_escape(), flags)
 
     def _class_escape(self, flags: _Flags) -> CharacterClass | None:
-        """``\\d``, ``\\pL`` and the like."""
+        """Read ``\\d``, ``\\pL`` and similar escapes."""
         kind = self.text[self.position + 1 : self.position + 2]
         if kind and kind in "dswDSW":
             self.position += 2
@@ -299,7 +299,7 @@ class _Parser:
         ranges: list[tuple[int, int]] = []
         properties: list[tuple[str, bool]] = []
         first = True
-        # A bracket in the first place is a character: ``[]a]``.
+        # A bracket in the first place is an ordinary character: ``[]a]``.
         while first or not self._at("]"):
             first = False
             if self.position >= len(self.text):
@@ -374,7 +374,7 @@ def _changed(flags: _Flags, match: re.Match[str]) -> _Flags:
 
 
 def _copies(tree: Tree) -> int:
-    """How often counted repetitions make the innermost item appear."""
+    """Return how often counted repetitions repeat the innermost item."""
     match tree:
         case Repeat(item, least, most):
             return max(1, least if most is None else most) * _copies(item)

@@ -84,7 +84,7 @@ class Kind(enum.Enum):
 
 
 class Token(NamedTuple):
-    """A piece of the template: ``text`` as it stands there, ``position`` its offset in characters."""
+    """A piece of the template: ``text`` is its source, ``position`` its offset in characters."""
 
     kind: Kind
     text: str
@@ -92,7 +92,7 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """Cuts one template, with the delimiters ``left`` and ``right``."""
+    """Splits a template into tokens, with the delimiters ``left`` and ``right``."""
 
     def __init__(self, source: TemplateSource, left: str, right: str) -> None:
         self._error = source.error
@@ -126,7 +126,7 @@ class Lexer:
             yield Token(Kind.LEFT, self._left, start)
             self._position = inside
             yield from self._action(start)  # 4. action, 5. trim
-        # 6. the rest
+        # 6. the remaining text
         if self._position < len(self._text):
             yield Token(Kind.TEXT, self._text[self._position :], self._position)
         yield Token(Kind.END, "", len(self._text))
@@ -231,7 +231,7 @@ def _kind_of_word(kind: Kind, word: str) -> Kind:
 
 
 def describe(character: str) -> str:
-    """A character as Go's ``%#U`` shows it: ``U+002D '-'``."""
+    """Return a character as Go's ``%#U`` shows it: ``U+002D '-'``."""
     shown = f" '{character}'" if character.isprintable() else ""
     return f"U+{ord(character):04X}{shown}"
 
@@ -244,7 +244,7 @@ _UINT64_MAX: Final = 2 * INT64_MAX + 1
 
 
 def parse_number(token: Token) -> Number:
-    """The constant that a NUMBER, COMPLEX or CHARACTER token means. Raises ValueError with a sentence."""
+    """Return the constant of a NUMBER, COMPLEX or CHARACTER token. Raises ValueError with a sentence."""
     if token.kind is Kind.CHARACTER:
         return _character(token)
     if token.text.endswith("i"):
@@ -289,7 +289,7 @@ def _complex(token: Token) -> Number:
 
 
 def _integer(text: str) -> int | None:
-    """The integer, up to what Go's ``uint64`` holds."""
+    """Return the integer, within Go's ``uint64``."""
     try:
         return parse_int(text, 0)
     except ValueError:

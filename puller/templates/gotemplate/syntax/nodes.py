@@ -35,7 +35,7 @@ class String(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A constant without a type: each of the three values is there when the constant can be taken for one."""
+    """A constant without a type. Each of the three values is set if the constant can be read that way."""
 
     position: int
     text: str
@@ -77,7 +77,7 @@ class Variable(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """``(pipeline).a.b``, or a function's name in front of the fields."""
+    """``(pipeline).a.b``, or a function's name before the fields."""
 
     position: int
     operand: Operand
@@ -114,7 +114,7 @@ class Text(NamedTuple):
 
 
 class Action(NamedTuple):
-    """A pipeline whose result is printed, unless it declares or assigns a variable."""
+    """A pipeline that is printed, unless it declares or assigns a variable."""
 
     position: int
     pipeline: Pipeline

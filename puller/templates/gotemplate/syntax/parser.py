@@ -135,7 +135,7 @@ class _Parser:
                 self._definition(self._next())  # 1. define
                 continue
             node = self._text_or_action(token)  # 2. text and actions
-            if isinstance(node, str):  # 3. refuse
+            if isinstance(node, str):  # 3. reject
                 raise self._error(token.position, f"unexpected {{{{{node}}}}}")
             nodes.append(node)
         self._add(root, tuple(nodes), 0)  # 4. name
@@ -179,7 +179,7 @@ class _Parser:
     # Bodies and actions ----------------------------------------------------------------------------------------------
 
     def _body(self, opening: Token) -> tuple[Body, _Ending]:
-        """Nodes up to the ``end`` or ``else`` that belongs to ``opening``."""
+        """Return nodes up to the ``end`` or ``else`` of ``opening``."""
         self._nesting += 1
         if self._nesting > _MAX_NESTING:
             raise self._error(
@@ -240,7 +240,7 @@ class _Parser:
 
     @contextmanager
     def _scope(self) -> Iterator[None]:
-        """Variables declared inside are gone after it."""
+        """Forget variables declared inside after the block."""
         known = len(self._variables)
         yield
         del self._variables[known:]
@@ -314,13 +314,13 @@ class _Parser:
         return Pipeline(start.position, declared, assigns, tuple(commands))
 
     def _check_stage(self, commands: list[Command]) -> None:
-        """Only the first command of a pipeline can start with something that is not called."""
+        """Check that commands after the first one can be called."""
         first = commands[-1].words[0]
         if isinstance(first, (Boolean, Dot, Nil, Number, String)):
             raise self._error(first.position, f"non executable command in pipeline stage {len(commands)}")
 
     def _declarations(self, context: str) -> tuple[tuple[str, ...], bool]:
-        """``$x :=``, ``$x =`` and, in a range, ``$i, $x :=``."""
+        """Read ``$x :=``, ``$x =`` and, in a range, ``$i, $x :=``."""
         declared: list[str] = []
         while (variable := self._next_word()).kind is Kind.VARIABLE:
             following = self._next()

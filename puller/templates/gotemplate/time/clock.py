@@ -34,15 +34,15 @@ WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Frid
 
 
 class Zone(Protocol):
-    """A time zone: its name and offset change with the season and with the law."""
+    """A time zone, whose name and offset change with the season and by law."""
 
     def at(self, seconds: int) -> tuple[str, int]:
-        """Abbreviation and offset in seconds, at a moment given in seconds since 1970 in UTC."""
+        """Return abbreviation and offset in seconds, at a moment in seconds since 1970 in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedZone:
-    """An offset in seconds with an abbreviation, at all times."""
+    """A constant offset in seconds with an abbreviation."""
 
     name: str
     offset: int
@@ -73,7 +73,7 @@ class _NamedZone:
     info: Any
 
     def at(self, seconds: int) -> tuple[str, int]:
-        # A day from either end, so that no offset leads out of what datetime can hold.
+        # A day from either limit, so that no offset exceeds the range of datetime.
         within = min(max(seconds, YEAR_1 + DAY_SECONDS), _LAST_DATETIME - DAY_SECONDS)
         moment = datetime.fromtimestamp(within, UTC).astimezone(self.info)
         offset = moment.utcoffset()
@@ -107,12 +107,12 @@ def days_since_epoch(year: int, month: int, day: int) -> int:
 
 
 def days_in_month(year: int, month: int) -> int:
-    """The length of a month, which may be outside of its range as well."""
+    """Return the length of a month, which may be out of range."""
     return days_since_epoch(year, month + 1, 1) - days_since_epoch(year, month, 1)
 
 
 def date_on(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a number of days since 1970-01-01."""
+    """Return year, month and day of a number of days since 1970-01-01."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -122,7 +122,7 @@ def date_on(days: int) -> tuple[int, int, int]:
 
 
 class Clock(NamedTuple):
-    """A moment as a calendar and a clock show it."""
+    """Calendar and clock of a moment."""
 
     year: int
     month: int
@@ -138,7 +138,7 @@ class Clock(NamedTuple):
 
 
 def clock_in(zone: Zone, seconds: int, nanosecond: int) -> Clock:
-    """The moment ``seconds`` after 1970 in UTC, as calendar and clock of the zone show it."""
+    """Return calendar and clock of the zone at the moment ``seconds`` after 1970 in UTC."""
     name, offset = zone.at(seconds)
     days, rest = divmod(seconds + offset, DAY_SECONDS)
     year, month, day = date_on(days)

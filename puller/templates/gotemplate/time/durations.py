@@ -1,4 +1,4 @@
-"""Go's ``time.Duration``: nanoseconds, read and written as ``1h15m30.5s``."""
+"""Go's ``time.Duration``: nanoseconds, read and printed as ``1h15m30.5s``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """The shortest way Go writes it: ``1h0m0s``, ``1.5s``, ``20ms``."""
+    """Return Go's shortest form: ``1h0m0s``, ``1.5s``, ``20ms``."""
     size = abs(nanoseconds)
     if size == 0:
         return "0s"
@@ -62,7 +62,7 @@ def format_duration(nanoseconds: int) -> str:
 
 def _decimal(size: int, unit: int) -> str:
     whole, rest = divmod(size, unit)
-    digits = str(unit + rest)[1:].rstrip("0")  # the zeros in front of the rest
+    digits = str(unit + rest)[1:].rstrip("0")  # the leading zeros
     return f"{whole}.{digits}" if digits else str(whole)
 
 
@@ -86,15 +86,15 @@ class Duration(Struct):
         return self.nanoseconds != 0
 
     def text(self) -> str:
-        """As ``1h15m30.5s``."""
+        """Return the form ``1h15m30.5s``."""
         return format_duration(self.nanoseconds)
 
     def as_integer(self) -> int:
-        """Nanoseconds: Go's duration is an ``int64``."""
+        """Return nanoseconds: Go's duration is an ``int64``."""
         return self.nanoseconds
 
     def json_value(self) -> int:
-        """Nanoseconds."""
+        """Return nanoseconds."""
         return self.nanoseconds
 
 

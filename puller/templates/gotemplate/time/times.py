@@ -43,7 +43,7 @@ LAYOUT_PART: Final = re.compile(
 
 
 def format_clock(clock: Clock, layout: str) -> str:
-    """The moment in the form of the layout."""
+    """Return the moment formatted by the layout."""
     return LAYOUT_PART.sub(lambda part: _format_part(part, clock), layout)
 
 
@@ -109,7 +109,7 @@ def _format_fraction(part: str, nanosecond: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Numbered(Struct):
-    """A number that prints as a name."""
+    """A number with a name as its text."""
 
     number: int
 
@@ -126,7 +126,7 @@ class Month(_Numbered):
     go_type: ClassVar[str] = "time.Month"
 
     def text(self) -> str:
-        """The name in English."""
+        """Return the name in English."""
         return MONTHS[self.number - 1]
 
 
@@ -136,13 +136,13 @@ class Weekday(_Numbered):
     go_type: ClassVar[str] = "time.Weekday"
 
     def text(self) -> str:
-        """The name in English."""
+        """Return the name in English."""
         return WEEKDAYS[self.number]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Time(Struct):
-    """``seconds`` since 1970 in UTC, with ``nanoseconds`` above them, seen in ``zone``."""
+    """``seconds`` since 1970 in UTC, plus ``nanoseconds``, shown in ``zone``."""
 
     seconds: int
     nanoseconds: int = 0
@@ -158,11 +158,11 @@ class Time(Struct):
         return hash(self.moment())
 
     def moment(self) -> int:
-        """Nanoseconds since 1970."""
+        """Return nanoseconds since 1970."""
         return self.seconds * SECOND + self.nanoseconds
 
     def clock(self) -> Clock:
-        """The moment as its zone shows it."""
+        """Return calendar and clock in its zone."""
         return clock_in(self.zone, self.seconds, self.nanoseconds)
 
     def text(self) -> str:
@@ -174,28 +174,28 @@ class Time(Struct):
         return self.format("2006-01-02T15:04:05.999999999Z07:00")
 
     def format(self, layout: str) -> str:
-        """The time in the form of a layout."""
+        """Return the time formatted by a layout."""
         return format_clock(self.clock(), layout)
 
 
 define_type("Time", Time.go_type, lambda value: isinstance(value, Time))
 
 ZERO_TIME: Final = Time(YEAR_1)
-"""The first moment of the year 1: a time that is not set."""
+"""The first moment of the year 1, which means an unset time."""
 
 
 def time_at(moment: int, zone: Zone) -> Time:
-    """The time at a moment in nanoseconds since 1970."""
+    """Return the time at a moment in nanoseconds since 1970."""
     return Time(*divmod(moment, SECOND), zone)
 
 
 def time_now() -> Time:
-    """The time now, in the zone of the machine."""
+    """Return the current time, in the zone of the machine."""
     return time_at(time.time_ns(), LocalZone())
 
 
 def time_on(seconds: int, nanoseconds: int, zone: Zone) -> Time:
-    """The time at which a calendar and clock in the zone show these ``seconds`` since 1970."""
+    """Return the time at which a calendar and clock in the zone show these ``seconds`` since 1970."""
     # The offset depends on the resulting moment, so it is looked up twice.
     offset = zone.at(seconds)[1]
     offset = zone.at(seconds - offset)[1] if offset else 0
