@@ -1,4 +1,4 @@
-"""Files of a bundle as text, and functions of expressions and templates that take paths of such files."""
+"""Files of a bundle as text, and template functions with paths of such files as arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from hiera.errors import ExpressionError
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 
-_LIMIT = 16 * 1024 * 1024  # bytes of a file that becomes text of an expression
+_LIMIT = 16 * 1024 * 1024  # bytes of a file as text in an expression
 
 
 def read_text(files: BundleFiles, path: object) -> str:
@@ -38,7 +38,7 @@ class BundleFunction:
         return self._function(*arguments, **named)
 
     def at(self, files: BundleFiles) -> "BundleFunction":
-        """This function for another place."""
+        """Return this function for another place."""
         return BundleFunction(self._make, files)
 
 

@@ -17,7 +17,7 @@ from puller.errors import ResourceError
 from puller.templates.bundle_files import BundleFunction, read_text
 
 OF_FILES: Final = ("read_file", "readFile", "file", "template")
-"""The names of the functions that take paths of the bundle."""
+"""The names of functions with paths of the bundle as arguments."""
 
 
 def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[..., Any]]:

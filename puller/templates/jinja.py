@@ -47,13 +47,13 @@ _SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an included template
 
 
 class Includes:
-    """The templates that one template may reach, from ``texts`` (path → text) or among ``files``."""
+    """The templates that a template can reach, from ``texts`` (path → text) or in ``files``."""
 
     def __init__(self, files: BundleFiles | None, texts: Mapping[str, str]) -> None:
         self._files = files
         self._texts = texts
         self._found: dict[str, str] = {}
-        """Real paths by names."""
+        """Real paths by name."""
         self._places: dict[str, BundleFiles] = {}
         """Bundle files by name of template, for templates that are outside of ``files``."""
 
@@ -162,7 +162,7 @@ _LAST_END: Final = re.compile(r"(?:\r\n|\r|\n)\Z")
 
 
 class JinjaEngine:
-    """Jinja2 with its delimiters for expressions, and the place where templates include others from."""
+    """Jinja2 with its delimiters for expressions, and the source of included templates."""
 
     name = "jinja"
 
@@ -176,7 +176,7 @@ class JinjaEngine:
     ) -> None:
         """Includes come from ``files`` (path → text), or from ``root``. Without either, includes fail."""
         self.texts: dict[str, str] = {}
-        self._headers: set[str] = set()  # names of templates whose first line Jinja2 does not see
+        self._headers: set[str] = set()  # names of templates whose header line is hidden from Jinja2
         self.used_secret = False
         """Whether the last rendering used a secret, which makes its text secret."""
         self.includes = Includes(root, files or {})
@@ -223,13 +223,13 @@ class JinjaEngine:
         return sandbox, header.text
 
     def render(self, name: str, text: str, scope: Scope) -> str:
-        """The text with its expressions and blocks resolved. Raises TemplateError."""
+        """Return the text with its expressions and blocks resolved. Raises TemplateError."""
         return self.compile(name, text).render_names(scope.names)
 
     def _included(self, name: str) -> str | None:
-        """The text of a template that another includes, which is kept for the lines that errors show.
+        """Return the text of an included template, which is cached for the lines in errors.
 
-        Raises FunctionError for one with a header of its own.
+        Raises FunctionError for a template with its own header.
         """
         text = self.includes.text(name)
         if text is not None:
@@ -341,7 +341,7 @@ def _name_of(error: Exception) -> str:
 
 
 def _place(error: Exception, name: str) -> tuple[str, int, int]:
-    """File, line and column of the template that was at work."""
+    """Return file, line and column of the failed template."""
     if isinstance(error, jinja2.TemplateSyntaxError):
         return error.filename or error.name or name, error.lineno, getattr(error, "column", 1)
     found = name, 1, 1

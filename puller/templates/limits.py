@@ -19,7 +19,7 @@ from puller.templates.template_errors import FunctionError
 LONG_TEXT: Final = 4096
 """Texts from this length on count: code that makes or writes one calls ``Budget.spend``."""
 
-_STEPS_BETWEEN_LOOKS: Final = 128  # a round may be short, and asking the clock is not free
+_STEPS_BETWEEN_LOOKS: Final = 128  # a round may be short, and reading the clock is not free
 PIECES_AT_ONCE: Final = 256
 """Pieces of text that are counted together. Shorter lists of pieces cost nothing."""
 
@@ -29,7 +29,7 @@ class Exceeded(FunctionError):
 
 
 class Limits(NamedTuple):
-    """Of one rendering: ``seconds`` of wall clock, ``characters`` of long text, ``depth`` of nested calls."""
+    """Limits of a rendering: ``seconds`` of wall clock, ``characters`` of long text, ``depth`` of nested calls."""
 
     seconds: float = 20.0
     characters: int = 64 * 1024 * 1024
@@ -57,14 +57,14 @@ class Budget:
         self._steps = _STEPS_BETWEEN_LOOKS
 
     def step(self) -> None:
-        """Once for each round of a loop. Raises Exceeded when the time is over."""
+        """Count a round of a loop. Raises Exceeded after the time limit."""
         self._steps -= 1
         if self._steps < 0:
             self._steps = _STEPS_BETWEEN_LOOKS
             self.look()
 
     def look(self) -> None:
-        """Look at the clock now. Raises Exceeded when the time is over."""
+        """Check the clock now. Raises Exceeded after the time limit."""
         if self._clock() > self._deadline:
             raise Exceeded(f"the template runs for more than {self.limits.seconds:g} seconds")
 
@@ -76,8 +76,8 @@ class Budget:
         self.look()
 
     def enter(self) -> None:
-        """Before the call of a block or partial, with ``leave`` after it. Raises Exceeded when too deep."""
-        # Counted before it is refused, since callers leave in a ``finally``.
+        """Enter a block or partial, with ``leave`` after it. Raises Exceeded if it is nested too deeply."""
+        # Counted before the check, since callers leave in a ``finally``.
         self._depth -= 1
         if self._depth < 0:
             raise Exceeded(f"templates and blocks call one another more than {self.limits.depth} levels deep")
@@ -85,12 +85,12 @@ class Budget:
             self.look()
 
     def leave(self) -> None:
-        """After the call, whether it failed or not."""
+        """Leave a block or partial, even after a failure."""
         self._depth += 1
 
 
 class Pieces:
-    """Text that grows piece by piece, of any number: it is paid for in parts, short pieces included."""
+    """Text that grows in any number of pieces. It is counted in parts, including short pieces."""
 
     __slots__ = ("_budget", "_parts", "_pieces")
 
@@ -124,7 +124,9 @@ class Pieces:
 
     def _join(self) -> None:
         length = sum(map(len, self._pieces))
-        if length >= LONG_TEXT or self._parts:  # before they are one text, which may be too long
+        if (
+            length >= LONG_TEXT or self._parts
+        ):  # checked before joining, since the joined text may be too long
             self._budget.spend(length)
         self._parts.append("".join(self._pieces))
         self._pieces.clear()

@@ -41,7 +41,7 @@ _LIMIT = 16 * 1024 * 1024  # bytes of a template file
 
 
 class Rendered(NamedTuple):
-    """A text, and whether it must not be shown because a secret went into it."""
+    """A text, and whether it is secret because it contains a secret."""
 
     text: str
     is_secret: bool
@@ -103,15 +103,15 @@ def render_text(
         with errors_explained(secret=sensitive):  # 5. execute
             text = cast("JinjaTemplate", template).render_names(scope.names)
         return Rendered(text, cast("JinjaEngine", loaded).used_secret)  # 6. secret?
-    seen = seen_by(engine, scope, files)  # 4. make ready
+    seen = seen_by(engine, scope, files)  # 4. prepare
     with errors_explained(seen, secret=sensitive):  # 5. execute
         text = template.render(seen.dot, seen.functions)
-    return Rendered(text, seen.is_secret)  # 6. secret? Asked last: ``hiera`` may have opened one on the way
+    return Rendered(text, seen.is_secret)  # 6. secret? Checked last: ``hiera`` may have opened a secret
 
 
 @contextmanager
 def errors_explained(seen: "Seen | None" = None, *, secret: bool = False, below: str = "") -> Iterator[None]:
-    """Convert a ``TemplateError`` in the block to a ``ResourceError`` with its place, below the path ``below``.
+    """Raise a ``ResourceError`` with the place, below the path ``below``, for a ``TemplateError`` in the block.
 
     Its message quotes no values if the template received secrets.
     """
@@ -130,7 +130,7 @@ def errors_explained(seen: "Seen | None" = None, *, secret: bool = False, below:
 
 
 def explained(error: TemplateError, *, secret: bool = False) -> str:
-    """The text of an error, without its excerpt."""
+    """Return the text of an error, without its excerpt."""
     if secret and not (error.is_of_text or isinstance(error, LimitError)):
         place = f"{error.file}:{error.line}:{error.column}"
         return f"{place}: fails; there may be secrets in what it says, so that is not shown"
@@ -167,7 +167,7 @@ def load(
 
 
 class Seen:
-    """The scope of a template, and the functions it may call beside its engine's own."""
+    """The scope of a template, and its functions in addition to the engine's own."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ def seen_by(engine: str, scope: Scope, files: BundleFiles) -> Seen:
 
 
 def _plain_names(scope: Scope) -> dict[str, Any]:
-    """The names of a scope beside facts, data and environ that are plain values, and no functions."""
+    """Return the plain values among a scope's names, except facts, data, environ and functions."""
     kinds = (str, int, float, NoneType, Mapping, list, tuple, Secret)
     return {
         name: value if isinstance(value, Secret) else plain(value)
@@ -241,7 +241,7 @@ def render_list(path: str, scope: Scope, files: BundleFiles, engine: str | None 
 
 
 def _functions(scope: Scope, files: BundleFiles) -> dict[str, Callable[..., Any]]:
-    """``lookup``, ``readFile`` and ``file`` for the engines of Go's kind, with errors that they can place."""
+    """Return ``lookup``, ``readFile`` and ``file`` for the Jet and Go engines, with errors that have a place."""
 
     def read(path: Any) -> str:
         return read_text(files, path)
@@ -253,7 +253,7 @@ def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        # TypeError: a template may call it with too many arguments, which is the template's mistake.
+        # TypeError: the template may call it with too many arguments.
         except (HieraError, TypeError) as error:
             raise FunctionError(str(error)) from error
 

@@ -16,7 +16,7 @@ from puller.templates.govalue.types import LazyMap, UnlistedMap
 from puller.templates.limits import Budget
 
 Function = Callable[..., Any]
-"""A function that a template may call: takes and returns values of Go (``govalue``), raises FunctionError."""
+"""A template function: accepts and returns values of Go (``govalue``), raises FunctionError."""
 
 
 class TemplateScope(dict[str, Any]):
@@ -137,4 +137,4 @@ class Engine(Protocol):
         """``go``, ``jet`` or ``jinja``."""
 
     def compile(self, name: str, text: str) -> Template:
-        """Parse the text. ``name`` stands in messages. Raises TemplateError."""
+        """Parse the text. ``name`` appears in messages. Raises TemplateError."""

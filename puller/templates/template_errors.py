@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 _MOST_CANDIDATES: Final = 500
-_LONGEST_NAME: Final = 100  # characters: comparing takes the product of the two lengths
+_LONGEST_NAME: Final = 100  # characters: comparing takes time by the product of both lengths
 _FACTS: Final = frozenset({"facts", "Facts", "environ", "Environ"})
-_AROUND: Final = 100  # characters of a line on either side of a mistake
+_AROUND: Final = 100  # characters of a line on both sides of an error
 
 
 class TemplateError(ResourceError):
@@ -56,7 +56,7 @@ class TemplateError(ResourceError):
 
 
 class LimitError(TemplateError):
-    """A template that would not end, or whose output would not fit."""
+    """A template that is endless, or whose output is too large."""
 
     code = ProblemCode.LIMIT_EXCEEDED
 
@@ -66,7 +66,7 @@ class FunctionError(Exception):
 
 
 class SkippedEmpty(FunctionError):
-    """``render`` of a blank partial where blank files are skipped: Jet fails, Go leaves out the caller."""
+    """Raised by ``render`` for a blank partial if blank files are skipped: Jet fails, Go leaves out the caller."""
 
 
 def _depends_of(source_line: str) -> DependsOn:
@@ -76,6 +76,6 @@ def _depends_of(source_line: str) -> DependsOn:
 
 
 def similar_names(name: str, known: Iterable[Any]) -> str:
-    """Return the suggestions for a name that does not exist, as the end of its message."""
+    """Return the suggestions for an unknown name, as the end of its message."""
     candidates = [str(other)[:_LONGEST_NAME] for other in known][:_MOST_CANDIDATES]
     return suggestions_text(nearest(name[:_LONGEST_NAME], candidates))

@@ -16,7 +16,7 @@ class TemplateSource:
         self.text = text
 
     def error(self, position: int, message: str, kind: type[TemplateError] = TemplateError) -> TemplateError:
-        """The error, to be raised, with line and column of an offset into the text, and that line."""
+        """Return an error with line and column of an offset into the text, and that line."""
         start = self.text.rfind("\n", 0, position) + 1
         end = self.text.find("\n", position)
         source_line = self.text[start:] if end < 0 else self.text[start:end]
@@ -24,5 +24,5 @@ class TemplateSource:
         return kind(self.name, line, position - start + 1, message, source_line.rstrip("\r"))
 
     def limit(self, position: int, exceeded: Exceeded | str) -> TemplateError:
-        """The error, to be raised, for a limit that was reached at this place."""
+        """Return an error for a limit that was exceeded at this place."""
         return self.error(position, str(exceeded), LimitError)

@@ -123,7 +123,7 @@ class _Tree:
         return template.render(dot, self.functions, budget=self.budget)
 
     def render_partial(self, path: Any, value: Any) -> str:
-        """The function ``render`` of templates."""
+        """Return the template function ``render``."""
         source = _inside(path, "source")
         if source not in self.files:
             raise FunctionError(self.why_not_a_file(source))
@@ -143,7 +143,7 @@ class _Tree:
         return f"{source} is not in the source"
 
     def write(self, path: Any, text: Any) -> str:
-        """The function ``write`` of templates."""
+        """Return the template function ``write``."""
         target = _inside(path, "target")
         if not isinstance(text, str):
             raise FunctionError(f"the text for {target} is not a string")
@@ -161,7 +161,7 @@ def _inside(path: Any, tree: str) -> str:
         raise FunctionError(f"the path in the {tree} is not a string")
     if "\0" in path:
         raise FunctionError(f"the path in the {tree} has a NUL in it")
-    # A path from the root means one from the root of the tree.
+    # An absolute path is relative to the root of the tree.
     inside = posixpath.normpath(posixpath.join(".", path.lstrip("/")))
     if inside == ".." or inside.startswith("../"):
         raise FunctionError(f"{path} is not inside the {tree}")
