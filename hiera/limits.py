@@ -30,7 +30,7 @@ BUDGET: Final = 8 << 20
 """Budget of an evaluation, including intermediate results: list items, steps, and characters divided by four."""
 
 PRINT_LIMIT: Final = 4 * TEXT_LIMIT
-"""Characters of long text inside larger texts in an evaluation, in addition to ``BUDGET``."""
+"""Maximum characters of long text on its way into larger texts, more than ``BUDGET`` covers."""
 
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""

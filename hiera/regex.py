@@ -3,7 +3,8 @@
 * An operation takes at most ``TIME_LIMIT`` of processor time, and a few seconds in the worst case. Without a limit,
   ``(a+)+$`` takes years on forty letters.
 * A timer interrupts the operation. Python checks for signals only after some thousand steps, and one step of ``[ab]*``
-  passes over the whole text. So patterns with repetitions are rejected for texts longer than ``REPETITION_LIMIT``.
+  passes over the whole text. So patterns with a repetition that can begin anywhere are rejected for texts longer than
+  ``REPETITION_LIMIT``.
 * Signals arrive in the main thread only, so this module must be used in the main thread.
 * Globs require neither limit. ``starred`` makes an expression without backtracking.
 """

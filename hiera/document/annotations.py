@@ -6,7 +6,7 @@
 * A comment belongs to the key on its line, or else to the next key below it. An annotation without a key is an error,
   because it protects and checks nothing. An unknown ``@word`` is a warning.
 * A rule for a key within the items of a list applies to that key in every item.
-* Rules apply to the finished data, whatever its source. All failures are reported, in the order of the file.
+* Rules apply to the finished data from all sources. All failures are reported, in the order of the file.
 """
 
 from __future__ import annotations

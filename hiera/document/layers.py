@@ -27,11 +27,7 @@ IsReplaced = Callable[[Path, HieraError], bool]
 class LayerSource:
     """The source document of layers. Layers of a document share one object."""
 
-    __slots__ = (
-        "joins_lists",
-        "locate",
-        "replaced",
-    )  # no NamedTuple, since Python compiles code for each NamedTuple
+    __slots__ = ("joins_lists", "locate", "replaced")  # Python compiles code for each NamedTuple
 
     def __init__(
         self,
@@ -191,7 +187,7 @@ class LayeredMapping(Mapping[Any, Any]):
         return sum(1 for _ in self)
 
     def own(self, is_replaced: IsReplaced = lambda path, error: False) -> dict[Any, Any]:
-        """Return the layers without the base, as a resolved plain mapping, without values that ``is_replaced``."""
+        """Return the layers without the base, resolved to a plain mapping. Failed values may be left out (``is_replaced``)."""
         result = {}
         for key in self._own_keys():
             try:

@@ -1,9 +1,9 @@
-"""Filters and tests of expressions and templates: Puller's own, and the sandboxed ones of Jinja2.
+"""Filters and tests of expressions and templates: Puller's own, and Jinja2's in the sandbox.
 
 * Puller's filters behave as users of Ansible and Salt expect, but invalid input is an error instead of a guess.
   ``OWN_FILTERS`` and ``OWN_TESTS`` list them. The first sentence of each function is its documentation.
-* ``FILTERS`` and ``TESTS`` contain all of them, wrapped by `table`. A wrapped filter can read secrets, and the result
-  of the expression is then a secret.
+* ``FILTERS`` and ``TESTS`` contain all filters and tests, wrapped by `table`. A wrapped filter can read secrets, and
+  the result of the expression is then a secret.
 * The result of a filter counts against the budget of the evaluation. The size of its input is checked before the
   filter splits it or converts it to text.
 * A missing value is an error for Puller's filters, except for the filters that handle missing values.

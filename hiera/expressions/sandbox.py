@@ -7,9 +7,9 @@
 * Included and imported templates can use all names of the including template, and blocks the surrounding names. A macro
   can use only its arguments. ``default`` and ``is defined`` raise an error for names of the macro's caller.
 * Loops, calls and filters pay from one budget (``hiera.limits``), and so do operators that make text or lists.
-* Using a secret reveals it and makes the result a secret. Containers on the path to a value are only opened. A list or
-  mapping that is used as a whole (printed, compared, or passed to a filter or function) is searched for secrets. Its
-  other items do not count as used.
+* Using a secret reveals it and makes the result a secret. Containers on the path to a value are only opened,
+  and their other items do not count as used. A list or mapping that is used as a whole (printed, compared, or passed to
+  a filter or function) is searched for secrets.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
 
 
 def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
-    """Return the key of the content, or random bytes if it was encrypted for another recipient."""
+    """Return the key of the content, or invalid bytes if it was encrypted for another recipient."""
     # 4. KeyTransRecipientInfo: version, rid, keyEncryptionAlgorithm, encryptedKey
     fields = recipient.sequence(4)
     if fields[2].sequence(1)[0].content != _RSA:

@@ -8,7 +8,7 @@
 * The lookup searches the global layer, the environment and then the module. The data can choose how values are merged
   and converted (``lookup_options``).
 * The result is a value. If the caller passes a ``Step``, the same code also records each step below it.
-* Every exception is a ``HieraError``, whatever the files contain.
+* Every exception is a ``HieraError``, for any content of the files.
 
 A lookup follows the order of Puppet's ``lookup`` function. The numbers appear in the code, here and in the named
 modules:
@@ -333,9 +333,7 @@ class Tree:
             return layer.find(key, strategy, invocation, step)
         except LookupFailure as error:
             if name == "global":
-                error.at(
-                    f"Lookup of key '{key.text}' failed"
-                )  # Puppet adds this prefix for the global layer only
+                error.at(f"Lookup of key '{key.text}' failed")  # in Puppet, for this layer only
             raise
 
     def _layer(self, name: str, module: str | None, step: Step) -> Layer | None:

@@ -92,9 +92,7 @@ def _read(path: str, limit: float) -> dict[str, Any]:
     # 4.
     if form:
         text = documents.content(judged.path)
-        if (
-            form != "json" and not text.strip()
-        ):  # as a full disk leaves it (the JSON parser rejects empty text)
+        if form != "json" and not text.strip():  # as a full disk leaves it (JSON is never empty)
             raise FactError(path, "is empty; remove it, or write a comment if it has no facts")
         return documents.parse(text, form, path)
     # 5.

@@ -267,7 +267,7 @@ class _Reader:
 
     def _level(self, entry: dict[str, Any]) -> LevelConfig:
         own = next((name for name in _ALL_FUNCTIONS if name in entry), None)
-        # An own function replaces the default function, options and datadir.
+        # An own function replaces only the default function. Default options and datadir still apply.
         source = entry if own else self._defaults
         kind = own or next(name for name in _FUNCTIONS if name in source)
         location = next((name for name in _LOCATIONS if name in entry), None)

@@ -228,9 +228,7 @@ class Interpolator:
         step = step.add("interpolation", subject)
         parts = _Parts()
         end = 0
-        closed = (
-            subject.rfind("}") + 1
-        )  # beyond it no expression ends, and each %{ would be tried up to the end
+        closed = subject.rfind("}") + 1  # beyond it, each %{ would be tried up to the end
         for found in _EXPRESSION.finditer(subject, 0, closed):
             parts.add(subject[end : found.start()])
             end = found.end()

@@ -342,9 +342,7 @@ class GoTemplate:
 
     def __init__(self, source: TemplateSource, left: str, right: str) -> None:
         name = source.name.rpartition("/")[2]
-        bodies = parse(
-            source, complaint_about, left, right, root=name
-        )  # 1. split into tokens, 2. parse and check
+        bodies = parse(source, complaint_about, left, right, root=name)  # 1. split, 2. parse and check
         self._source = source
         self._root = compile_bodies(source, bodies, find_function)[name]  # 3. compile
 

@@ -1,6 +1,6 @@
 """The functions of a Go template by name: Go's own, Sprig's, and those of the renderer.
 
-* Names are known without an import. A group of functions is imported when a template uses one of them.
+* A list of names avoids early imports. A group of functions is imported when a template uses any function of it.
 * The renderer's functions take precedence, then Sprig's, then Go's. Both Sprig and Go have ``slice``.
 * Go's comparisons are strict: numbers of one kind, strings with strings, booleans with booleans. Only nil may be
   compared with any value.

@@ -107,9 +107,7 @@ class Expressions:
         def declare(frame: Frame, dot: Any) -> Any:
             value = evaluate(frame, dot)
             if value is None:
-                value = (
-                    MISSING  # in a variable nil becomes *no value*, since Go unwraps the result of a pipeline
-                )
+                value = MISSING  # Go unwraps the result, so nil becomes *no value* in a variable
             for place in places:
                 frame.variables[place] = value
             return value

@@ -357,9 +357,7 @@ def _format_object(spec: _Spec, value: Any) -> str:
             return _bad_verb(spec, value)
         is_bad = spec.verb not in _BASES and spec.verb not in "cU"
         return f"%!{spec.verb}({type_name(value)}={number})" if is_bad else _format_integer(spec, number)
-    return _format_text(
-        spec._replace(go_syntax=False), str(value)
-    )  # for example a date, which has no equivalent in Go
+    return _format_text(spec._replace(go_syntax=False), str(value))  # for example a date
 
 
 def _format_list(spec: _Spec, value: Sequence[Any], depth: int) -> str:

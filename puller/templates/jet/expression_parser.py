@@ -1,4 +1,4 @@
-"""Tokens become expressions.
+"""Parses tokens into expressions.
 
 expression  = logical [ "?" expression ":" expression ]
 logical     = binary operators, loosest first: "&&" and "||" alike; "==" "!="; "<" "<=" ">" ">="; "+" "-";

@@ -29,7 +29,7 @@ class Content(NamedTuple):
 
 
 class Context(NamedTuple):
-    """A value that becomes ``.``. ``is_dot`` marks ``.`` itself, which stays boxed."""
+    """A value that becomes ``.``. ``is_dot`` marks ``.`` itself, which stays boxed if it was."""
 
     value: Value
     is_dot: bool

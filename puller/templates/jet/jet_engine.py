@@ -2,7 +2,7 @@
 
 * A template is compiled once and can be rendered many times. Renderings share only the data that the template
   itself assigns to (``data`` and similar objects).
-* ``include``, ``extends``, ``import`` and ``exec`` find other templates with a loader. Without a loader they find none.
+* ``include``, ``extends``, ``import`` and ``exec`` find other templates with a loader. Without it they find no files.
   Scaffolds share text with ``render(path, value)`` instead.
 
 Rendering takes these steps:

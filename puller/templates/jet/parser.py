@@ -1,4 +1,4 @@
-"""Tokens become a tree.
+"""Parses tokens into a tree.
 
     template    = { extends | import } body
     body        = { text | action }
@@ -14,8 +14,8 @@
     pipeline    = command { "|" command }
     command     = expression [ ":" arguments ]
 
-Expressions are in ``expression_parser.py``. Stray ``else``, ``content`` and ``catch`` that no statement is waiting
-for are dropped inside a body, as Jet does: the text after them belongs to the body.
+Expressions are in ``expression_parser.py``. As in Jet, unmatched ``else``, ``content`` and ``catch`` inside a body are
+dropped: the text after them belongs to the body.
 """
 
 from __future__ import annotations

@@ -212,9 +212,7 @@ def _is_word(character: str) -> bool:
     return character.isascii() and (character.isalnum() or character == "_")
 
 
-_MAX_WAYS: Final = (
-    1_000_000  # that Python's matcher may try: beyond this, only the machine is sure to end soon
-)
+_MAX_WAYS: Final = 1_000_000  # that Python's matcher may try, instead of the machine
 _META: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _REFERENCE: Final = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
 _PLACES: Final = {"A": r"\A", "z": r"\Z", "^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", "b": r"\b"}

@@ -62,7 +62,7 @@ def format_duration(nanoseconds: int) -> str:
 
 def _decimal(size: int, unit: int) -> str:
     whole, rest = divmod(size, unit)
-    digits = str(unit + rest)[1:].rstrip("0")  # the leading zeros
+    digits = str(unit + rest)[1:].rstrip("0")  # keeps the leading zeros
     return f"{whole}.{digits}" if digits else str(whole)
 
 
