@@ -187,7 +187,7 @@ class LayeredMapping(Mapping[Any, Any]):
         return sum(1 for _ in self)
 
     def own(self, is_replaced: IsReplaced = lambda path, error: False) -> dict[Any, Any]:
-        """Return the layers without the base, resolved to a plain mapping. Failed values may be left out (``is_replaced``)."""
+        """Return the layers without the base as a resolved mapping. ``is_replaced`` may leave out failed values."""
         result = {}
         for key in self._own_keys():
             try:

@@ -133,7 +133,7 @@ def b64encode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
 
 
 def b64decode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
-    """Return the text encoded as Base64."""
+    """Return the text decoded from Base64."""
     decode = base64.urlsafe_b64decode if urlsafe else base64.b64decode
     return decode(as_text(text, "b64decode")).decode(encoding)
 
