@@ -170,7 +170,7 @@ class Eyaml:
         return texts(self._content(location)[0])
 
     def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
-        """Return the value of ``key``, decrypted and interpolated. ``LookupFailure`` never quotes plain text."""
+        """Return the value of ``key``, decrypted and interpolated. Raises ``LookupFailure`` without plain text."""
         content, location = self._content(location)  # 8a.
         value = content.get(key, ABSENT)
         if value is ABSENT:
