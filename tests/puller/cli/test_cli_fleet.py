@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from foundation.extras import how_to_install
+from puller.cli.fleet import importing
+from puller.fleet.store.importer import Imported
 from tests.simulators.fleet import deliver, names, now, sent
 from tests.support.stories import Execute
 
@@ -155,3 +157,15 @@ def test_without_sqlalchemy_one_sentence_says_what_to_install(place: Path) -> No
         assert done.returncode == 64, done.stderr
         assert f"needs SQLAlchemy, which is not installed. {how_to_install('fleet')}" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_progress_of_an_import_stays_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importing, "can_redraw", lambda _: True)
+    monkeypatch.setattr(importing, "_REDRAWN_AFTER", 0)
+    progress = importing._Progress()
+    progress.show(Imported(newest=2, known=1))
+    assert capsys.readouterr().err.endswith("3 reports read")
+    progress.clear()
+    assert capsys.readouterr().err == "\r"  # click leaves out what only terminals read
