@@ -200,3 +200,34 @@ assert SIGNER_FOR_URI_SCHEME[{scheme!r}] is signer
         [sys.executable, "-W", "ignore", "-c", probe], capture_output=True, text=True, check=False
     )
     assert completed.returncode == 0, completed.stderr
+
+
+WITHOUT_EXTRAS = """\
+import sys
+import click
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"sqlalchemy", "boto3", "botocore", "psycopg", "pkcs11"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from puller.cli import command_table
+
+def explain(command, context):
+    command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            explain(below, click.Context(below, info_name=name, parent=context))
+
+(group,) = (value for value in vars(command_table).values() if isinstance(value, click.Group))
+explain(group, click.Context(group, info_name="puller"))
+"""
+
+
+def test_every_command_explains_itself_without_extras() -> None:
+    completed = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS], capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr

@@ -14,13 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bundles.format.release import Release
 from bundles.publisher.watch_rule import WatchRule
 from foundation.quantities import counted
 from puller.fleet.conditions import Condition
-from puller.fleet.store.queries import Reader
+
+if TYPE_CHECKING:
+    from puller.fleet.store.queries import Reader  # needs the extra fleet
 
 _NAMED = 3
 _CHANCE = 1e-5
@@ -116,7 +118,7 @@ _BAD = (Condition.FAILED, Condition.HELD)
 
 
 def outcomes_of(
-    reader: Reader, release: Release, channel: str, kinds: Sequence[str]
+    reader: "Reader", release: Release, channel: str, kinds: Sequence[str]
 ) -> tuple[list[HostOutcome], float]:
     """Return the result of ``release`` on each host of ``channel`` that has it, or should have it by now.
 
@@ -142,7 +144,7 @@ def outcomes_of(
     return found, failed_without / len(rows) if rows else 0.0
 
 
-def blindness(reader: Reader, release: Release, channel: str) -> str:
+def blindness(reader: "Reader", release: Release, channel: str) -> str:
     """Return why the state of a rollout is unknown. Empty if any host of its channel reported recently.
 
     A rollout without any host is normal until ``silent_after`` after its start.
@@ -160,7 +162,7 @@ def blindness(reader: Reader, release: Release, channel: str) -> str:
     )
 
 
-def last_heard(reader: Reader, bundle: str, channel: str) -> datetime | None:
+def last_heard(reader: "Reader", bundle: str, channel: str) -> datetime | None:
     """Return the last report time of all hosts that follow this channel of a bundle."""
     rows = [row for row in reader.standings(bundle) if row["channel"] == channel]
     heard = [reader.hosts[row["host"]].heard for row in rows]
@@ -168,7 +170,7 @@ def last_heard(reader: Reader, bundle: str, channel: str) -> datetime | None:
 
 
 def _became(
-    reader: Reader, release: Release, row: Mapping[str, Any], before: str, first: float | None
+    reader: "Reader", release: Release, row: Mapping[str, Any], before: str, first: float | None
 ) -> Became | None:
     host = reader.hosts[row["host"]]
     if release.version in row["quarantined"]:
@@ -189,7 +191,7 @@ def _became(
     return None
 
 
-def _takes(reader: Reader, release: Release, host: str, later: timedelta) -> bool:
+def _takes(reader: "Reader", release: Release, host: str, later: timedelta) -> bool:
     """Return whether the rollout reaches a host at the current time plus ``later``."""
     return release.chosen_for(host, reader.now + later, current=False).release == release
 
