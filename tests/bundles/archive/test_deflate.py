@@ -1,4 +1,4 @@
-"""Compression that pays: smaller where it can be, stored where it cannot, and the same bytes each time."""
+"""Compression: smaller where possible, stored otherwise, and always the same bytes."""
 
 import random
 import tarfile
@@ -18,7 +18,7 @@ WriteTree = Callable[[Path, Mapping[str, bytes]], Path]
 
 PIECE = 256 * 1024
 NOISE = random.Random(1).randbytes(2 * PIECE)
-"""What no compression makes smaller."""
+"""Incompressible data."""
 TEXT = b"".join(b"line %d of a file that people write\n" % number for number in range(20_000))[: 2 * PIECE]
 
 
@@ -78,7 +78,7 @@ def test_blocks_refer_to_the_one_before_so_that_text_is_as_small_as_in_one_go() 
     whole = zlib.compressobj(level=7, wbits=-15)
     in_one_go = len(whole.compress(TEXT) + whole.flush())
     assert len(packed(pieces)) < in_one_go * 1.01
-    words = NOISE[:20_000]  # twice in reach of each other, and in two blocks
+    words = NOISE[:20_000]  # twice within the window, and in two blocks
     behind = [TEXT[: PIECE - 20_000], words[:3000], b"".join([words[3000:], bytes(4000)]), words[:3000]]
     assert zlib.decompress(packed(behind), wbits=-15) == b"".join(behind)
 
@@ -119,7 +119,7 @@ def test_a_bundle_of_pictures_and_text_is_read_by_us_and_by_tar(
 def test_what_is_stored_does_not_depend_on_where_the_bundle_was_built(
     tmp_path: Path, write_tree: WriteTree
 ) -> None:
-    """The tar's pieces follow from the files alone, and so does what becomes of them."""
+    """The files alone determine the pieces of the tar and their compression."""
     files = {"manifest.yaml": b"resources: []\n", "a.png": NOISE, "b.txt": TEXT}
     archives = [
         build_bundle(

@@ -1,4 +1,4 @@
-"""Packing: the same bytes from the same files, whatever surrounds them."""
+"""Packing: equal files give equal bytes in every environment."""
 
 import gzip
 import hashlib
@@ -44,7 +44,7 @@ def pack(source: Path, output: Path) -> bytes:
 
 
 def listing(archive: Path) -> list[list[str]]:
-    """The listing of the system's tar: for each member its mode, owner, size, date, time and name."""
+    """Return the listing of the system's tar: mode, owner, size, date, time and name of each member."""
     command = ["tar", "tvzf", str(archive), "--full-time", "--utc", "--quoting-style=literal"]
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -92,7 +92,7 @@ def test_the_order_on_the_disk_changes_nothing(
 
 
 TAR_SHA256 = "f9cf08201143701a00b163bab8e4e045e657e56aa0ca889be55ce6e5636f69ff"
-"""Of the tar of FILES as web 1.4.0. If it changes, what was published can no longer be reproduced."""
+"""SHA-256 of the tar of FILES as web 1.4.0. If it changes, published bundles can no longer be reproduced."""
 
 
 def test_what_is_reported_is_what_was_written(make_bundle: MakeBundle) -> None:
@@ -369,7 +369,7 @@ def test_a_file_that_becomes_a_link_while_it_is_packed_is_an_error(
 
 
 def change_after_description(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
-    """Lets another process in between the two readings of a tree."""
+    """Run ``change`` between the two readings of a tree, as another process could."""
     original = BundleDescription.to_bytes
     changes = [change]
 
@@ -416,7 +416,7 @@ LIBRARY = {"files/motd": b"Hello\n", "bin/check": b"#!/bin/sh\n", ".git/x": b"",
 
 @pytest.fixture
 def library(tmp_path: Path, write_tree: WriteTree) -> Path:
-    """A library beside the bundle."""
+    """Return a library next to the bundle."""
     return write_tree(tmp_path / "common", LIBRARY)
 
 
@@ -501,7 +501,7 @@ def test_an_archive_within_a_library_is_refused(tmp_path: Path, write_tree: Writ
 
 @pytest.mark.attack("paths.huge")
 def test_a_huge_tree_is_refused_before_it_is_read(tmp_path: Path, write_tree: WriteTree) -> None:
-    """One of its files would never end."""
+    """One of its files has 1 TiB, which takes too long to read."""
     huge = tmp_path / "huge"
     huge.mkdir()
     for number in range(50_001):

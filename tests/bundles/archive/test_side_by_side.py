@@ -1,4 +1,4 @@
-"""Work on all processors: in order, bounded, and with its errors."""
+"""Work on all processors: ordered, bounded, and with its errors."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ def test_results_come_in_the_order_of_the_items() -> None:
 
     def work(number: int) -> int:
         if number == 0:
-            assert last.wait(10)  # for one that was begun after it
+            assert last.wait(10)  # wait for a later item
         last.set()
         return -number
 

@@ -1,4 +1,4 @@
-"""Unpacking: exactly what was packed, or nothing at all."""
+"""Unpacking: exactly the packed files, or nothing."""
 
 import gzip
 import hashlib
@@ -34,7 +34,7 @@ BLOCK = 512
 
 
 def compress(tar: bytes) -> bytes:
-    """A gzip file that differs from a bundle's in nothing but the tar inside."""
+    """Return a gzip file that differs from a bundle only in its tar."""
     deflate = zlib.compressobj(level=1, wbits=-15)
     trailer = zlib.crc32(tar).to_bytes(4, "little") + len(tar).to_bytes(4, "little")
     return GZIP_HEADER + deflate.compress(tar) + deflate.flush() + trailer
@@ -42,7 +42,7 @@ def compress(tar: bytes) -> bytes:
 
 @contextmanager
 def directory_for_example() -> Iterator[Path]:
-    """A directory for one of hypothesis' examples, which is gone after it."""
+    """Yield a directory for one example of Hypothesis, and remove it afterwards."""
     path = Path(tempfile.mkdtemp())
     try:
         yield path
@@ -50,7 +50,7 @@ def directory_for_example() -> Iterator[Path]:
         remove_tree(path)
 
 
-# What comes out
+# Results
 
 
 def test_an_unpacked_bundle_is_the_tree_that_was_packed(
@@ -74,7 +74,7 @@ contents = st.binary(max_size=2000)
 
 
 def can_stand_together(names: Iterable[str]) -> bool:
-    """Said in another way than the code does: no two of all files and directories fold to one name."""
+    """Return whether all files and directories differ after case folding. Independent of the tested code."""
     directories = {name[:end] for name in names for end, letter in enumerate(name) if letter == "/"}
     everything = [*names, *directories]
     return len({name.lower() for name in everything}) == len(everything)
@@ -133,7 +133,7 @@ def test_inspect_agrees_and_writes_nothing(tmp_path: Path, make_bundle: MakeBund
     assert sorted(tmp_path.iterdir()) == before
 
 
-# What is refused
+# Rejected archives
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, write_tree: WriteTree) -> Bu
 
 
 def assert_refused(archive: Path, destination: Path) -> str:
-    """``unpack`` and ``inspect`` refuse with one sentence, and leave nothing."""
+    """Check that ``unpack`` and ``inspect`` reject the archive with the same message and leave no files."""
     before = sorted(destination.parent.iterdir())
     with pytest.raises(UnpackError) as unpacking:
         unpack(archive, destination, name="web", version="1.4.0")
@@ -197,7 +197,7 @@ def test_any_changed_byte_of_the_tar_is_refused(built: BuiltBundle, data: st.Dat
 def test_any_changed_byte_of_the_file_is_refused_by_its_checksum(
     built: BuiltBundle, read_tree: ReadTree, data: st.DataObject
 ) -> None:
-    """Without a checksum a change can only pass where deflate spells the same tar in another way."""
+    """Without a checksum, a change can pass only if deflate encodes the same tar in another way."""
     changed = bytearray(built.path.read_bytes())
     position = data.draw(st.integers(0, len(changed) - 1))
     changed[position] ^= data.draw(st.integers(1, 255))
@@ -276,7 +276,7 @@ def test_a_bundle_over_a_limit_is_refused_before_anything_is_written(
     assert message in str(caught.value)
 
 
-# A problem with this machine
+# Local errors
 
 
 def test_what_is_there_already_stays(tmp_path: Path, built: BuiltBundle) -> None:
@@ -315,7 +315,7 @@ def test_a_directory_in_the_place_of_an_archive_is_an_error(tmp_path: Path) -> N
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    """The kernel refuses to write beyond the limit, as it does when the disk is full."""
+    """The kernel rejects writes beyond the limit, as on a full disk."""
     built = make_bundle({"a/large": os.urandom(200_000)})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -389,7 +389,7 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB and 64 inodes."""
+    """Yield a file system of 1 MiB with 64 inodes."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=64", "tmpfs", disk], check=True)

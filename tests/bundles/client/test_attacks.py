@@ -1,6 +1,6 @@
-"""Attacks on TUF, each by name; the goals are those of the specification, section 1.5.2.
+"""Attacks on TUF by name. Section 1.5.2 of the specification lists their goals.
 
-Every story is the same: publish, pull, tamper, pull again, look at what the host would run.
+Every story publishes, pulls, tampers, pulls again, and checks the version that the host would run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def bundle_file(served: Path, name: str = "web") -> Path:
 
 
 def index_file(served: Path) -> Path:
-    """The newest one."""
+    """Return the newest index."""
     return max(served.glob("targets/web/*.index.json"), key=lambda path: path.stat().st_mtime_ns)
 
 
@@ -123,7 +123,7 @@ def test_metadata_beyond_its_size_is_refused(publisher: Publisher, host: Host, n
 
 
 def larger(publisher: Publisher, size: int) -> Forge:
-    """The site with a bin of about so many bytes, signed and served."""
+    """Serve a signed site with a bin of about ``size`` bytes."""
     forge = publisher.forge()
     remark = {"custom": {"remark": "x" * size}}
     forge.bin().targets["remark"] = TargetFile(1, {"sha256": "0" * 64}, "remark", remark)
@@ -333,7 +333,7 @@ def test_a_version_jumped_far_ahead_is_recovered_from_by_new_keys(
 
 @pytest.mark.attack("fast-forward.targets")
 def test_targets_jumped_far_ahead_are_recovered_from_by_new_keys(publisher: Publisher, host: Host) -> None:
-    """Whoever has the key of the targets needs the two others, too, for a host to see it."""
+    """A thief needs the keys of targets, snapshot and timestamp before hosts accept the metadata."""
     thief = publisher.forge()
     for signed in (thief.targets, thief.snapshot, thief.timestamp):
         signed.version = 2**31
@@ -377,7 +377,7 @@ def test_metadata_of_another_time_is_refused(publisher: Publisher, host: Host, n
 def test_targets_of_another_time_are_refused_even_when_no_hash_gives_them_away(
     publisher: Publisher, host: Host
 ) -> None:
-    """Other publishers may leave hashes out of snapshots; then the version decides."""
+    """Other publishers may omit hashes from snapshots. Then the version decides."""
     forge = publisher.forge()
     forge.publish()
     forge.snapshot.meta["targets.json"].hashes = forge.snapshot.meta["targets.json"].length = None
@@ -452,7 +452,7 @@ def test_one_key_that_signs_twice_is_refused(publisher: Publisher, host: Host) -
 
 @pytest.mark.attack("keys.twice", "format.two-ids")
 def test_one_key_under_two_ids_is_refused(publisher: Publisher, host: Host) -> None:
-    """python-tuf counts ids, and would take these two signatures for a threshold of two."""
+    """python-tuf counts key IDs, and would accept these two signatures for a threshold of two."""
     forge = publisher.forge()
     (key,) = forge.keys["timestamp"]
     twin = type(key.public_key).from_dict("f" * 64, key.public_key.to_dict())
@@ -512,7 +512,7 @@ def test_a_root_that_two_keys_sign_is_not_signed_by_one(publisher: Publisher, ho
 @pytest.mark.attack("keys.threshold")
 @pytest.mark.parametrize("role", ["targets", "snapshot", "timestamp"])
 def test_the_key_of_one_role_publishes_nothing(publisher: Publisher, host: Host, role: str) -> None:
-    """A thief of it signs all that hosts read, for an index that takes away the bundle."""
+    """The thief signs all metadata with this key, for an index without the bundle."""
     host.refresh()
     thief = publisher.forge()
     for signed in (thief.bin(), thief.targets, thief.snapshot, thief.timestamp):
@@ -561,7 +561,7 @@ def test_a_long_chain_of_roots_is_followed(publisher: Publisher, host: Host) -> 
 def test_a_chain_of_any_length_is_followed_to_its_end_and_goes_on_where_it_was_cut(
     publisher: Publisher, host: Host
 ) -> None:
-    """python-tuf follows 256 roots of all that come after the anchor, and says nothing of the others."""
+    """python-tuf follows at most 256 roots after the anchor, and ignores further roots silently."""
     forge = publisher.forge()
     for _ in range(300):
         forge.new_key("timestamp")
@@ -692,7 +692,7 @@ def test_metadata_with_more_than_one_reading_is_refused(
 
 
 def of_a_later_specification(publisher: Publisher, role: str, *, signed: bool) -> None:
-    """Serve metadata of a role that claims to follow a later specification, signed by the site or by nobody."""
+    """Serve metadata of a role that claims a later specification, signed by the site or unsigned."""
     forge = publisher.forge()
     metadata = Metadata(getattr(forge, role))
     metadata.signed.version += role == "root"
@@ -748,7 +748,7 @@ def test_a_later_specification_with_signatures_of_any_shape_is_not_believed(
 
 @pytest.mark.attack("format.malleable")
 def test_a_malleable_signature_is_refused(publisher: Publisher, host: Host) -> None:
-    """S plus the order of the group satisfies the equation as well; RFC 8032, 5.1.7 says to refuse it."""
+    """S plus the order of the group also satisfies the equation. RFC 8032, 5.1.7 requires its rejection."""
     order = 2**252 + 27742317777372353535851937790883648493
     path = publisher.served / "metadata/timestamp.json"
     document = json.loads(path.read_bytes())

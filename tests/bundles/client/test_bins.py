@@ -1,4 +1,4 @@
-"""Bins, of which a host reads those of its bundles only, and attacks on them alone."""
+"""Bins: a host reads only those of its bundles. Attacks on bins."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ BIN, OTHER = bin_of("web/index.json"), bin_of("db/index.json")
 
 
 def stored(host: Host) -> set[str]:
-    """What a host keeps of bundles."""
+    """Return the names of stored bins and indexes."""
     return {path.name for path in host.state.glob("bin-*")} | {
         path.name for path in (host.state / "indexes").iterdir()
     }
 
 
-# --- which are read -----------------------------------------------------------------------------------------
+# --- reading bins -------------------------------------------------------------------------------------------
 
 
 def test_bins_are_named_as_tuf_names_them() -> None:
@@ -107,7 +107,7 @@ def test_a_bundle_that_is_not_published_has_no_index(publisher: Publisher, host:
 
 
 def test_several_bundles_are_published_and_seen_at_once(publisher: Publisher, host: Host) -> None:
-    """Each has a bin of its own, and one timestamp leads to all of them."""
+    """Each bundle has its own bin, and one timestamp covers all bins."""
     publisher.publish("1.0.0", name="db")
     host.bundles = ["web", "db"]
     host.refresh()
@@ -237,7 +237,7 @@ def test_a_bin_of_the_right_version_and_with_other_bytes_is_refused(publisher: P
     snapshot = forge.snapshot.meta[f"{BIN}.json"]
     del forge.bin().targets["web/index.json"]
     forge.write_bin(BIN)
-    assert forge.snapshot.meta[f"{BIN}.json"] != snapshot  # signed by the keys of the targets, of no snapshot
+    assert forge.snapshot.meta[f"{BIN}.json"] != snapshot  # signed by the targets, missing from the snapshot
     with pytest.raises(
         SignatureError, match=rf"2\.{BIN}\.json: (sha256|length) is .*, the signed metadata says"
     ):
@@ -260,7 +260,7 @@ def test_a_bin_of_another_time_is_refused_even_when_no_hash_gives_it_away(
 
 
 def passed_off(publisher: Publisher) -> Forge:
-    """The bin of ``db``, which does not name ``web``, in the place of that of ``web``: by the keys of the snapshot."""
+    """Replace the bin of ``web`` by the bin of ``db``, which lacks ``web``, with the keys of the snapshot."""
     publisher.publish("1.0.0", name="db")
     thief = publisher.forge()
     metadata = publisher.served / "metadata"
@@ -275,7 +275,7 @@ def passed_off(publisher: Publisher) -> Forge:
 
 @pytest.mark.attack("mix.other-bin")
 def test_one_bin_in_the_place_of_another_is_refused(publisher: Publisher, host: Host) -> None:
-    """TUF does not say in a role's metadata which one it is; the bundle would seem to be withdrawn."""
+    """TUF metadata do not contain the name of their role. The bundle would seem to be withdrawn."""
     host.refresh()
     passed_off(publisher)
     for _ in range(2):
@@ -309,7 +309,7 @@ def test_an_index_that_is_served_for_another_bundle_is_refused(publisher: Publis
 def test_a_key_that_the_root_has_revoked_signs_no_bin_by_way_of_older_targets(
     publisher: Publisher, host: Host
 ) -> None:
-    """The older targets are good under the new root, by their other key, and delegate to the revoked one."""
+    """The older targets are valid under the new root by their other key, and delegate to the revoked key."""
     (old_index,) = publisher.served.glob("targets/web/*.index.json")
     forge = publisher.forge()
     (kept,) = forge.keys["targets"]

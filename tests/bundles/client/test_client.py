@@ -1,4 +1,4 @@
-"""A host and a site in everyday life: refresh, fetch, mirrors."""
+"""Everyday work of a host and a site: refresh, fetch, mirrors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ QUICK = TransportSettings(read_timeout=1, total_timeout=20, retries=0)
 
 
 def snapshot_of(directory: Path) -> dict[str, tuple[bytes, int]]:
-    """Contents and the time of the last write of each file."""
+    """Return the contents and inode of each file."""
     files = (path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     return {str(path): (path.read_bytes(), path.stat().st_ino) for path in files}
 
@@ -554,7 +554,7 @@ def test_a_download_without_a_directory_to_go_to_is_this_machines_problem(host: 
 def test_a_host_that_is_killed_at_any_write_trusts_the_old_or_the_new(
     publisher: Publisher, host: Host, step: int
 ) -> None:
-    """``os._exit`` at the n-th rename is what kill -9 looks like to the disk."""
+    """To the disk, ``os._exit`` at the n-th rename looks like kill -9."""
     host.refresh()
     publisher.publish("1.1.0")
     program = f"""
@@ -581,7 +581,7 @@ TrustClient(Path({str(host.state)!r}), Path({str(host.anchor)!r}), mirrors, ["we
             Release.of("web", "1.1.0"),
         )
     except BundleError:
-        pass  # between targets and index: neither is at hand, and the next refresh decides
+        pass  # between targets and index: neither is available, and the next refresh decides
     assert host.version() == "1.1.0"
     assert host.notes == []
 

@@ -1,8 +1,7 @@
-"""The conformance command against a small TUF repository, in the situations that the public suite puts clients into.
+"""The conformance command against a small TUF repository, in the situations of the public suite.
 
-The suite itself is run with the command of ``tests/conformance_client.py``; it is not a package that these tests could
-depend on. As the suite does, they look at the exit status, at the metadata that the client keeps, at what it has
-downloaded, and at the requests that it made.
+Run the suite itself with the command in ``tests/conformance_client.py``. It is not a package, so these tests cannot
+depend on it. Like the suite, they check the exit status, stored metadata, downloaded files and requests.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ PAST = datetime.now(UTC).replace(microsecond=0) - timedelta(days=5)
 
 
 class Repository:
-    """A TUF repository in a directory; tests change what it is about to say, and then let it publish that."""
+    """A TUF repository in a directory. Tests change its metadata and then publish them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,37 +60,37 @@ class Repository:
             self.write(role)
 
     def add_key(self, role: str, signer: CryptoSigner | None = None) -> CryptoSigner:
-        """One more key for a top-level role; a new one unless it is given."""
+        """Add a key to a top-level role and return it. Default: a new key."""
         signer = signer or CryptoSigner.generate_ed25519()
         self.root.add_key(signer.public_key, role)
         self.signers.setdefault(role, []).append(signer)
         return signer
 
     def replace_key(self, role: str) -> None:
-        """A new key instead of those that a role had."""
+        """Replace all keys of a role by a new key."""
         for key_id in list(self.root.roles[role].keyids):
             self.root.revoke_key(key_id, role)
         self.signers[role] = []
         self.add_key(role)
 
     def publish(self, *roles: str) -> None:
-        """Write these roles, each one version up."""
+        """Increment the version of these roles and write them."""
         for role in roles:
             self.of(role).version += 1
             self.write(role)
 
     def of(self, role: str) -> Any:
-        """The metadata of a role."""
+        """Return the metadata of a role."""
         return self.targets[role] if role in self.targets else getattr(self, role)
 
     def path(self, role: str, version: int | None = None) -> Path:
-        """The file of a role; names of delegated roles are quoted, as in URLs."""
+        """Return the path of a role's file. Names of delegated roles are quoted, as in URLs."""
         numbered = role == "root" or (role != "timestamp" and self.root.consistent_snapshot)
         prefix = f"{version or self.of(role).version}." if numbered else ""
         return self.directory / "metadata" / f"{prefix}{quote(role, safe='')}.json"
 
     def write(self, role: str, signers: list[CryptoSigner] | None = None) -> None:
-        """Sign a role as it is, write it, and tell the role above of it."""
+        """Sign and write the current metadata of a role, and update the role above it."""
         signed: Signed = self.of(role)
         metadata: Metadata[Any] = Metadata(signed)
         for signer in self.signers[role] if signers is None else signers:
@@ -111,7 +110,7 @@ class Repository:
     def add_target(
         self, path: str, data: bytes, role: str = "targets", hashes: tuple[str, ...] = ("sha256",)
     ) -> Path:
-        """Add a file, and what ``role`` is about to say of it; gives where that is."""
+        """Add a file and its entry in ``role``, which is not yet written. Return the path of the file."""
         info = TargetFile.from_data(path, data, list(hashes))
         self.targets[role].targets[path] = info
         directory, slash, name = path.rpartition("/")
@@ -126,7 +125,7 @@ class Repository:
     def delegate(
         self, name: str, by: str = "targets", *, paths: list[str], terminating: bool = False
     ) -> None:
-        """A role that ``by`` trusts with these paths."""
+        """Add a role to which ``by`` delegates these paths."""
         signer = CryptoSigner.generate_ed25519()
         delegations = self.targets[by].delegations = self.targets[by].delegations or Delegations({}, roles={})
         assert delegations.roles is not None
@@ -137,7 +136,7 @@ class Repository:
 
 
 class Client:
-    """The command, with a directory of its own, told to follow ``server``."""
+    """The command with its own directory, configured for ``server``."""
 
     def __init__(self, directory: Path, module: ModuleType, server: Server) -> None:
         self.metadata, self.targets = directory / "metadata", directory / "targets"
@@ -147,12 +146,12 @@ class Client:
         self._server = server
 
     def arguments(self, command: str, *more: str) -> list[str]:
-        """The command line, in the order of the suite."""
+        """Return the command line, in the order of the suite."""
         url = () if command == "init" else ("--metadata-url", f"{self._server.origin}/metadata/")
         return [*url, "--metadata-dir", str(self.metadata), *more, command]
 
     def download_arguments(self, name: str) -> list[str]:
-        """The command line that downloads a target."""
+        """Return the command line that downloads a target."""
         base = f"{self._server.origin}/targets/"
         more = ("--target-name", name, "--target-dir", str(self.targets), "--target-base-url", base)
         return self.arguments("download", *more)
@@ -170,18 +169,18 @@ class Client:
 
     @property
     def versions(self) -> dict[str, int]:
-        """All that it trusts, as the suite sees it: every file that ends in .json is metadata."""
+        """Return the version of each trusted role. Like the suite, treat every ``.json`` file as metadata."""
         found = {path.stem: json.loads(path.read_bytes()) for path in self.metadata.glob("*.json")}
         return {role: metadata["signed"]["version"] for role, metadata in found.items()}
 
     @property
     def downloaded(self) -> list[bytes]:
-        """The files that it has."""
+        """The contents of the downloaded files."""
         return [path.read_bytes() for path in self.targets.rglob("*") if path.is_file()]
 
     @property
     def asked_for(self) -> list[str]:
-        """The last part of what was asked for since this was read last."""
+        """The last path component of each request since the previous read."""
         paths = [path.rpartition("/")[2] for path in self._server.paths]
         self._server.requests.clear()
         return paths
@@ -193,7 +192,7 @@ class Client:
 
 @pytest.fixture
 def module() -> ModuleType:
-    """``tests/conformance_client.py``, loaded by path as tests are not a package."""
+    """Load ``tests/conformance_client.py`` by path, because tests are not a package."""
     spec = importlib.util.spec_from_file_location("conformance_client", COMMAND)
     assert spec is not None
     assert spec.loader is not None
@@ -210,20 +209,20 @@ def repository(tmp_path: Path, server: Server) -> Repository:
 
 @pytest.fixture
 def fresh(tmp_path: Path, module: ModuleType, server: Server) -> Client:
-    """A client that was not initialised."""
+    """Return an uninitialised client."""
     return Client(tmp_path / "client", module, server)
 
 
 @pytest.fixture
 def client(fresh: Client, repository: Repository) -> Client:
-    """A client that knows the first root."""
+    """Return a client that trusts the first root."""
     assert fresh.init(repository.path("root", 1).read_bytes()) == 0
     return fresh
 
 
 @pytest.fixture
 def settled(client: Client) -> Client:
-    """A client that has refreshed once."""
+    """Return a client that has refreshed once."""
     assert client.refresh() == 0
     assert client.versions == {"root": 1, "timestamp": 1, "snapshot": 1, "targets": 1}
     assert client.asked_for == ["2.root.json", "timestamp.json", "1.snapshot.json", "1.targets.json"]
@@ -234,7 +233,7 @@ def settled(client: Client) -> Client:
 
 
 def test_the_command_speaks_the_protocol_of_the_suite(client: Client, repository: Repository) -> None:
-    """As processes of their own; everything else here calls the same function in this one."""
+    """This test starts processes. The other tests call the same function in this process."""
     repository.add_target("directory/file.txt", b"contents")
     repository.publish(*TOP)
 
@@ -299,7 +298,7 @@ def test_from_a_wrong_first_root_nothing_is_asked_for(
 
 # --- signatures, versions, hashes ---------------------------------------------------------------------------
 
-# What is trusted when the second version of a role is not: all that comes before it in the workflow.
+# Trusted versions if the second version of a role is rejected: the new versions of all earlier roles.
 TRUSTED_BEFORE = {
     "root": {"root": 1},
     "timestamp": {"root": 2},
@@ -434,7 +433,7 @@ def test_an_expired_role_is_refused(
     repository.of(role).expires = PAST
     repository.publish("root", *TOP)
     assert client.refresh() == 1
-    # Roots are kept before they are judged, so that one can be told from the next (specification, 5.3.10).
+    # Roots are stored before their expiry is checked, because the next root needs them (specification, 5.3.10).
     assert client.versions == ({"root": 2} if role == "root" else trusted)
 
 
@@ -450,7 +449,7 @@ def test_an_expired_root_leads_to_one_that_has_not(client: Client, repository: R
 def test_what_is_kept_may_have_expired_when_something_newer_has_not(
     client: Client, repository: Repository, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The suite starts the client under ``faketime`` for this."""
+    """The suite uses ``faketime`` for this."""
     repository.timestamp.expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=7)
     repository.publish("timestamp")
     assert client.refresh() == 0
@@ -520,14 +519,14 @@ def test_after_new_keys_versions_may_begin_anew(
 
 
 class Step(NamedTuple):
-    """One version of the root: which keys it names, how many of them it demands, and which sign it."""
+    """A version of the root: its keys, its threshold and its signers."""
 
     keys: str
     threshold: int
     signed_by: str
 
 
-# Keys are letters. A chain whose name says so is refused at its last step.
+# Keys are letters. A chain named "refused" is rejected at its last step.
 CHAINS: dict[str, list[Step]] = {
     "one key for another": [Step("a", 1, "a"), Step("b", 1, "ab"), Step("b", 1, "b")],
     "strangers sign too": [Step("a", 1, "xay"), Step("b", 1, "xaby"), Step("b", 1, "xb")],
@@ -622,7 +621,7 @@ def test_a_target_is_downloaded(fresh: Client, repository: Repository, name: str
     if not consistent:
         repository.write("root")
     place = repository.add_target(name, b"contents")
-    if "%" in name:  # a target path is part of a URL, and this one is quoted already
+    if "%" in name:  # target paths are part of a URL, and this path is already quoted
         place.rename(place.with_name(place.name.replace("%2525", "%25")))
     repository.publish(*TOP)
     if not consistent:
@@ -696,7 +695,8 @@ def test_no_name_leads_out_of_the_directory(client: Client, repository: Reposito
 
 # --- delegations --------------------------------------------------------------------------------------------
 
-# Who delegates what to whom (a star ends the search); a target; the roles that are asked on the way to it.
+# Delegations as delegating role, delegated role (a star: terminating) and paths. Then a target, and the roles that the
+# search visits.
 Tree = list[tuple[str, str, list[str]]]
 TREES: dict[str, tuple[Tree, str, list[str]]] = {
     "one role": ([("targets", "A", ["*"])], "file", ["A"]),
@@ -786,7 +786,7 @@ def test_unusual_names_of_roles_are_quoted_in_urls_and_files(
     assert len(client.versions) == 5
 
 
-# --- where Puller refuses more than the specification -------------------------------------------------------
+# --- where Puller is stricter than the specification --------------------------------------------------------
 
 
 STRICTER: dict[str, Callable[[bytes], bytes]] = {

@@ -1,4 +1,4 @@
-"""Transfers that end early, and servers that answer with something else: failures of the network, never tampering."""
+"""Transfers that end early, and wrong answers of servers: network failures, never tampering."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA = bytes(range(256)) * 4
 
 
 def raw(*lines: str, body: bytes = b"", closes: bool = True) -> Answer:
-    """An answer as it stands on the wire."""
+    """Return an answer with exactly these lines."""
 
     def send(stream: socket.socket) -> None:
         stream.sendall("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body)
@@ -38,7 +38,7 @@ def raw(*lines: str, body: bytes = b"", closes: bool = True) -> Answer:
 
 
 def received(server: Server, settings: TransportSettings = QUICK, *, resume: bool = False) -> bytes:
-    """The file that a mirror gives, which has the length of ``DATA``."""
+    """Download a file of the length of ``DATA`` from a mirror."""
     (mirror,) = open_mirrors([server.origin], settings)
     into = io.BytesIO()
     try:

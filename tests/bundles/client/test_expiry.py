@@ -1,4 +1,4 @@
-"""When stored metadata expire, as far as a host needs them."""
+"""When stored metadata expire. Only metadata that a host needs count."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def bin_name(bundle: str) -> str:
 
 
 def store(trust: Path, **days: int) -> None:
-    """Metadata that expire on a day of November."""
+    """Write metadata that expire on the given days of November."""
     for name, day in days.items():
         signed: dict[str, Any] = {"_type": name, "expires": f"2026-11-{day:02}T00:00:00Z"}
         if name == "targets":

@@ -1,4 +1,4 @@
-"""Several mirrors: the newest that one of them has wins, and those that fail are left alone for a while."""
+"""Several mirrors: the newest version wins, and failed mirrors are paused."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_mirror_behind_one_that_is_still_uploaded_to_is_no_attack(
     host.refresh()
     host.mirrors = open_mirrors([str(old), str(uploading)][::order])
     with suppress(TransportError):
-        host.refresh()  # the old one may have been asked first
+        host.refresh()  # the old mirror may be first
     for _ in range(2):
         with pytest.raises(NotFoundError, match="there is no such file"):
             host.refresh()
@@ -135,7 +135,7 @@ def test_what_the_newest_mirror_lacks_comes_from_any_other(
     assert any(str(full) in note and "there is no such file" in note for note in host.notes)
 
 
-# --- broken and hostile mirrors beside a good one -----------------------------------------------------------
+# --- broken and hostile mirrors next to a good mirror -------------------------------------------------------
 
 
 def silence(stream: socket.socket) -> None:
@@ -157,7 +157,7 @@ def endless(stream: socket.socket) -> None:
 
 
 def problem(sent: str, remembered: str, *cases: str) -> Any:
-    """Answers to the request for the timestamp, what the host remembers of each, and which attacks that is."""
+    """Return a parameter: the answer to the timestamp request, the remembered problem and the attacks."""
     return pytest.param(sent, remembered, id=sent, marks=[pytest.mark.attack(*cases)] if cases else [])
 
 
@@ -211,7 +211,7 @@ def test_a_bad_mirror_neither_stops_nor_steers_a_host_that_has_a_good_one(
     host.mirrors = open_mirrors(origins, QUICK)
     assert host.version() == "1.1.0"
     (note,) = host.notes
-    behind = sent == "a stale one"  # it answers, and may have what is newest another time
+    behind = sent == "a stale one"  # it answers, and may have the newest version at another time
     assert note.startswith(f"{bad.origin}: is behind: " if behind else f"{bad.origin}: failed once since ")
     assert remembered in note
     assert (host.state / MEMORY).exists() != behind
@@ -235,7 +235,7 @@ def test_a_hanging_mirror_is_tried_once_more_at_most_when_there_are_others(
 
 @pytest.fixture
 def pair(publisher: Publisher, new_server: Callable[..., Server], answer: Callable[..., Answer]) -> Pair:
-    """A mirror that fails and one that works, both of what ``publisher`` serves."""
+    """Return a failing and a working mirror of ``publisher``."""
     bad, good = new_server(root=publisher.served), new_server(root=publisher.served)
     bad.on(TIMESTAMP, answer(b"", 500))
     return bad, good
@@ -245,7 +245,7 @@ Pair = tuple["Server", "Server"]
 
 
 def asked(server: Server) -> bool:
-    """Whether there was a request since the last call."""
+    """Return whether the server received requests since the last call."""
     paths = server.paths
     server.requests.clear()
     return bool(paths)
@@ -277,7 +277,7 @@ def test_a_mirror_that_failed_is_left_alone_longer_and_longer_while_another_help
 def test_a_mirror_that_was_behind_for_long_is_asked_as_soon_as_it_is_ahead(
     publisher: Publisher, new_host: Callable[..., Host], clock: Clock
 ) -> None:
-    """Otherwise whoever has the newest first could freeze hosts there, while the others rest for being late."""
+    """Otherwise a mirror that is always first could freeze hosts while the late mirrors are paused."""
     slow = publisher.copy("slow")
     publisher.publish("1.1.0")
     fast = publisher.copy("fast")
@@ -337,7 +337,7 @@ def test_a_mirror_is_never_left_alone_when_no_other_works(
 def test_when_no_mirror_helps_nothing_is_learnt_about_any(
     pair: Pair, new_host: Callable[..., Host], answer: Callable[..., Answer]
 ) -> None:
-    """It is the network of this host as a rule; and nothing would be saved by it."""
+    """The cause is usually the network of this host, and pausing mirrors would save nothing."""
     bad, good = pair
     good.on(TIMESTAMP, answer(b"", 500))
     host = new_host(bad.origin, good.origin, settings=QUICK)
@@ -465,7 +465,7 @@ def test_rests_double_up_to_a_bound_and_differ_between_hosts(times: int) -> None
 
 
 def kinds_of_notes(every: timedelta, times: int) -> list[bool]:
-    """Whether the note about a mirror that always fails is routine, for each of these runs."""
+    """Return for each run whether the note about a permanently failing mirror is routine."""
     kinds, data = [], MirrorMemory(NOW).to_bytes()
     for number in range(times):
         now = NOW + number * every

@@ -1,4 +1,4 @@
-"""A download that breaks off goes on where it ended; whatever it began with, only the signed bytes get into place."""
+"""An interrupted download resumes at its end. Only the signed bytes are put in place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HALF = 150_000
 
 
 class Download:
-    """A host that knows of a bundle of some 200 kB, and the server that has it."""
+    """A host that has the index of a bundle of about 200 kB, and the server of this bundle."""
 
     def __init__(self, host: Host, publisher: Publisher, server: Server) -> None:
         noise = random.Random(1).randbytes(200_000).hex()
@@ -45,23 +45,23 @@ class Download:
         server.requests.clear()
 
     def fetch(self) -> bytes:
-        """As a run of its own would."""
+        """Fetch the bundle as a separate run does."""
         client = self.host.client()
         client.indexes()
         return client.fetch(self.release, self.place).path.read_bytes()
 
     def left(self, data: bytes) -> None:
-        """As a run that was killed would leave it."""
+        """Leave a partial download as a killed run does."""
         self.part.write_bytes(data)
         self.part.chmod(0o600)
 
     @property
     def ranges(self) -> list[str | None]:
-        """The ranges that were asked for of the bundle, request by request; ``None`` for the whole."""
+        """The range of each request for the bundle. ``None`` if the whole file was requested."""
         return [r.headers.get("range") for r in self.server.requests if r.target == self.path]
 
     def assert_is_here(self) -> None:
-        """The right bytes are in place, and nothing else is left."""
+        """Check that the right bytes are in place and no other file is left."""
         assert self.place.read_bytes() == self.data
         assert os.listdir(self.host.downloads) == ["bundle"]
         assert stat.S_IMODE(self.place.stat().st_mode) == 0o600
@@ -74,7 +74,7 @@ def download(publisher: Publisher, server: Server, new_host: Callable[..., Host]
 
 
 def broken_off(data: bytes, at: int, start: int = 0) -> Answer:
-    """The length of all of it, and then only a part."""
+    """Return an answer that has the full length but ends early."""
     status = f"206 Partial\r\nContent-Range: bytes {start}-{len(data) - 1}/{len(data)}" if start else "200 OK"
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(data) - start}\r\n\r\n"
 
@@ -321,7 +321,7 @@ def test_what_a_killed_run_has_placed_is_not_fetched_again(download: Download) -
     assert download.ranges == []
 
 
-# --- parts that nobody goes on with -------------------------------------------------------------------------
+# --- abandoned partial downloads ----------------------------------------------------------------------------
 
 
 def test_parts_of_what_is_not_published_are_removed(download: Download) -> None:
@@ -427,7 +427,7 @@ def test_without_inodes_a_download_is_refused_before_it_begins(
 
 
 def test_what_is_here_already_needs_no_room(download: Download, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a small disk a twentieth stays free."""
+    """On a small disk, 5 % must stay free."""
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=150_000, size=1_000_000))
     with pytest.raises(StoreError, match=r"and 50\.0 kB are to stay free"):
         download.fetch()

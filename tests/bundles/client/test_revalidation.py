@@ -1,4 +1,4 @@
-"""A revalidation says *unchanged*, or that it cannot tell; it never learns anything new."""
+"""A revalidation returns *unchanged* or an unknown state. It never accepts new metadata."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ QUICK = TransportSettings(connect_timeout=2, read_timeout=1, total_timeout=2, re
 
 @pytest.fixture
 def server(publisher: Publisher, new_server: Callable[..., Server]) -> Server:
-    """Serves what ``publisher`` publishes."""
+    """Return a server of the files of ``publisher``."""
     return new_server(root=publisher.served)
 
 
 @pytest.fixture
 def host(new_host: Callable[..., Host], server: Server) -> Host:
-    """A host that has run once, and has seen everything that is published."""
+    """Return a host that has run once and has the newest metadata."""
     made = new_host(server.origin)
     made.refresh()
     server.requests.clear()
@@ -47,7 +47,7 @@ def host(new_host: Callable[..., Host], server: Server) -> Host:
 
 @pytest.fixture
 def look(host: Host, server: Server, clock: Clock) -> Callable[..., Known | None]:
-    """The answer of a revalidation by ``host``."""
+    """Return a function that revalidates for ``host``."""
 
     def revalidate_now(*sites: str, settings: TransportSettings = QUICK) -> Known | None:
         assert isinstance(host.anchor, Path)
@@ -228,7 +228,7 @@ def test_a_site_over_tls_is_believed_only_with_a_certificate_that_is_trusted(
 
 @pytest.fixture
 def second(publisher: Publisher, new_server: Callable[..., Server]) -> Server:
-    """Another mirror of the same site."""
+    """Return another mirror of the same site."""
     return new_server(root=publisher.served)
 
 
@@ -310,7 +310,7 @@ def test_a_directory_among_the_mirrors_is_left_to_the_others(
 def test_after_new_demands_on_signatures_a_revalidation_does_not_tell_until_they_are_met(
     look: Look, publisher: Publisher, host: Host
 ) -> None:
-    """What is stored was verified by an older root; that alone does not make it what the site says now."""
+    """An older root verified the stored metadata. They need not be the site's current metadata."""
     forge = publisher.forge()
     forge.root.roles["targets"].threshold = 2
     forge.write_root()
