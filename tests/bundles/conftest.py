@@ -1,8 +1,7 @@
 """A publisher, a host and the servers between them.
 
-The publisher is the real `Site`, the host the real `TrustClient`. What lies between is a directory
-(``served``) that tests tamper with, or `Server`, an HTTP server on loopback that does what a test tells
-it to.
+The publisher is the real `Site`, and the host is the real `TrustClient`. Between them is a directory (``served``) that
+tests modify, or `Server`, a programmable HTTP server on loopback.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def clock(shared_publishers: SharedPublishers) -> Clock:
 
 @pytest.fixture
 def survives(monkeypatch: pytest.MonkeyPatch) -> Survives:
-    """``survives(n, action)`` kills the action at the n-th of its moments just before and after a rename."""
+    """``survives(n, action)`` kills the action at its n-th moment just before or after a rename."""
 
     def survives(moment: int, action: Callable[[], object]) -> bool:
         moments, rename = iter(range(1000)), os.rename
@@ -63,7 +62,7 @@ def survives(monkeypatch: pytest.MonkeyPatch) -> Survives:
 
 @pytest.fixture
 def new_publisher(tmp_path: Path, clock: Clock) -> Callable[..., Publisher]:
-    """``new_publisher(name, **lifetimes)`` has keys of its own."""
+    """``new_publisher(name, **lifetimes)`` makes a publisher with its own keys."""
 
     def make(name: str = "publisher", **lifetimes: str) -> Publisher:
         (tmp_path / name).mkdir()
@@ -86,7 +85,7 @@ def publisher(tmp_path: Path, clock: Clock, shared_publishers: SharedPublishers)
 
 @pytest.fixture
 def new_host(tmp_path: Path, clock: Clock, publisher: Publisher) -> Callable[..., Host]:
-    """``new_host(*mirrors)``: directories or URLs; what ``publisher`` serves when none are given."""
+    """``new_host(*mirrors)`` takes directories or URLs. Default: the directory of ``publisher``."""
 
     def make(*places: Path | str, name: str = "host", settings: TransportSettings | None = None) -> Host:
         mirrors = open_mirrors([str(place) for place in places or (publisher.served,)], settings)
@@ -97,7 +96,7 @@ def new_host(tmp_path: Path, clock: Clock, publisher: Publisher) -> Callable[...
 
 @pytest.fixture
 def host(new_host: Callable[..., Host]) -> Host:
-    """A host that follows ``publisher`` and has not run yet."""
+    """Return a host of ``publisher`` that has not run yet."""
     return new_host()
 
 
@@ -111,7 +110,7 @@ def answer_fixture() -> Callable[..., Answer]:
 
 @pytest.fixture
 def new_server() -> Iterator[Callable[..., Server]]:
-    """``new_server(root=…, tls=…)`` listens on loopback until the test is over."""
+    """``new_server(root=…, tls=…)`` listens on loopback until the test ends."""
     opened: list[tuple[Server, socket.socket, threading.Thread]] = []
 
     def make(root: Path | None = None, tls: Any = None, address: str = "127.0.0.1") -> Server:
@@ -142,7 +141,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The proxies and the .netrc of whoever runs the tests are not for them."""
+    """Isolate tests from the user's proxies and .netrc."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -156,7 +155,7 @@ MANIFEST = b"resources: []\n"
 
 @pytest.fixture(scope="session")
 def write_tree() -> Callable[[Path, Mapping[str, bytes]], Path]:
-    """Writes files below a new directory, which is returned."""
+    """Return a function that writes files below a new directory and returns it."""
 
     def write(root: Path, files: Mapping[str, bytes]) -> Path:
         root.mkdir(parents=True)
@@ -170,7 +169,7 @@ def write_tree() -> Callable[[Path, Mapping[str, bytes]], Path]:
 
 @pytest.fixture(scope="session")
 def read_tree() -> Callable[[Path], dict[str, tuple[bytes, int]]]:
-    """Contents and permission bits of the files below a directory, in which nothing else may be."""
+    """Return a function that reads contents and modes of the files in a directory, and rejects other types."""
 
     def read(root: Path) -> dict[str, tuple[bytes, int]]:
         found = {}
@@ -188,7 +187,7 @@ def read_tree() -> Callable[[Path], dict[str, tuple[bytes, int]]]:
 def make_bundle(
     tmp_path: Path, write_tree: Callable[[Path, Mapping[str, bytes]], Path]
 ) -> Callable[..., BuiltBundle]:
-    """Packs files, to which a manifest is added, into ``tmp_path``."""
+    """Return a function that packs files and a manifest into ``tmp_path``."""
 
     def make(
         files: Mapping[str, bytes] | None = None, name: str = "web", version: str = "1.4.0"

@@ -1,4 +1,4 @@
-"""A certificate that one version of Python accepts is accepted with every version."""
+"""All versions of Python accept the same certificates."""
 
 import ssl
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from puller.checks import http
 
 @pytest.fixture(params=[0, ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN], ids=["3.11", "3.13"])
 def of_python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default context of a version of Python."""
+    """Emulate the default context of a version of Python."""
     make = ssl.create_default_context
 
     def made(*arguments: object, **options: object) -> ssl.SSLContext:

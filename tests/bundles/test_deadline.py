@@ -1,4 +1,4 @@
-"""Whatever may wait is bounded, and is left when somebody asks for it; nothing is raised into it."""
+"""All waits are bounded and end when a check raises. Nothing is raised into the waiting code."""
 
 import _thread
 import threading

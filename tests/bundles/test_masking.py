@@ -1,4 +1,4 @@
-"""Credentials in URLs are masked, in every error of the package too."""
+"""Credentials in URLs are masked, also in every error of the package."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How far something large is."""
+"""Progress of large transfers."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from bundles.progress import Transfer, transfer, watched_by
 
 
 class Clock:
-    """Seconds, that pass when a test says so."""
+    """Seconds that pass only on request."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -21,7 +21,7 @@ class Clock:
 
 
 class Recording:
-    """Remembers what it is told."""
+    """Records all calls."""
 
     def __init__(self) -> None:
         self.have: list[int] = []

@@ -1,4 +1,4 @@
-"""Workers without privileges: what they are asked for arrives, and one of somebody else can only withhold."""
+"""Workers without privileges: calls arrive, and a compromised worker can only withhold data."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("operations")
 
 @pytest.fixture(params=["split off", "from the server"])
 def network(request: pytest.FixtureRequest, operations: None) -> Iterator[Network]:
-    """Workers of both kinds: the first one, and those that follow."""
+    """Yield a network for each kind of worker: the first worker, and workers that are split off."""
     with confined(at_once=request.param == "split off") as opened:
         opened.user = "nobody" if os.geteuid() == 0 else ""
         yield opened
@@ -46,17 +46,17 @@ def session(network: Network) -> Iterator[Connection]:
 
 @pytest.fixture
 def ask(session: Connection) -> Ask:
-    """A call of ``operations``."""
+    """Return a function that calls an operation in ``operations``."""
     return lambda name, *arguments, **options: session.call((name, *arguments), Deadline(20), **options)
 
 
 @pytest.fixture
 def attempt(ask: Ask) -> Callable[..., str]:
-    """What becomes of an attempt of a worker."""
+    """Return a function that lets a worker attempt an action and returns the outcome."""
     return lambda *arguments: ask("attempt", *arguments)[0].decode()
 
 
-# What arrives
+# Calls and results
 
 
 def test_calls_are_answered_one_after_the_other(ask: Ask) -> None:
@@ -142,7 +142,7 @@ def test_a_user_that_is_not_there_is_named() -> None:
 
 @pytest.mark.root
 def test_where_no_other_user_can_be_had_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container with a user namespace in which there is none but root."""
+    """For example in a container whose user namespace contains only root."""
 
     def refuse(_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -175,16 +175,16 @@ def test_an_operation_that_cannot_be_imported_keeps_no_other_from_its_work(netwo
 
 
 def test_signals_to_all_processes_are_the_agents(ask: Ask, session: Connection) -> None:
-    """A terminal and systemd send them to workers, too."""
+    """A terminal and systemd also send signals to workers."""
     pid = int(ask("pid")[0])
-    with contextlib.suppress(PermissionError):  # of a test that is no root, once the user is another
+    with contextlib.suppress(PermissionError):  # a test without root cannot signal a worker of another user
         for number in (1, 2, 3, 15):
             os.kill(pid, number)
     time.sleep(0.05)
     assert ask("echo", "still here") == [b"still here"]
 
 
-# What a worker may
+# Permissions of workers
 
 
 def test_it_has_no_privileges(ask: Ask) -> None:
@@ -247,7 +247,7 @@ def test_it_reads_no_state_and_no_secret(attempt: Callable[..., str]) -> None:
 
 @pytest.mark.attack("worker.processes")
 def test_it_asks_no_service_of_its_user(attempt: Callable[..., str], tmp_path: Path) -> None:
-    """With the user of the agent it could have the manager of that user start whatever it likes."""
+    """With the user of the agent, it could make that user's service manager start programs."""
     tmp_path.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as service:
         service.bind(str(tmp_path / "bus"))
@@ -281,7 +281,7 @@ def test_it_ends_no_other_process(attempt: Callable[..., str]) -> None:
 
 
 def test_it_may_ask_for_names(ask: Ask) -> None:
-    """Without the thread that `aside` has elsewhere."""
+    """Workers resolve names without the thread that `aside` uses elsewhere."""
     assert ask("name") == [b"127.0.0.1"]
 
 
@@ -313,7 +313,7 @@ def test_it_reaches_no_other_part_of_the_kernel(attempt: Callable[..., str], wha
 
 @pytest.fixture
 def unprotected(monkeypatch: pytest.MonkeyPatch, operations: None) -> Iterator[Network]:
-    """Workers on a kernel without Landlock."""
+    """Yield workers on a kernel without Landlock."""
     monkeypatch.setattr("bundles.confined.confinement.landlock_version", lambda libc: 0)
     with confined(at_once=True) as opened:
         opened.user = "nobody" if os.geteuid() == 0 else ""
@@ -322,7 +322,7 @@ def unprotected(monkeypatch: pytest.MonkeyPatch, operations: None) -> Iterator[N
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """A directory that every user can reach and write to, unlike those of pytest."""
+    """Yield a directory that is writable for every user, unlike pytest's directories."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o777)
         yield Path(directory)
@@ -398,7 +398,7 @@ def test_a_flood_of_files_is_a_failed_transfer(ask: Ask) -> None:
         ask("begin", 100_000, into=io.BytesIO(), limit=10)
 
 
-# What one that belongs to somebody else can do
+# Compromised workers
 
 
 @pytest.mark.attack("worker.sends")
@@ -494,7 +494,7 @@ def test_one_that_has_died_is_a_failed_transfer(ask: Ask) -> None:
 
 @pytest.mark.attack("worker.ends")
 def test_one_that_hangs_keeps_no_run_from_ending(network: Network) -> None:
-    """The signal is seen within a tenth of a second, and at the end of the block the process is gone."""
+    """The signal is noticed within 0.1 s, and the process is gone at the end of the block."""
     connection = network.open(OPERATION, (), "x")
     pid = int(connection.call(("pid",), Deadline(20))[0])
     stopped = threading.Event()
@@ -529,7 +529,7 @@ def test_a_server_that_was_killed_is_started_again() -> None:
 
 
 def wait_until_gone(pid: int) -> None:
-    """A worker of the server is ended by another process."""
+    """Wait for the end of a worker, which another process of the server ends."""
     end = time.monotonic() + 20
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < end

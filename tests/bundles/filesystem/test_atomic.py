@@ -1,4 +1,4 @@
-"""The one way to write: what a killed writer leaves, who may take it away, and what errors name."""
+"""Atomic writes: leftovers of a killed writer, who may remove them, and errors."""
 
 import fcntl
 import os
@@ -35,7 +35,7 @@ def test_what_a_killed_writer_leaves_the_next_one_removes(tmp_path: Path) -> Non
     path.write_bytes(b"old")
     for _ in range(2):
         subprocess.run([sys.executable, "-c", KILLED, path], check=False)
-        assert len(names(tmp_path)) == 2  # the second has removed what the first has left
+        assert len(names(tmp_path)) == 2  # the second writer has removed the leftovers of the first
         assert path.read_bytes() == b"old"
     write_file(path, b"new")
     assert names(tmp_path) == ["motd"]

@@ -1,4 +1,4 @@
-"""Trees that are deeper than Python's stack and than the open files of a process."""
+"""Trees that are deeper than Python's stack and the limit of open files."""
 
 import os
 import resource
@@ -14,7 +14,7 @@ DEPTH = 1500
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Path]:
-    """A chain of directories with a file in the last one, and links that lead out of it."""
+    """Yield a deep chain of directories with a file in the last directory and links to the outside."""
     root, outside = tmp_path / "deep", tmp_path / "outside"
     for path in (root, outside):
         path.mkdir()

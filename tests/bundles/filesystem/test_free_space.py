@@ -1,4 +1,4 @@
-"""Room on a disk is asked for before it is used."""
+"""Disk space is checked before it is used."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def disk(free: int, size: int = 10**12, inodes: int = 1000, files: int = 10_000)
     ("free", "size", "files", "fits"),
     [
         (LARGEST_RESERVE + 100 * BLOCK, 99 * BLOCK, 1, True),
-        (LARGEST_RESERVE + 100 * BLOCK, 100 * BLOCK, 1, False),  # its last block is a block too
+        (LARGEST_RESERVE + 100 * BLOCK, 100 * BLOCK, 1, False),  # its last block counts, too
         (LARGEST_RESERVE + 100 * BLOCK, 0, 100, True),
         (LARGEST_RESERVE + 100 * BLOCK, 0, 101, False),
         (LARGEST_RESERVE - BLOCK, 0, 0, False),
@@ -57,7 +57,7 @@ def test_inodes_are_counted_where_there_is_a_number_of_them(
     check_free_space(tmp_path / "new", tmp_path, size=0, files=5)
     with pytest.raises(StoreError, match="needs 6 inodes, 5 are free on /"):
         check_free_space(tmp_path / "new", tmp_path, size=0, files=6)
-    monkeypatch.setattr(os, "statvfs", lambda _: disk(free=10**9, inodes=0, files=0))  # as Btrfs says
+    monkeypatch.setattr(os, "statvfs", lambda _: disk(free=10**9, inodes=0, files=0))  # as on Btrfs
     check_free_space(tmp_path / "new", tmp_path, size=0, files=6)
 
 

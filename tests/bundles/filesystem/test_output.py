@@ -1,4 +1,4 @@
-"""Output directories of another user: nothing is written, changed or removed through this user's links."""
+"""Output directories of another user: links of this user never redirect writes or removals."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ MALLORY = 65534
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A directory of Mallory."""
+    """Return a directory that belongs to Mallory."""
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, MALLORY, MALLORY)
@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A directory of root with one file."""
+    """Return a directory of root with one file."""
     victim = tmp_path / "victim"
     victim.mkdir(mode=0o700)
     (victim / "file").write_text("precious")

@@ -1,4 +1,4 @@
-"""Trees on the disk, and what passes by counted."""
+"""Size and SHA-256 of the pieces of a file."""
 
 import hashlib
 

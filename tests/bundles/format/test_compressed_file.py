@@ -1,4 +1,4 @@
-"""Files of a site, compressed under the SHA-256 of what they hold: nothing more is inflated than was signed for."""
+"""Compressed files of a site, named by the SHA-256 of their contents: inflation stops at the signed length."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_flipped_byte_never_changes_what_comes_out(at: int, change: int) -> No
         found = read(bytes(file), digest_of(DATA))
     except FormatError:
         return
-    assert found == DATA  # in a field of the header that says nothing of the contents
+    assert found == DATA  # the change is in a field of the header that does not affect the contents
 
 
 def test_a_bomb_is_left_after_the_length_that_was_signed_for() -> None:

@@ -1,4 +1,4 @@
-"""``bundle.json``: one text for one description."""
+"""``bundle.json``: one encoding for each description."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""``web/history.json``: what was ever published of a bundle, strict in, one spelling out."""
+"""``web/history.json``, all published versions of a bundle: strict parsing, one encoding."""
 
 import json
 from datetime import UTC, datetime, timedelta

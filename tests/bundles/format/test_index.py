@@ -1,4 +1,4 @@
-"""``web/index.json``: strict in, one spelling out."""
+"""``web/index.json``: strict parsing, one encoding."""
 
 import json
 import re
@@ -154,7 +154,7 @@ def document_with(changes: dict[str, Any], **others: Any) -> bytes:
 
 
 def document_of(version: str, *place: str, **fields: Any) -> bytes:
-    """A document where fields of one release, or of one of its files, are others."""
+    """Return a document with changed fields of a release or of one of its files."""
     document = json.loads(document_with({}))
     described = document["releases"].setdefault(version, artifact("1.4.0").fields())
     for part in place:
@@ -280,7 +280,7 @@ def test_a_fraction_is_no_number_that_an_index_may_hold() -> None:
         Index.parse(document_with({"rollout": {"percent": float("nan")}}), "web")
 
 
-# --- which release a host runs ------------------------------------------------------------------------------
+# --- the release for a host ---------------------------------------------------------------------------------
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD, NEW = Release.of("web", "1.4.0"), Release.of("web", "1.5.0")
@@ -336,7 +336,7 @@ def test_a_host_is_taken_or_told_why_not(fields: dict[str, Any], held: str | Non
     release = rolling_out(**fields)
     selection = release.chosen_for(HOST, NOW, current=False)
     assert (selection.release, selection.held) == ((release, "") if held is None else (OLD, held))
-    # What the sentence says, for programs; only where it can be told.
+    # The time in the message, for programs. Only present if it can be predicted.
     waits = [f"{moment:%Y-%m-%d %H:%M}" for moment in (selection.waits_until,) if moment]
     assert waits == (re.findall(r"at about ([-\d]+ [\d:]+) UTC", held or ""))
 

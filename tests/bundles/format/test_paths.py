@@ -1,4 +1,4 @@
-"""Names in bundles: what they may be, and which may stand beside each other."""
+"""Names in bundles: valid names, and names that exclude each other."""
 
 import os
 

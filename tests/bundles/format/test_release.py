@@ -1,4 +1,4 @@
-"""Rollouts: laws that hold for any fleet, and the arithmetic behind them."""
+"""Rollouts: laws for all fleets, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def taken(percent: float, version: str = "1.5.0") -> set[str]:
 
 # --- places -------------------------------------------------------------------------------------------------
 
-# Fixed for ever: hosts of different versions of Puller must agree on who is in a rollout.
+# Fixed forever: hosts with different versions of Puller must compute the same places.
 VECTORS = [
     ("web1.example.com", "web", "1.5.0", 34.85),
     ("web1.example.com", "web", "1.5.1", 72.94),
@@ -123,7 +123,7 @@ def test_a_place_is_a_whole_hundredth_below_a_hundred(host: str) -> None:
 @pytest.mark.parametrize("version", ["1.5.0", "1.5.1", "2026-11-20", "0"])
 @pytest.mark.parametrize("percent", [1, 5, 10, 25, 50, 90, 99])
 def test_a_rollout_takes_its_part_of_ten_thousand_hosts(percent: float, version: str) -> None:
-    """A standard deviation is half a percent at most; these fleets and versions are fixed."""
+    """The standard deviation is at most 0.5 %. These fleets and versions are fixed."""
     assert len(taken(percent, version)) / 100 == pytest.approx(percent, abs=1)
 
 
@@ -150,7 +150,7 @@ def test_a_rollout_that_grows_gives_up_no_host(steps: list[float]) -> None:
 
 @pytest.mark.parametrize("other", ["1.5.1", "1.6.0", "1.5.0-1"])
 def test_releases_choose_their_hosts_independently(other: str) -> None:
-    """Of two tenths, a tenth of a tenth is in both; hosts that are always first would make it a tenth."""
+    """Two independent tenths share 1 % of the hosts. If the same hosts were always first, they would share 10 %."""
     assert len(taken(10) & taken(10, other)) / 100 == pytest.approx(1, abs=0.3)
 
 
@@ -167,7 +167,7 @@ def correlation(pairs: list[tuple[float, float]]) -> float:
     return float(sum(one * other for one, other in apart) / spread**0.5)
 
 
-# --- growing with time --------------------------------------------------------------------------------------
+# --- growth over time ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
     assert Rollout(percent=percent, halted=True).reached(now) == percent
 
 
-# --- what cannot be a rollout ----------------------------------------------------------------------------------
+# --- invalid rollouts ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

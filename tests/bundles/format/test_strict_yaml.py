@@ -1,4 +1,4 @@
-"""The publisher's settings have one reading only."""
+"""The publisher's settings have only one reading."""
 
 from typing import Any
 
