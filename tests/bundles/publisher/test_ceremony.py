@@ -1,4 +1,4 @@
-"""The next root, signed by several people who are not at the site."""
+"""The next root, signed by several people at other places."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plain_key() -> NewKey:
 
 
 class Office:
-    """A site whose root needs two of three people, none of whom is at the site."""
+    """A site whose root needs signatures of two of three people, all at other places."""
 
     def __init__(self, publisher: Publisher, directory: Path) -> None:
         self.publisher = publisher
@@ -61,7 +61,7 @@ class Office:
             proposal.save(file)
 
     def ceremony(self, *people: str) -> list[str]:
-        """Export, have it signed by these people, and import; the roles signed then."""
+        """Export, let these people sign, and import. Return the signed roles."""
         file = self.export()
         self.sign(file, *people)
         outcome = self.role_keys.take_signatures(file)[1]
@@ -273,7 +273,7 @@ def test_what_another_root_has_overtaken_is_not_pending(office: Office, publishe
     assert office.ceremony("carol", "bob") == ["root"]
 
 
-# --- what signers are told ----------------------------------------------------------------------------------
+# --- information for signers --------------------------------------------------------------------------------
 
 
 def test_what_changes_is_said_in_words_with_whole_key_ids(office: Office) -> None:
@@ -312,7 +312,7 @@ def test_what_no_words_describe_is_pointed_out(office: Office) -> None:
 
 
 def another_id(signed: dict[str, Any]) -> None:
-    """A key that is not the one whose id it has."""
+    """Give a key a wrong ID."""
     key_id = signed["roles"]["root"]["keyids"][0]
     signed["keys"][key_id] = Metadata[Root](root_with_a_key()).to_dict()["signed"]["keys"].popitem()[1]
 
@@ -368,7 +368,7 @@ def test_what_is_no_exported_file_is_said_to_be_none(contents: bytes, tmp_path: 
 
 
 def test_ids_that_are_shown_are_ids_also_in_the_current_root(office: Office) -> None:
-    """Whoever makes up a site can sign for it, and would choose what is printed at a signer's terminal."""
+    """The creator of a fake site can sign for it, and would control the text on a signer's terminal."""
     office.role_keys.renew()
     proposal, signer = Proposal.load(office.export()), plain_key().signer
     assert signer is not None

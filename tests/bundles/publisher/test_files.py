@@ -1,4 +1,4 @@
-"""Publishing puts every file of a bundle on the site, once, for hosts that have the others already."""
+"""Publishing adds each file of a bundle to the site once, for hosts that have the other files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def files(site: Site) -> dict[str, bytes]:
-    """What the files of a site hold, by path below ``targets/``."""
+    """Return the contents of the files of a site, by path below ``targets/``."""
     targets = site.public / "targets"
     return {
         str(path.relative_to(targets)): gzip.decompress(path.read_bytes())

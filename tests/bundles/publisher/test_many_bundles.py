@@ -1,4 +1,4 @@
-"""Many bundles, published in one signed step: which get a version, and that hosts see all or none."""
+"""Many bundles, published in one signed step: which bundles get a version. Hosts see all of them or none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 class Repository:
-    """The bundles of an author, and the site that they are published in."""
+    """The bundles of an author, and their site."""
 
     def __init__(self, directory: Path, site: Site) -> None:
         self.directory = directory
@@ -66,23 +66,23 @@ class Repository:
 
 @pytest.fixture
 def repository(new_publisher: Callable[..., Publisher], tmp_path: Path) -> Repository:
-    """``app``, ``db`` and ``web``, in a site that has none of them yet."""
+    """Return ``app``, ``db`` and ``web`` with an empty site."""
     return Repository(tmp_path / "bundles", new_publisher("author").site)
 
 
 @pytest.fixture
 def published(repository: Repository) -> Repository:
-    """All three as 1.0.0 in channel stable."""
+    """Return the bundles, all published as 1.0.0 in channel stable."""
     repository.publish()
     return repository
 
 
 def said(publications: list[Publication]) -> dict[str, tuple[str | None, str]]:
-    """Before and after, of what a channel says now and did not say before."""
+    """Return the versions before and after, for each bundle whose channel changed."""
     return {item.release.bundle: (item.before, item.release.version) for item in publications if item.changed}
 
 
-# --- which get a version ------------------------------------------------------------------------------------
+# --- new versions -------------------------------------------------------------------------------------------
 
 
 def test_the_first_version_of_each_is_one(repository: Repository) -> None:
@@ -153,7 +153,7 @@ def touch(directory: Path) -> None:
         (lambda web: (web / "text").unlink(), Changes((), ("text",), ())),
         (lambda web: (web / "text").rename(web / "renamed"), Changes(("renamed",), ("text",), ())),
         (make_executable, Changes((), (), ("text",))),
-        (touch, None),  # what is not in a bundle is no change of it
+        (touch, None),  # files outside the bundle do not count as changes
     ],
 )
 def test_what_counts_as_changed_is_what_hosts_would_unpack(
@@ -257,7 +257,7 @@ def test_archives_and_directories_are_published_together(published: Repository, 
         publish_bundles(published.site, sources, Wish(AUTO), never)
 
 
-# --- what is wrong with one -----------------------------------------------------------------------------------
+# --- problems of one bundle -----------------------------------------------------------------------------------
 
 
 def test_all_problems_of_all_bundles_are_told_and_nothing_is_published(published: Repository) -> None:
@@ -313,7 +313,7 @@ def test_one_name_twice_is_an_error_that_names_both(published: Repository, tmp_p
 def test_what_is_published_is_trusted_as_far_as_it_is_signed(
     published: Repository, damage: Callable[[Path], object]
 ) -> None:
-    """What somebody changed on the disk must not decide which bundles are new; a version by hand mends it."""
+    """Changes on disk must not decide which bundles are new. Publishing a version by hand repairs the site."""
     (archive,) = published.site.public.glob("targets/web/*.tar.gz")
     damage(archive)
     with pytest.raises(
@@ -325,7 +325,7 @@ def test_what_is_published_is_trusted_as_far_as_it_is_signed(
 
 
 def test_an_archive_that_changes_meanwhile_is_not_published(published: Repository, tmp_path: Path) -> None:
-    """What is signed is what was looked at, however long the other bundles take."""
+    """The signed archive is the inspected archive, even if the other bundles take long."""
     archive, other = tmp_path / "shop.tar.gz", tmp_path / "other.tar.gz"
     for path in (archive, other):
         build_bundle(published.directory / "web", path, name="shop", version="1.4.0")
@@ -360,7 +360,7 @@ def test_a_dry_run_says_what_would_be_published_and_writes_nothing(published: Re
     building = published.site.public / "targets/.build-of-somebody-else"
     building.mkdir()
     before = contents(published.site.directory)
-    with published.site.locked():  # it waits for nobody, and disturbs nobody
+    with published.site.locked():  # a dry run needs no lock
         planned = published.plan()
     assert building.is_dir()
     assert contents(published.site.directory) == before
@@ -402,8 +402,8 @@ def test_a_kill_at_any_step_leaves_all_as_before_or_all_as_after(
         assert after in (before, [f"2.{number}.0"] * 3)
         seen.append(after != before)
         assert all(publisher_host.fetch(name) for name in NAMES)
-    # Three bundles, their copies, files, indexes and histories, five bins, snapshot and timestamp: only the last
-    # rename makes them visible. After it come the notes of what is of no use any more, and of each bundle's files.
+    # Three bundles, their copies, files, indexes and histories, five bins, snapshot and timestamp: only the last rename
+    # makes them visible. The notes of obsolete files and of each bundle's files come later.
     assert seen == [False] * 45 + [True] * 10
     assert verify_site(published.site)
 
@@ -449,13 +449,13 @@ def test_whoever_copies_the_files_meanwhile_sees_all_or_none(
         host.anchor = published.site.anchor
         found.append(versions(host))
         assert all(host.fetch(name) for name in NAMES)
-    # After the timestamp come four notes: of what is of no use any more, and of the files that each bundle names.
+    # After the timestamp come four notes: of obsolete files, and of each bundle's files.
     assert found == [["1.0.0"] * 3] * (len(copies) - 5) + [["1.0.1"] * 3] * 5
 
 
 @pytest.fixture
 def publisher_host(new_host: Callable[..., Host], repository: Repository) -> Host:
-    """A host of the repository's site, which it sees as it is on the publisher's disk."""
+    """Return a host that reads the repository's site directly from the publisher's disk."""
     host = new_host(repository.site.public)
     host.anchor = repository.site.anchor
     return host

@@ -1,4 +1,4 @@
-"""What a site keeps of each bundle: what hosts may get, and what was ever published."""
+"""Records of each bundle in a site: available and published versions."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_pruned_version_may_be_published_again_with_the_same_bytes_only(
 
 
 def test_the_index_and_the_history_agree(publisher: Publisher) -> None:
-    """Both are signed, so that only a publisher can have parted them."""
+    """Both are signed, so only a publisher can make them differ."""
     forge = publisher.forge(publisher.site.metadata)
     (index,) = publisher.site.public.glob("targets/web/*.index.json")
     document = json.loads(index.read_bytes())
@@ -177,7 +177,7 @@ def test_the_bins_are_signed_anew_together(publisher: Publisher, host: Host, clo
     clock.advance(days=40)
     refresh_site(publisher.site, never)
     publisher.publish("1.1.0")
-    clock.advance(days=22)  # 28 days are left of the others, and more than half of a lifetime of these two
+    clock.advance(days=22)  # 28 days remain for old bins, over half of a lifetime for two bins
     assert refresh_site(publisher.site, never).signed == ["targets", "snapshot", "timestamp"]
     published = publisher.site.published()
     assert sorted(of_bin.version for of_bin in published.bins())[-3:] == [2, 3, 3]

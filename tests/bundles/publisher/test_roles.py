@@ -1,4 +1,4 @@
-"""Keys of roles: added, removed, replaced, and what hosts make of it."""
+"""Keys of roles: adding, removing and replacing keys, and the effect on hosts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ids(role_keys: RoleKeys, role: str) -> list[str]:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """All files of a site but its lock, with their contents."""
+    """Return the contents of all files of a site except its lock."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -79,7 +79,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 def refused(
     publisher: Publisher, message: str, action: Callable[[], object], kind: Any = PublishError
 ) -> None:
-    """The action is refused with this message, and has changed nothing."""
+    """Check that the action fails with this message and changes nothing."""
     before = tree(publisher.site.directory)
     with pytest.raises(kind, match=message):
         action()
@@ -220,7 +220,7 @@ def test_hosts_accept_the_key_types_of_tokens_and_services(
     role: str, signer: CryptoSigner, publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     public = SSlibKey.from_crypto(signer.public_key._crypto_key())
-    signer._public_key = public  # the id that a key has by itself
+    signer._public_key = public  # the default ID of a key
     role_keys.rotate(role, lambda: NewKey(public, signer))
     publisher.deploy()
     assert host.version() == "1.0.0"
@@ -346,7 +346,7 @@ def test_the_public_part_of_somebodys_key_is_read(tmp_path: Path) -> None:
 
 
 def test_one_key_of_a_curve_under_two_ids_is_refused(publisher: Publisher, host: Host) -> None:
-    """A point may be written compressed or not, and PEM broken into any lines."""
+    """A point may be compressed or not, and PEM may have any line length."""
     signer = CryptoSigner.generate_ecdsa()
     public = signer.public_key._crypto_key()
     point = public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
@@ -368,7 +368,7 @@ def test_one_key_of_a_curve_under_two_ids_is_refused(publisher: Publisher, host:
 
 @pytest.fixture
 def sealed(tmp_path: Path, clock: Clock) -> Site:
-    """A site with encrypted keys."""
+    """Return a site with encrypted keys."""
     return make_site(tmp_path / "sealed", b"open sesame", None, clock)
 
 
@@ -421,7 +421,7 @@ def test_encryption_can_be_taken_off_and_put_on(sealed: Site) -> None:
 
 
 class Token:
-    """Stands for a token: it has ECDSA keys by number, a PIN, and can be unplugged. SoftHSM is in tests/system."""
+    """A fake token with numbered ECDSA keys and a PIN, which can be unplugged. SoftHSM is in tests/system."""
 
     def __init__(self) -> None:
         self.keys = {number: CryptoSigner.generate_ecdsa() for number in (2, 3)}
@@ -619,7 +619,7 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
         tokens.import_key("hv:web/2", pin)
 
 
-# --- crashes, and readers meanwhile -------------------------------------------------------------------------
+# --- crashes and concurrent readers -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("role", ["root", "targets", "timestamp"])
@@ -630,12 +630,12 @@ def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
     host = new_host(publisher.site.public)
 
     def is_killed_at(moment: int) -> bool:
-        # The 64 bins that the keys of the targets sign are alike.
+        # The 64 bins, signed by the keys of the targets, behave alike.
         if survives(moment * (7 if role == "targets" else 1), lambda: role_keys.rotate(role, plain_key)):
             return False
         assert host.version() == "1.0.0"
         assert verify_site(publisher.site)
-        role_keys.rotate(role, plain_key)  # the next one goes on, and tidies up
+        role_keys.rotate(role, plain_key)  # the next command resumes and removes leftovers
         in_use = {key.place for key in role_keys.held_keys()}
         assert {str(path) for path in publisher.site.keys.glob("*.pem")} == in_use
         assert host.version() == "1.0.0"
@@ -648,7 +648,7 @@ def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
 def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
     publisher: Publisher, host: Host, role_keys: RoleKeys, survives: Survives
 ) -> None:
-    """Here nothing can be signed that is good under both roots; so the files are written all or not at all."""
+    """No metadata can be valid under both roots here. So either all files are written or none."""
     moment, cut_off, survived = 0, 0, False
     while not survived:
         (lost,) = publisher.site.keys.glob("targets-*.pem")
@@ -665,14 +665,14 @@ def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
             role_keys.rotate("targets", plain_key)
         publisher.deploy()
         assert host.version() == "1.0.0"
-        moment += 1 if moment < 5 else 29  # there are 64 bins
+        moment += 1 if moment < 5 else 29  # skips most of the 64 bins
     assert cut_off >= 4
 
 
 def test_the_anchor_for_new_hosts_follows_a_change_that_was_killed_before_it(
     publisher: Publisher, role_keys: RoleKeys
 ) -> None:
-    """A host that is provisioned with an older root goes on trusting keys that were taken away from it."""
+    """A host that is provisioned with an older root would still trust the revoked keys."""
     before = publisher.site.anchor.read_bytes()
     role_keys.rotate("root", plain_key)
     publisher.site.anchor.write_bytes(before)
@@ -705,7 +705,7 @@ def test_whoever_copies_the_files_meanwhile_gets_a_valid_site(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Old root and new metadata are signed for each other by the old key, the new root comes last."""
+    """The old key also signs the new metadata, which are thus valid under the old root. The new root comes last."""
     copies: list[Path] = []
     rename = os.rename
 
@@ -748,7 +748,7 @@ def test_two_at_once_are_one_too_many(publisher: Publisher, role_keys: RoleKeys)
 def test_a_key_that_was_added_signs_bins_without_the_one_before_it(
     publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
-    """The targets name it as one of theirs when they are signed next, and adding it signs the root only."""
+    """Adding a key signs only the root. The next signature of the targets lists the key."""
     host.refresh()
     (old,) = publisher.site.keys.glob("targets-*.pem")
     assert role_keys.add("targets", plain_key()).signed == ["root"]
@@ -773,7 +773,7 @@ def test_a_key_of_the_targets_that_is_replaced_signs_all_bins_anew(
     for of_bin in published.bins():
         assert of_bin.version >= 2
     for document in published.documents.values():
-        if document.signed.type == "targets":  # of hosts that know the old root, too
+        if document.signed.type == "targets":  # also for hosts that know only the old root
             assert len(document.signatures) == 2
             assert new in document.signatures
     publisher.deploy()

@@ -1,4 +1,4 @@
-"""Channels and rollouts from a real site: what is signed, and what a fleet makes of it."""
+"""Channels and rollouts of a real site: signed metadata, and the versions in a fleet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def channels(publisher: Publisher) -> Channels:
 
 
 class Fleet:
-    """Ten thousand hosts that all see what is served now; each keeps what it runs."""
+    """Ten thousand hosts that read the same site and each keep their running version."""
 
     def __init__(self, publisher: Publisher, host: Host, clock: Clock) -> None:
         self.running: dict[str, str | None] = {f"host{number}.example.com": None for number in range(10_000)}
@@ -45,7 +45,7 @@ class Fleet:
         self._publisher, self._host, self._clock = publisher, host, clock
 
     def run(self) -> Counter[str | None]:
-        """Every host runs once; gives how many percent of them run each version."""
+        """Run every host once. Return the percentage of hosts for each version."""
         self._publisher.deploy()
         release = self._host.refresh().find("web", "stable")
         assert release is not None
@@ -65,7 +65,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(publisher: Publisher, host: Host, clock: Clock) -> Fleet:
-    """All of it on ``web 1.0.0``."""
+    """Return a fleet that runs ``web 1.0.0``."""
     made = Fleet(publisher, host, clock)
     assert made.run() == {"1.0.0": 100}
     return made

@@ -1,4 +1,4 @@
-"""The publisher: what it writes, what it refuses, and what a crash leaves behind."""
+"""The publisher: written files, rejected input, and leftovers of a crash."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BIN, HISTORY_BIN = bin_of(index_path("web")), bin_of(history_path("web"))
 
 
 def site_bins(site: Site) -> set[int]:
-    """The versions that bins have."""
+    """Return the versions of the bins."""
     published = site.published()
     return {of_bin.version for of_bin in published.bins()}
 
@@ -88,7 +88,7 @@ def test_a_site_is_laid_out_as_documented(publisher: Publisher) -> None:
         *(*changed, "2.snapshot.json", "timestamp.json"),
     ]
     assert names(directory / "public/targets") == ["files", "web"]
-    # The description, the manifest, and a text.
+    # The description, the manifest and a text.
     assert len(list((directory / "public/targets/files").glob("*/*"))) == 3
     assert sorted(name[64:] for name in names(directory / "public/targets/web")) == [
         *(".history.json", ".index.json", ".web-1.0.0.tar.gz"),
@@ -182,7 +182,7 @@ def test_the_same_version_with_other_contents_is_refused(publisher: Publisher, h
 def test_the_same_files_compressed_otherwise_are_the_same_release(
     publisher: Publisher, tmp_path: Path
 ) -> None:
-    """As by a build machine with another zlib."""
+    """For example, by a build machine with another zlib."""
     archive = tmp_path / "web.tar.gz"
     built = build_bundle(publisher.source("web 1.0.0\n"), archive, name="web", version="1.0.0")
     raw = archive.read_bytes()
@@ -265,7 +265,7 @@ def test_the_list_says_what_hosts_are_told(publisher: Publisher) -> None:
 
 
 def test_a_site_that_hosts_would_refuse_is_not_published(publisher: Publisher, host: Host) -> None:
-    """The limits of both sides are the same: it must never be the hosts that find out."""
+    """Both sides have the same limits. The publisher must report problems before the hosts do."""
     neighbour = next(name for name in map("app{}".format, range(1000)) if bin_of(index_path(name)) == BIN)
     forge = publisher.forge(publisher.site.metadata)
     remark = TargetFile(1, {"sha256": "0" * 64}, "remark", {"custom": {"remark": ""}})
@@ -573,7 +573,7 @@ def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_g
         assert found in (before, following)
         assert host.fetch()
     # Bundle, its copy, two files, index, history, two bins, snapshot and timestamp: only the last makes them visible.
-    # After it come the notes of what is of no use any more, and of the files that the bundle names.
+    # The notes of obsolete files and of the bundle's files come later.
     assert new_seen == [False] * 19 + [True] * 6
     assert verify_site(site)
 
@@ -593,7 +593,7 @@ def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
         assert release is not None
         assert release.rollout is not None
         seen.append(release.rollout.halted)
-    # Index, history, two bins, snapshot, and the timestamp that makes them visible; then the two notes.
+    # Index, history, two bins, snapshot, and the timestamp that makes them visible. Then the two notes.
     assert seen == [False] * 11 + [True] * 6
     assert verify_site(site)
 
@@ -612,14 +612,14 @@ def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goe
         clock.advance(days=8)
         survived = survives(moments, partial(refresh_site, site, never))
         assert host.version() == "1.0.0"
-        moments += 1 if moments < 6 else 12  # the 64 bins are alike
-    # Before and after: root, targets, 64 bins, snapshot, timestamp, anchor, note of what is of no use any more.
+        moments += 1 if moments < 6 else 12  # the 64 bins behave alike
+    # Before and after: root, targets, 64 bins, snapshot, timestamp, anchor, note of obsolete files.
     assert moments in range(140, 163)
     assert verify_site(site)
 
 
 def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publisher: Publisher) -> None:
-    """``public/`` is copied to web servers as it is."""
+    """``public/`` is copied to web servers unchanged."""
     half = publisher.site.public / "targets/web" / temporary_name("web-1.1.0.tar.gz")
     half.write_bytes(b"half")
     build = publisher.site.public / "targets/.build-0123abcd"
@@ -653,7 +653,7 @@ def test_what_is_packed_gets_the_mode_of_what_web_servers_read_and_leaves_nothin
 def test_a_site_is_made_under_a_name_of_its_own(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The directory that one is in would be replaced by another of its name."""
+    """Otherwise a new directory would replace the current directory."""
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     with pytest.raises(PublishError, match="is no name for a new directory"):
@@ -664,7 +664,7 @@ def test_a_site_is_made_under_a_name_of_its_own(
 def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_stays(
     publisher: Publisher, tmp_path: Path
 ) -> None:
-    """Who owns the site may not make root, who signs it by a timer, write elsewhere."""
+    """The owner of the site must not redirect writes of root, whose timer signs the site."""
     victim = tmp_path / "victim"
     victim.write_bytes(b"of somebody else")
     (publisher.site.directory / ".lock").unlink()
@@ -675,12 +675,12 @@ def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_stays(
 
 
 def test_a_new_site_has_a_lock_of_its_owner(new_publisher: Callable[..., Publisher]) -> None:
-    """Made by the first who publishes, it would be that of root when the timer came first."""
+    """If the first publication made the lock, it would belong to root when the timer ran first."""
     assert (new_publisher("another").site.directory / ".lock").exists()
 
 
 def test_a_version_that_a_crash_left_behind_is_never_reused(publisher: Publisher, host: Host) -> None:
-    """A mirror may have copied it, and caches keep what has a version in its name for ever."""
+    """A mirror may have copied it, and caches keep versioned names forever."""
     metadata = publisher.site.public / "metadata"
     (metadata / f"3.{BIN}.json").write_bytes(b"left behind")
     (metadata / "7.snapshot.json").write_bytes(b"left behind")
@@ -696,7 +696,7 @@ def test_a_version_that_a_crash_left_behind_is_never_reused(publisher: Publisher
 def test_whoever_copies_the_files_meanwhile_sees_the_old_or_the_new(
     publisher: Publisher, new_host: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy is taken before every write of a publish, and each of them is a valid site."""
+    """The copies before every write of a publication are all valid sites."""
     copies: list[Path] = []
     rename = os.rename
 

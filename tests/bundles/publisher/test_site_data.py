@@ -1,4 +1,4 @@
-"""Site data on the publisher's side: signed when it changes, whole at any time, and gone when nobody can ask for it."""
+"""Site data for the publisher: signed when changed, always consistent, and removed when no host can request them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def site(new_site: Path, tmp_path: Path, clock: Clock) -> Site:
 
 
 def kept(site: Site) -> list[str]:
-    """The files of documents that are there."""
+    """Return the files of stored documents."""
     return sorted(path for path in files_of(site.public) if "/_data/" in path)
 
 

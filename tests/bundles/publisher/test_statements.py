@@ -1,4 +1,4 @@
-"""Statements that a publisher may make of a bundle whose channel says something already."""
+"""Statements that a publisher may make about a bundle whose channel already has a statement."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ FINISHED = rolling_out(start=NOW - DAY, duration=DAY)
 @pytest.mark.parametrize(
     ("current", "release", "asked", "expected"),
     [
-        # For all hosts, whatever was said.
+        # For all hosts, with any previous statement.
         (None, NEW, AT_ONCE, NEW),
         (OLD, NEW, AT_ONCE, NEW),
         (NEW, OLD, AT_ONCE, OLD),
         (TENTH, NEWEST, AT_ONCE, NEWEST),
         (HALTED, OLD, AT_ONCE, OLD),
         (OLD, NEW, RolloutRequest(percent=100), NEW),
-        # A rollout over a release that all hosts run.
+        # A rollout that replaces a finished release.
         (OLD, NEW, RolloutRequest(percent=10), TENTH),
         (OLD, NEW, RolloutRequest(percent=0), rolling_out(percent=0)),
         (NEW, OLD, RolloutRequest(percent=10), rolling_out(OLD, NEW, percent=10)),
@@ -56,7 +56,7 @@ FINISHED = rolling_out(start=NOW - DAY, duration=DAY)
         (OLD, NEW, RolloutRequest(over=DAY, start=NOW + HOUR), rolling_out(start=NOW + HOUR, duration=DAY)),
         (None, NEW, RolloutRequest(percent=10), rolling_out(before=None, percent=10)),
         (FINISHED, NEWEST, RolloutRequest(percent=10), rolling_out(NEWEST, NEW, percent=10)),
-        # A rollout over one that is not finished: the others run what the others ran.
+        # A rollout that replaces an unfinished rollout: the remaining hosts keep the release before both.
         (TENTH, NEWEST, RolloutRequest(percent=10), rolling_out(NEWEST, OLD, percent=10)),
         (HALTED, NEWEST, RolloutRequest(over=DAY), rolling_out(NEWEST, OLD, start=NOW, duration=DAY)),
         (HALF_WAY, NEWEST, RolloutRequest(percent=10), rolling_out(NEWEST, OLD, percent=10)),
@@ -66,7 +66,7 @@ FINISHED = rolling_out(start=NOW - DAY, duration=DAY)
             RolloutRequest(percent=10),
             rolling_out(NEWEST, None, percent=10),
         ),
-        # The same again.
+        # Repeated statements.
         (NEW, NEW, AT_ONCE, NEW),
         (NEW, NEW, RolloutRequest(percent=10), NEW),
         (TENTH, NEW, RolloutRequest(percent=10), TENTH),
@@ -124,7 +124,7 @@ def test_publishing_is_no_way_to_steer_a_rollout(
         (HALTED, RolloutRequest(percent=100), True, NEW),
         (rolling_out(percent=100, halted=True), AT_ONCE, True, NEW),
         (rolling_out(percent=0), RolloutRequest(over=DAY), False, rolling_out(start=NOW, duration=DAY)),
-        # The rest in a time of its own: half of the hosts in a day is a line of two days that began yesterday.
+        # The rest with its own duration: half of the hosts in a day is a line of two days that began yesterday.
         (
             rolling_out(percent=50),
             RolloutRequest(over=DAY),

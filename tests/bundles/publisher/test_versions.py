@@ -1,4 +1,4 @@
-"""The order of versions, and the next one."""
+"""The order of versions, and the next version."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_the_order_is_that_of_sort() -> None:
         (["1.4.10", "1.4.9"], "1.4.11"),
         (["2.0.3", "1.4.0"], "2.0.4"),  # another channel is ahead
         (["7"], "8"),
-        (["2026.11.22.1"], "2026.11.22.2"),  # the second of a day, and on any other day
+        (["2026.11.22.1"], "2026.11.22.2"),  # the second version of a day, on any day
         (["2026.08"], "2026.09"),
         (["2026.99"], "2026.100"),
         (["1.4."], "1.5"),
-        # Named by hand.
+        # Versions that were chosen by hand.
         (["1.4.0-rc1"], "1.4.1"),
         (["1.4.0~rc1"], "1.4.1"),
         (["1.4.0+build.7"], "1.4.1"),

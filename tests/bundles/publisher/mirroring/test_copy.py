@@ -1,4 +1,4 @@
-"""A copy of a site: what hosts see in it, what it refuses, and what it leaves as it was."""
+"""A copy of a site: its contents for hosts, rejected sources, and unchanged files."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ Follow = Callable[..., Copied]
 
 
 class Killed(BaseException):
-    """No error that anything would handle."""
+    """An exception that no code handles."""
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """Where the copy is."""
+    """Return the directory of the copy."""
     return tmp_path / "copy"
 
 
 @pytest.fixture
 def follow(publisher: Publisher, copied: Path, clock: Clock) -> Follow:
-    """A run of the copy, as from a timer."""
+    """Return a function that runs the copy as a timer does."""
 
     def run(*bundles: str, channels: tuple[str, ...] = (), place: Path | None = None) -> Copied:
         return _copy(publisher, copied, clock, Selection(bundles, channels), place).run()
@@ -73,7 +73,7 @@ def test_a_copy_has_the_same_files_byte_by_byte(publisher: Publisher, follow: Fo
 
 
 def _of_now(contents: dict[str, bytes]) -> dict[str, bytes]:
-    """Without what only earlier editions of the site named."""
+    """Return the contents without files that only earlier editions of the site named."""
     return {path: data for path, data in contents.items() if "/files/" in path or path.endswith(".tar.gz")}
 
 
@@ -326,7 +326,7 @@ def test_hosts_see_something_whole_wherever_a_run_is_killed(
 
 
 def _die_after(patched: pytest.MonkeyPatch, steps: int) -> Callable[[], bool]:
-    """Let the process die before the rename, or the removal, that comes after so many; tells whether it lived."""
+    """Kill the process at the rename or removal after ``steps``. The returned function reports whether it survived."""
     import os
 
     done = 0

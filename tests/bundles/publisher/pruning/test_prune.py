@@ -1,4 +1,4 @@
-"""What a site removes, and when: never what a host may still be led to."""
+"""Pruning: which files a site removes and when. Files that hosts may still request stay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.sweeps import Sweep
 
 LITTLE = PruningRule(versions=2, after=timedelta(days=1))
 SETTLED = {"days": 9}
-"""After which no host has a timestamp of today: seven days, and one of grace."""
+"""After this time, today's timestamp has expired on all hosts: seven days, and one day of grace."""
 
 
 def no_passphrase(key: Path) -> bytes:
@@ -39,13 +39,13 @@ def prune(publisher: Publisher, rule: PruningRule = LITTLE) -> Pruned:
 
 
 def settle(publisher: Publisher, rule: str) -> None:
-    """Let the site have a rule of its own."""
+    """Add a pruning rule to the settings of the site."""
     path = publisher.site.directory / SETTINGS
     path.write_text(f"{path.read_text()}prune: {rule}\n")
 
 
 def archives(publisher: Publisher, bundle: str = "web") -> list[str]:
-    """The versions whose archives are there."""
+    """Return the versions that have an archive."""
     names = os.listdir(publisher.site.public / "targets" / bundle)
     return sorted(name.split("-", 1)[1].removesuffix(".tar.gz") for name in names if name.endswith(".tar.gz"))
 
@@ -143,7 +143,7 @@ def test_a_plan_says_what_would_go_and_writes_nothing(publisher: Publisher, cloc
     assert before == {
         path: path.read_bytes() for path in publisher.site.directory.rglob("*") if path.is_file()
     }
-    # The publication of what is pruned removes histories by itself.
+    # Publishing the pruned versions also removes histories.
     assert prune(publisher).swept.removed.items() <= planned.swept.removed.items()
 
 
@@ -310,11 +310,11 @@ def test_a_failure_to_remove_does_not_undo_a_publication(
 
 
 class Killed(BaseException):
-    """Not an error that anything would handle."""
+    """An exception that no code handles."""
 
 
 def killed_at(moment: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether ``action`` was killed: at the n-th of its moments just before and after a rename or a removal."""
+    """Kill ``action`` at its n-th moment just before or after a rename or a removal. Return whether it was killed."""
     moments = iter(range(100_000))
 
     def dying(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -410,8 +410,8 @@ def test_over_hundreds_of_releases_the_disk_stays_flat_and_every_host_is_on_what
             publisher.refresh()
             assert host.version() == f"3.{number}.0"
             histories = sum(path.stat().st_size for path in publisher.site.public.rglob("*.history.json"))
-            assert histories < 2 * 1000 * (number + 10)  # a line for each version, and the one before it
+            assert histories < 2 * 1000 * (number + 10)  # a line for each version, in two histories
             sizes.append(size(publisher.site.public) - histories)
-    assert max(sizes[4:]) < 1.25 * min(sizes[4:])  # bins that are signed anew are there twice for a while
+    assert max(sizes[4:]) < 1.25 * min(sizes[4:])  # for a while, bins that are signed again exist twice
     assert len(archives(publisher)) < 50
     verify_site(publisher.site)

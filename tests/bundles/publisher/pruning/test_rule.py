@@ -1,4 +1,4 @@
-"""Which versions stay in a site: what is named, the latest, and what was named not long ago."""
+"""Versions that stay in a site: named, latest, and recently named versions."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ def release(version: str, before: str | None = None) -> Release:
 
 
 def published(*versions: str, channel: str = "stable", record: Record | None = None) -> Record:
-    """One version each day."""
+    """Publish one version each day."""
     record = record or Record(Index("web"), History("web"))
     begun = len(record.history.versions)
     for day, version in enumerate(versions, begun):

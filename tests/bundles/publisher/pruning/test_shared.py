@@ -1,4 +1,4 @@
-"""Files that bundles share go when no version that is kept has them, and no host can ask for them any more."""
+"""Shared files are removed when no kept version contains them and no host can request them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prune(publisher: Publisher) -> Pruned:
 
 
 def prune_twice(publisher: Publisher, clock: Clock) -> None:
-    """Once to say it, and again when no host can be led there any more."""
+    """Prune twice: to announce the removal, and to remove when no host can request the files any more."""
     clock.advance(minutes=2)
     prune(publisher)
     clock.advance(days=9)
@@ -46,7 +46,7 @@ def prune_twice(publisher: Publisher, clock: Clock) -> None:
 
 @pytest.fixture
 def outdated(publisher: Publisher, clock: Clock) -> Publisher:
-    """A site with three versions more, of which the rule keeps the last two."""
+    """Return a site with three more versions, of which the rule keeps the last two."""
     for version, text in (("2.0.0", "old\n"), ("2.1.0", "before\n"), ("2.2.0", "now\n")):
         clock.advance(hours=1)
         publisher.publish(version, text=text)
@@ -122,4 +122,4 @@ def test_a_plan_says_the_same_and_writes_nothing_below_public(outdated: Publishe
     done = prune(outdated)
     files = {path for path in planned.swept.waiting if "/files/" in path}
     assert files == {path for path in done.swept.waiting if "/files/" in path}
-    assert len(files) == 4  # old, and three descriptions
+    assert len(files) == 4  # the old text and three descriptions

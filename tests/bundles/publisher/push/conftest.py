@@ -1,4 +1,4 @@
-"""Destinations that need no server of the system: a directory, and an ``ssh`` that stays on this machine."""
+"""Destinations without a system server: a directory, and an ``ssh`` that stays on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ exec sh -c "$last"
 
 
 class Silent:
-    """A watch that keeps what it is told."""
+    """A watch that records all calls."""
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
@@ -42,7 +42,7 @@ class Silent:
 
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program in the place of ``ssh`` that runs here what it would run there."""
+    """Return a program that replaces ``ssh`` and runs remote commands locally."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "ssh").write_text(SSH)
@@ -53,13 +53,13 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def www(tmp_path: Path) -> Path:
-    """Where hosts read, of directories and of machines by SSH."""
+    """Return the directory that hosts read, locally or by SSH."""
     return tmp_path / "www"
 
 
 @pytest.fixture(params=["directory", "ssh"])
 def open_www(request: pytest.FixtureRequest, www: Path) -> Iterator[Callable[[], Destination]]:
-    """Opens the directory ``www`` as a destination, by itself and as one of another machine."""
+    """Yield a function that opens ``www`` as a destination, directly and as a directory of another machine."""
     if request.param == "ssh":
         request.getfixturevalue("ssh")
     opened: list[Destination] = []

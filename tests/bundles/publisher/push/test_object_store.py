@@ -1,4 +1,4 @@
-"""Sites in an object store, by its S3 API: moto's server stands for one."""
+"""Sites in an object store with the S3 API. The test server is moto."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from tests.support.sites import Publisher
 
-# boto3 warns of what botocore itself calls, and moto leaves sockets to the collector.
+# boto3 warns about calls of botocore, and moto leaves sockets to the garbage collector.
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """A client of a store on loopback, which boto3 finds by the environment; it has an empty bucket ``sites``."""
+    """Yield a client of a store with the empty bucket ``sites``. boto3 finds it by the environment."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -106,7 +106,7 @@ def test_an_endpoint_that_is_none_is_told(endpoint: str, monkeypatch: pytest.Mon
 
 
 class _Nonsense(http.server.BaseHTTPRequestHandler):
-    """Answers that boto3 has no exceptions of its own for."""
+    """Answers for which boto3 has no exceptions."""
 
     def do_GET(self) -> None:
         if self.path.startswith("/length"):

@@ -1,4 +1,4 @@
-"""A site over months: releases, ways back and pruning, brought to two places, one of which lags, and a copy of one."""
+"""A site over months: releases, rollbacks, pruning, pushes to a quick and a late place, a copy of the quick place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BUNDLES = ("app", "web")
 
 @dataclass
 class Told:
-    """A host that was told what to run, and fetches it later."""
+    """A host that has selected a release and fetches it later."""
 
     client: TrustClient
     release: Release
@@ -43,11 +43,11 @@ class Told:
 
 @dataclass
 class Place:
-    """Where hosts read, what they are to find there, and those that were told something."""
+    """A place that hosts read, its expected contents, and hosts with a pending fetch."""
 
     public: Path
     lag: float
-    """The part of the days on which it is not brought up to date."""
+    """The fraction of days without an update."""
     host: Host
     indexes: dict[str, Index] = field(default_factory=dict)
     expires: datetime | None = None
@@ -63,7 +63,7 @@ def test_every_host_is_told_what_was_brought_to_where_it_reads_and_gets_it(
     thorough: bool,
 ) -> None:
     seed = random.randrange(2**32)
-    print(f"seed {seed}")  # shown when this fails
+    print(f"seed {seed}")  # shown if this test fails
     chance = random.Random(seed)
     settings = publisher.site.directory / "site.yaml"
     settings.write_text(settings.read_text() + "prune: {versions: 2, after: 2d}\n")
@@ -107,7 +107,7 @@ def _publish(publisher: Publisher, chance: random.Random, number: int) -> int:
 
 
 def _bring(publisher: Publisher, place: Place, copy: Path, clock: Clock, chance: random.Random) -> None:
-    """To the place, the copy from the quick one; sometimes killed on the way before."""
+    """Update the place. The copy follows the quick place. Earlier attempts may be killed."""
     if place.public.parent == copy:
         [mirror] = open_mirrors([str(copy.parent / "quick")])
         SiteCopy(mirror, copy, publisher.site.anchor, None, clock).run()
@@ -117,7 +117,7 @@ def _bring(publisher: Publisher, place: Place, copy: Path, clock: Clock, chance:
             with suppress(Killed):
                 Push(publisher.site, Dying(destination, writes)).run(Silent())
             if place.indexes:
-                with suppress(ExpiredError):  # of the edition before, which is still there
+                with suppress(ExpiredError):  # of the previous edition, which is still there
                     place.host.refresh()
     published = publisher.site.published()
     place.indexes = {

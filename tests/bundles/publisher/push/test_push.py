@@ -1,4 +1,4 @@
-"""A site, brought to a destination: only what changed, whole at every moment, and nothing that must not be there."""
+"""Pushing a site to a destination: only changes, consistent at every moment, and no private files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """No error that anything would handle."""
+    """An exception that no code handles."""
 
 
 Open = Callable[[], Destination]
@@ -84,7 +84,7 @@ def test_the_timestamp_comes_after_all_that_it_leads_to(publisher: Publisher, op
 
 
 class Dying:
-    """A destination whose process is killed when it has written so many files."""
+    """A destination whose process is killed after ``writes`` files."""
 
     def __init__(self, inner: Destination, writes: int) -> None:
         self._inner = inner
@@ -121,7 +121,7 @@ class Dying:
 
 
 def _survivors(publisher: Publisher, open_www: Open) -> Iterable[bool]:
-    """Push, killed one step later each time; tells after each whether it was ended."""
+    """Kill each push one step later than the previous push. Yield whether the push was complete."""
     for step in range(200):
         dying = Dying(open_www(), step)
         with suppress(Killed):
@@ -322,7 +322,7 @@ def test_what_is_published_while_a_push_looks_at_the_site_goes_along(
     new_host: Callable[..., Host],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    versions = iter(["1.1.0", "1.2.0", "1.3.0"])  # of the histories between two looks the first one goes
+    versions = iter(["1.1.0", "1.2.0", "1.3.0"])  # the first new history is removed
 
     def slowly(public: Path) -> dict[str, int]:
         for version in versions:
@@ -363,7 +363,7 @@ def test_a_large_file_is_watched_while_it_is_on_its_way(
         assert dict(watch.parts)[large] == sizes[large]
 
 
-# -- what is there --------------------------------------------------------------------------------
+# -- existing files -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -450,13 +450,13 @@ def test_a_lost_record_costs_a_closer_look_and_nothing_else(
     run(publisher.site, open_www())
     shutil.rmtree(publisher.site.directory / "pushes")
     named = www / "metadata/2.snapshot.json"
-    named.write_bytes(named.read_bytes().replace(b"snapshot", b"snapsh0t", 1))  # of the same size
+    named.write_bytes(named.read_bytes().replace(b"snapshot", b"snapsh0t", 1))  # of equal size
     assert run(publisher.site, open_www()).copied == ("metadata/2.snapshot.json",)
     assert new_host(www).version() == "1.0.0"
 
 
 class Unlisted(Dying):
-    """A destination that cannot tell which files it has."""
+    """A destination that cannot list its files."""
 
     def __init__(self, inner: Destination, writes: int = 10_000) -> None:
         super().__init__(inner, writes)
@@ -513,7 +513,7 @@ def test_what_somebody_else_did_there_is_seen_when_every_file_is_to_be_looked_at
     (archive,) = www.rglob("*.tar.gz")
     archive.unlink()
     snapshot = www / "metadata/2.snapshot.json"
-    snapshot.write_bytes(snapshot.read_bytes().replace(b"snapshot", b"snapsh0t", 1))  # of the same size
+    snapshot.write_bytes(snapshot.read_bytes().replace(b"snapshot", b"snapsh0t", 1))  # of equal size
     assumed = run(publisher.site, Unlisted(open_www()))
     assert (assumed.is_empty, assumed.is_remembered) == (True, True)
     found = run(publisher.site, Unlisted(open_www()), compare=True)
