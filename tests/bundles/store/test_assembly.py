@@ -1,4 +1,4 @@
-"""A version put together from files that are here: the same tree as from its archive, or none."""
+"""Assembling a version from local files: the same tree as from its archive, or none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.bundles.store import steps
 
 
 class Parts:
-    """A machine with version 1.0.0, and the files by which it comes to 2.0.0."""
+    """A machine with version 1.0.0, and the files that it needs for 2.0.0."""
 
     def __init__(self, directory: Path) -> None:
         self.source = directory / "source"
@@ -60,7 +60,7 @@ class Parts:
         return Assembly(self.artifact, self.description, self.store.directories())
 
     def fetched(self, data: bytes = b"new\n") -> dict[str, Path]:
-        """What a site gave for the file that is missing here."""
+        """Return the downloaded file that is missing on this machine."""
         place = self.directory / "fetched.gz"
         place.write_bytes(b"".join(gzipped([data])))
         return {hashlib.sha256(b"new\n").hexdigest(): place}
@@ -129,7 +129,7 @@ def test_where_the_file_system_can_files_are_cloned_and_compared(
     def ioctl(target: int, request: int, source: int) -> int:
         assert request == 0x40049409
         cloned.append(os.fstat(source).st_size)
-        os.sendfile(target, source, 0, os.fstat(source).st_size)  # as such a file system does, at once
+        os.sendfile(target, source, 0, os.fstat(source).st_size)  # like a file system that clones immediately
         os.lseek(target, 0, os.SEEK_SET)
         return 0
 

@@ -1,4 +1,4 @@
-"""A bundle that is damaged where it lies: noticed before it is used, at the cost of a look at each file."""
+"""Detection of damaged bundles before use, by checking the status of each file."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def take_away(path: Path) -> None:
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The bundles that were compared byte by byte."""
+    """Return the bundles that were compared byte by byte."""
     seen: list[Path] = []
     differences = verify.differences
 
@@ -94,7 +94,7 @@ def test_what_does_not_is_compared_and_sealed_when_the_store_is_tidied(
 ) -> None:
     place = installed(store, old)
     os.utime(place / "conf/a")
-    for _ in range(2):  # looking alone writes nothing
+    for _ in range(2):  # checks alone write nothing
         assert Store(store.root).current("web")
     assert compared == [place, place]
     tidied = Store(store.root)

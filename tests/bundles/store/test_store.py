@@ -1,4 +1,4 @@
-"""The store: what is installed, applied and good on a machine, and the rollback from damage."""
+"""The store: installed, applied and good bundles on a machine, and recovery from damage."""
 
 import os
 import re
@@ -21,7 +21,7 @@ install, activate = steps.install, steps.activate
 
 
 def damage(path: Path, data: bytes) -> None:
-    """Do as a failing disk does, to a file that nobody may write."""
+    """Change a read-only file as a failing disk does."""
     path.parent.chmod(0o755)
     path.chmod(0o644)
     path.write_bytes(data)
@@ -29,7 +29,7 @@ def damage(path: Path, data: bytes) -> None:
     path.parent.chmod(0o555)
 
 
-# The everyday
+# Normal operation
 
 
 def test_a_machine_that_has_nothing_yet_has_nothing(store: Store) -> None:
@@ -158,7 +158,7 @@ def test_removing_a_bundle_leaves_the_others(store: Store, old: BuiltBundle, mak
     assert sorted(os.listdir(store.root)) == [".seals", "db"]
 
 
-# What is not accepted
+# Rejected archives
 
 
 def test_another_checksum_is_refused_before_anything_is_parsed(store: Store, old: BuiltBundle) -> None:

@@ -1,4 +1,4 @@
-"""The store when a step is cut short: killed, refused by the disk, or run by somebody without permission."""
+"""The store after interrupted steps: killed, failed by the disk, or run without permission."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.bundles.store import steps
 if TYPE_CHECKING:
     from tests.support.sweeps import Sweep
 
-# A child here only makes system calls and ends; that another test left a thread behind does not matter to it.
+# The child only makes system calls and exits, so threads of other tests do not matter.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
@@ -30,7 +30,7 @@ install, activate = steps.install, steps.activate
 
 
 def in_child(story: Callable[[], object]) -> int:
-    """The wait status of a child process that runs ``story``."""
+    """Return the wait status of a child process that runs ``story``."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -64,7 +64,7 @@ CALLS = ("open", "mkdir", "fchmod", "fsync", "rename", "symlink", "unlink", "rmd
 
 
 def kill_before_call(number: int, story: Callable[[], object]) -> bool:
-    """Runs ``story`` in a process that is killed before its n-th change to the disk; whether it lived to the end."""
+    """Run ``story`` in a process that is killed before its n-th change of the disk. Return whether it survived."""
 
     def killed() -> None:
         calls = iter(range(number))
@@ -122,7 +122,7 @@ def test_killed_at_any_step_of_an_update_a_machine_has_the_old_bundle_or_the_new
 def test_each_step_is_on_the_disk_before_the_next(
     store: Store, old: BuiltBundle, new: BuiltBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a power cut may undo is the last step only."""
+    """A power cut may undo only the last step."""
     seen: list[str] = []
     rename, remove, sync = os.rename, trees.remove_tree, atomic.sync_directory
 
@@ -134,7 +134,7 @@ def test_each_step_is_on_the_disk_before_the_next(
         )
 
     def watch_rename(source: Path, target: Path, **directories: int) -> None:
-        if not directories:  # otherwise it is of a fingerprint, which can be lost
+        if not directories:  # otherwise it renames a fingerprint, whose loss is harmless
             seen.append(f"rename {plain(source)} {plain(target)}")
         rename(source, target, **directories)
 

@@ -1,4 +1,4 @@
-"""Asking for a URL only if it has changed: what the server called the version goes back to it, and 304 is an answer."""
+"""Conditional requests: the server's version is sent back, and 304 is accepted."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""The two requests of a glance: each framing of an answer, connections that close, and limits."""
+"""The two requests of a glance: framing of answers, closed connections, and limits."""
 
 from __future__ import annotations
 

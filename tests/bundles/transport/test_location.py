@@ -1,4 +1,4 @@
-"""Where a site is: read once, refused where it cannot work, and safe to show."""
+"""Location of a site: parsed once, invalid URLs rejected, and safe to print."""
 
 import pytest
 

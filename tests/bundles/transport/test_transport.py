@@ -1,4 +1,4 @@
-"""Bytes from a web server that means no good, or is merely broken."""
+"""Transfers from a hostile or broken web server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def open_mirror(server: Server | str, **settings: Any) -> Mirror:
     return mirror
 
 
-# --- what arrives -------------------------------------------------------------------------------------------
+# --- successful transfers -----------------------------------------------------------------------------------
 
 
 def test_a_file_arrives_as_it_is(server: Server, answer: Callable[..., Answer]) -> None:
@@ -135,7 +135,7 @@ def test_what_another_attempt_would_not_change_is_not_tried_again(
 
 
 def patient(server: Server, retries: int = 3) -> tuple[WebMirror, list[float]]:
-    """A mirror whose pauses pass at once, and are counted."""
+    """Return a mirror whose pauses take no time and are recorded."""
     pauses: list[float] = []
     settings = TransportSettings(read_timeout=0.3, retries=retries)
     return WebMirror(Location.parse(server.origin), settings, pauses.append), pauses
@@ -285,7 +285,7 @@ def test_a_length_that_lies_long_is_an_error(server: Server) -> None:
 def test_a_length_that_lies_short_gives_what_it_says_and_does_not_disturb_the_next(
     server: Server, answer: Callable[..., Answer]
 ) -> None:
-    """Verification refuses the short file; what is left over must not become part of the next answer."""
+    """Verification rejects the short file. The remaining bytes must not become part of the next answer."""
     server.on("/short", answer(b"abcdef", Content_Length="3"))
     server.on("/file.json", answer(GARBAGE))
     mirror, _ = patient(server)
@@ -294,7 +294,7 @@ def test_a_length_that_lies_short_gives_what_it_says_and_does_not_disturb_the_ne
 
 
 def trickle(head: bytes, piece: bytes) -> Answer:
-    """Never silent for long, and never finished; ends by itself after a while, so that the test cannot hang."""
+    """Send pieces slowly without finishing. Ends after a while, so that the test cannot hang."""
 
     def answer(stream: socket.socket) -> None:
         stream.sendall(head)
@@ -354,7 +354,7 @@ def test_a_transfer_at_a_fair_pace_may_take_much_longer_than_a_silence(server: S
     def send(stream: socket.socket) -> None:
         stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 8000\r\n\r\n")
         for _ in range(8):
-            threading.Event().wait(0.3)  # a fifth of the limit: a busy machine makes it longer
+            threading.Event().wait(0.3)  # a fifth of the limit, because a busy machine makes pauses longer
             stream.sendall(bytes(1000))
 
     server.on("/file.json", send)
@@ -375,7 +375,7 @@ def test_retries_end_at_the_total_limit(server: Server) -> None:
     assert len(server.requests) < 10
 
 
-# --- anything at all ------------------------------------------------------------------------------------------
+# --- random answers -------------------------------------------------------------------------------------------
 
 PIECES = [
     *(
@@ -529,7 +529,7 @@ def test_a_redirect_without_a_target_leads_nowhere(server: Server, answer: Calla
         fetch(open_mirror(server))
 
 
-# --- TLS, in which a redirect to https can be tried ---------------------------------------------------------
+# --- TLS and redirects to https -----------------------------------------------------------------------------
 
 
 def test_a_certificate_of_the_configured_authority_is_trusted(
@@ -718,7 +718,7 @@ def test_no_error_shows_a_password(
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """All that a traceback would show besides the error itself."""
+    """Yield the other errors that a traceback would show."""
     while (
         following := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     ) is not None:
@@ -731,7 +731,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 @pytest.fixture
 def proxied(server: Server, answer: Callable[..., Answer]) -> Server:
-    """A proxy that knows one site."""
+    """Return a proxy for one site."""
     server.on("http://www.example.org/file.json", answer(GARBAGE))
     return server
 
@@ -842,7 +842,7 @@ ARGUMENTS: dict[type[BaseException], tuple[Any, ...]] = {
 
 
 def instance(kind: type[BaseException]) -> BaseException:
-    """Some of them insist on arguments; most do not care which."""
+    """Return an instance of the exception. Some exceptions require arguments of certain types."""
     for arguments in (
         ARGUMENTS.get(kind, ("said",)),
         (None, "said"),

@@ -1,4 +1,4 @@
-"""Documents brought to servers of every mood; both ways of doing so are held to the same."""
+"""Uploads to correct and failing servers, by both implementations."""
 
 import threading
 import time
@@ -78,7 +78,7 @@ def test_time_is_over_when_it_is_over(kind: Kind, server: Any, mood: str) -> Non
     began = time.monotonic()
     with pytest.raises(DeadlineError):
         send(kind, server.url, seconds=0.5)
-    assert time.monotonic() - began < 40  # the server is silent for 60 s, and drips for longer
+    assert time.monotonic() - began < 40  # the server is silent for 60 s, or sends single bytes for longer
 
 
 def test_a_silence_that_is_too_long_is_a_failure_of_the_server(kind: Kind, server: Any) -> None:
