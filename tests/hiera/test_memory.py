@@ -1,4 +1,4 @@
-"""What expressions make is measured before it is made: hostile ones run where there is little memory."""
+"""The size of results is checked before they are computed. Hostile expressions run with little memory."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def outcomes(expressions: list[str], memory: int) -> list[str]:
 @pytest.mark.attack("input.template-memory")
 @pytest.mark.parametrize("expressions", [MADE_OF_MANY, EXPANDING], ids=["made of many", "expanding"])
 def test_what_would_take_all_memory_is_refused_before_it_is_made(expressions: list[str]) -> None:
-    """A MemoryError would be an error, too; its sentence names no number."""
+    """A MemoryError would also be an error, but would not name a limit."""
     for expression, outcome in zip(expressions, outcomes(expressions, 200 * MIB), strict=True):
         assert outcome.startswith("LimitError: "), (expression, outcome)
         assert "at most" in outcome, (expression, outcome)

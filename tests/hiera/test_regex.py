@@ -1,4 +1,4 @@
-"""Regular expressions from outside end, and give what Python's own would."""
+"""External regular expressions end, and return the results of Python's `re`."""
 
 import json
 import os
@@ -30,7 +30,7 @@ CATASTROPHES = {
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less time than in earnest, so that the tests take less of it."""
+    """Shorten the time limit to make tests fast."""
     monkeypatch.setattr(regex, "TIME_LIMIT", 0.1)
 
 
@@ -96,7 +96,7 @@ def test_one_search_inside_another_is_bounded_too() -> None:
     assert bounded(outer, "a", lambda: is_found(re.compile("b"), "b"))
 
 
-# -- where patterns come from ---------------------------------------------------------------------
+# -- sources of patterns --------------------------------------------------------------------------
 
 TEXT = "('a' * 40 ~ 'b')"
 

@@ -1,4 +1,4 @@
-"""Comments at the keys of data say what their values must be."""
+"""Annotations: comments at keys of data that declare conditions, required values and secrets."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A single document comes to data, with an explanation, or to an error with its place."""
+"""A single document gives data with an explanation, or an error with its location."""
 
 import json
 from pathlib import Path

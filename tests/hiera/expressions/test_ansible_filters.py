@@ -1,4 +1,4 @@
-"""Filters and tests of Ansible's core: they answer as the real ones did, and what there is not here is named."""
+"""Filters and tests of Ansible's core: they return Ansible's values, and missing names have their own error."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ CASES = json.loads((Path(__file__).parents[2] / "cases/templates/ansible_filters
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["expression"])
 def test_a_filter_answers_as_that_of_ansible_did(case: dict[str, Any]) -> None:
-    """The values are what ansible-core 2.19 gave; equal, and of equal types all the way down."""
+    """ansible-core 2.19 returned these values. Types must be equal at all levels."""
     value = evaluate(case["expression"], Scope({}))
     assert json.dumps(value) == json.dumps(case["value"])
 
@@ -37,7 +37,7 @@ OF_ANSIBLE = {
     "superset timedout truthy unreachable uri url urn vault_encrypted vaulted_file version "
     "version_compare",
 }
-"""All that ansible-core 2.19 lists in its documentation."""
+"""All names in the documentation of ansible-core 2.19."""
 
 
 def test_every_filter_and_test_of_its_core_is_there_or_refused_by_name() -> None:

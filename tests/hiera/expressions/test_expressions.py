@@ -1,4 +1,4 @@
-"""What the texts of manifests and data become."""
+"""Values of expressions in manifests and data."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def hello(name: str = "you") -> str:
 
 
 def same(left: object, right: object) -> bool:
-    """Equal, and of equal types all the way down: 1, 1.0 and true differ."""
+    """Return whether values and types are equal at all levels: 1, 1.0 and true differ."""
     return left == right and json.dumps(left) == json.dumps(right)
 
 
@@ -134,7 +134,7 @@ def test_further_names_and_other_data_make_another_scope() -> None:
 
 
 class LazyFacts(Mapping[str, Any]):
-    """Facts that note which of them were gathered."""
+    """Facts that record their gathered names."""
 
     def __init__(self) -> None:
         self.gathered: list[str] = []
@@ -334,7 +334,7 @@ def test_plain_names_and_lookups_do_not_load_jinja(text: str) -> None:
         f"resolve({text!r}, Scope({{'x': 1}}, {{'z': ['q']}})); assert 'jinja2' not in sys.modules"
     )
     if "data.z.0" in text:
-        program = program.replace("assert 'jinja2' not", "assert 'jinja2'")  # so the check can fail
+        program = program.replace("assert 'jinja2' not", "assert 'jinja2'")  # proves that the check can fail
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 

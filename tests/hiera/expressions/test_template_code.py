@@ -35,7 +35,7 @@ class Memory:
 
 
 def rendered(store: Memory, text: str, **options: Any) -> str:
-    """Render a text as a new process that has the store, and no code in memory."""
+    """Render a text like a new process that has the store but no compiled templates in memory."""
     with stored_in(lambda compiler: store):
         template = for_templates(BaseLoader(), **options).from_string(text)
         with meter:
@@ -104,7 +104,7 @@ def test_store_is_not_opened_without_templates() -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package of a fake compiler."""
+    """Return the package of a fake compiler."""
     module = ModuleType("fake_compiler")
     module.__file__ = str(tmp_path / "__init__.py")
     for name in ("__init__.py", "compiler.py"):

@@ -1,4 +1,4 @@
-"""Encrypted values: written and read by ourselves, in step with the real eyaml, and never shown."""
+"""Encrypted values: written and read by Puller, compatible with the real eyaml, and never shown."""
 
 import os
 import shutil
@@ -66,7 +66,7 @@ def test_an_envelope_with_a_flipped_byte_gives_an_error_of_ours_or_other_bytes(d
         opened = open_envelope(bytes(sealed), PAIR[0])
     except EnvelopeError as error:
         assert CANARY not in str(error)
-    else:  # the encryption does not authenticate: what it protects is only readable to the key
+    else:  # encryption without authentication: only the key can read the value, but everyone can change it
         assert isinstance(opened, bytes)
 
 
@@ -240,7 +240,7 @@ def test_nothing_is_decrypted_and_no_key_read_for_values_in_the_clear(pair: Pair
 
 @pytest.fixture
 def eyaml(tmp_path: Path) -> Eyaml:
-    """The real command, in a directory of its own."""
+    """Return the real command, with its own directory."""
     command = shutil.which("eyaml")
     if not command:
         pytest.skip("needs the eyaml command (Debian's package hiera-eyaml)")

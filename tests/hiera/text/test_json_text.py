@@ -1,4 +1,4 @@
-"""JSON text becomes plain values, or an error that names the place."""
+"""JSON text gives plain values, or an error with its location."""
 
 import json
 

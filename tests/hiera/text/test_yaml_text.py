@@ -1,4 +1,4 @@
-"""YAML text becomes plain values, or an error that names file, line and column."""
+"""YAML text gives plain values, or an error with file, line and column."""
 
 import json
 import re
@@ -19,7 +19,7 @@ CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/yamltext.yaml").read
 
 
 def cases(*, broken: bool) -> list[Any]:
-    """The texts that are refused, or those that are read; some are a case of ``tests/attacks.yaml``."""
+    """Return the invalid or the valid texts. Some texts are a case of ``tests/attacks.yaml``."""
     return [
         pytest.param(
             case, id=case["text"], marks=[pytest.mark.attack(case["attack"])] if "attack" in case else []
@@ -62,7 +62,7 @@ def test_what_is_dumped_is_loaded(value: object) -> None:
 @given(st.dictionaries(st.text("aé/\\\"'\n\t: #"), VALUES.map(lambda value: json.loads(json.dumps(value)))))
 def test_json_is_yaml(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False)
-    # Two places where JSON is not YAML 1.1: some control characters, and an exponent without a point.
+    # In two respects JSON is not YAML 1.1: some control characters, and an exponent without a point.
     if text.isprintable() and not re.search(r"\de[-+]?\d", text):
         assert load(text, "f") == value
 
@@ -219,7 +219,7 @@ def test_an_empty_text_has_a_place_too() -> None:
     assert locate("", ("a", 0)) == (1, 1)
 
 
-# -- tags of a caller's own -------------------------------------------------------------------
+# -- custom tags ------------------------------------------------------------------------------
 
 
 def _refusing(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Trees from texts: the files of an environment are a mapping, and no disk is touched."""
+"""Trees from texts: a mapping replaces the files of an environment."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ hierarchy:
 
 @pytest.fixture
 def make_tree() -> MakeTree:
-    """``make_tree({"data/common.yaml": …}, facts)``: a tree with two levels unless ``hiera.yaml`` says otherwise."""
+    """``make_tree({"data/common.yaml": …}, facts)`` makes a tree with two levels, or the levels of ``hiera.yaml``."""
 
     def make(
         files: Mapping[str, str | bytes], facts: Mapping[str, Any] | None = None, **options: Any
@@ -34,7 +34,7 @@ def make_tree() -> MakeTree:
 
 @pytest.fixture
 def look_up(make_tree: MakeTree) -> Callable[..., Any]:
-    """``look_up("text of common.yaml", "key")``: one answer from one file."""
+    """``look_up("text of common.yaml", "key")`` returns the value from this file."""
 
     def look_up(text: str, key: str, facts: Mapping[str, Any] | None = None, **question: Any) -> Any:
         return make_tree({"data/common.yaml": text}, facts).lookup(key, **question)

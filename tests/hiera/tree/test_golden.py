@@ -1,4 +1,4 @@
-"""What Puppet 7.23 answered, Puller answers: every recorded case, run as data."""
+"""Puller gives the recorded answers of Puppet 7.23."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from hiera.tree.ruby.printable import printable
 RECORD = json.loads((Path(__file__).parents[2] / "cases/hiera5/puppet-7.23.json").read_text())
 CASES = {case["name"]: case for case in RECORD["cases"]}
 
-# Data functions written in Ruby or Puppet, and HOCON: documented as not run, with an error that names the function.
+# Data functions in Ruby or Puppet, and HOCON: documented as unsupported, with an error that names the function.
 NOT_RUN = {
     "function/data-dig/a",
     "function/data-dig/a.b.0",
@@ -30,7 +30,7 @@ NOT_RUN = {
     "hocon/substitution",
 }
 
-# Everywhere else the error has Puppet's words. Here they come from inside Ruby, or ours say more.
+# All other errors have Puppet's words. These messages come from inside Ruby, or Puller's messages have more detail.
 OUR_WORDS = {
     "file/invalid-utf8": "at line 1 column 7: the text is not UTF-8",
     "file/unknown-anchor": "Unknown alias: nope at line 1 column 4",
@@ -59,7 +59,7 @@ def texts(case: Mapping[str, Any]) -> Texts:
 
 
 def question(case: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Names, and arguments of ``Tree.lookup``."""
+    """Return the names and the arguments of ``Tree.lookup``."""
     if "call" in case:
         return called(case["call"])
     arguments = {name: case[name] for name in ("merge", "default") if name in case}
@@ -69,7 +69,7 @@ def question(case: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
 
 
 def called(call: list[Any]) -> tuple[list[str], dict[str, Any]]:
-    """The same for a call of Puppet's function: a mapping, or a name, a type, a strategy and a default in a row."""
+    """Return the same for a call of Puppet's function, with a mapping or with name, type, strategy and default."""
     first = call[0]
     if isinstance(first, dict):
         arguments = dict(first)
@@ -121,4 +121,4 @@ def test_case(name: str) -> None:
     else:
         value = answer(CASES[name])
         assert value == expected["value"]
-        assert type(value) is type(expected["value"])  # Python would take 1 for true
+        assert type(value) is type(expected["value"])  # Python treats 1 and true as equal

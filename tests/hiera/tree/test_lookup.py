@@ -1,4 +1,4 @@
-"""Looking up: layers and modules, interpolation, options, conversion; limits; and that only what is needed is read."""
+"""Lookups: layers, modules, interpolation, options, conversion and limits. Only necessary files are read."""
 
 import json
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def test_what_puppet_warns_about_is_told_once(make_tree: MakeTree) -> None:
 
 
 class Counting(Texts):
-    """Notes every file that is read."""
+    """Records every file that is read."""
 
     def __init__(self, files: dict[str, str | bytes]) -> None:
         super().__init__(files)
@@ -101,7 +101,7 @@ def test_only_files_that_the_facts_select_are_read_and_each_once() -> None:
 
 
 class Slow(dict[str, Any]):
-    """Facts that tell which of them were gathered."""
+    """Facts that record their gathered names."""
 
     asked: list[str]
 
@@ -211,7 +211,7 @@ def nested(value: Any) -> Any:
         pytest.param(
             {f"k{n}": f"%{{lookup('k{n + 1}')}}" * 2 for n in range(40)},
             "more than 100000 lookups for one answer",
-            marks=pytest.mark.crash,  # below with a lower limit
+            marks=pytest.mark.crash,  # a test below uses a lower limit
         ),
         (
             {f"k{n}": nested(f"%{{alias('k{n + 1}')}}") for n in range(20)} | {"k20": "end"},

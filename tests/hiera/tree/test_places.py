@@ -1,4 +1,4 @@
-"""What is wrong with a lookup names file, level and key, and its explanation masks only what is a secret."""
+"""Lookup errors name file, level and key. The explanation masks only secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies and deep merging: laws, and the corners that data in the field relies on."""
+"""Strategies and deep merging: laws, and special cases that existing data rely on."""
 
 import copy
 from typing import Any
@@ -79,7 +79,7 @@ def test_deep_merging(high: Any, low: Any, merged: Any) -> None:
             {"new": {"list": ["--a", "b"]}},
             {},
             {"new": {"list": []}},
-        ),  # the list is emptied while it is walked
+        ),  # the list is emptied during iteration
     ],
 )
 def test_knocking_out(high: Any, low: Any, merged: Any) -> None:

@@ -1,4 +1,4 @@
-"""The laws of merging, and what sets its three kinds apart."""
+"""The laws of merging, and the differences between its three kinds."""
 
 import copy
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Secrets: masked wherever they are printed, equal by what is inside, and readable on purpose only."""
+"""Secrets: masked in all output, equal if their values are equal, and readable only explicitly."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""``hiera.yaml``: what is accepted, what is refused and in which words; versions 3 and 4 where they still count."""
+"""``hiera.yaml``: valid and invalid files with their messages. Versions 3 and 4 where still supported."""
 
 from typing import Any
 

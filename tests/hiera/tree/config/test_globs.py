@@ -1,4 +1,4 @@
-"""Patterns of paths, on a real directory and on a mapping that stands in for it."""
+"""Patterns of paths, on a real directory and on an equivalent mapping."""
 
 import os
 from pathlib import Path

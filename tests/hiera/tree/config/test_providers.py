@@ -20,7 +20,7 @@ VERSION_5 = "version: 5\n"
 
 
 class Asked:
-    """A tree of files, and what it has warned of."""
+    """A tree of files, and its warnings."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.warnings: list[str] = []

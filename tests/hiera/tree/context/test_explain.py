@@ -1,4 +1,4 @@
-"""The explanation: in Puppet's layout for people, as data for programs, and never with a secret in it."""
+"""The explanation: in Puppet's layout, as data for programs, and always without secrets."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""``convert_to`` and types: expected values are those of Puppet 7.23's function ``new``."""
+"""``convert_to`` and types: Puppet 7.23's function ``new`` returned the expected values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JSON as Ruby reads it. Expected outcomes are those of Ruby's json 2.6."""
+"""JSON as Ruby reads it. Ruby's json 2.6 gave the expected outcomes."""
 
 from typing import Any
 

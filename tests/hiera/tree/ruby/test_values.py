@@ -1,4 +1,4 @@
-"""Values as Ruby prints, compares and sorts them. Expected texts are those of Ruby 3.1."""
+"""Values as Ruby prints, compares and sorts them. Ruby 3.1 printed the expected texts."""
 
 from typing import Any
 
