@@ -1,4 +1,4 @@
-"""Every place that accepts a duration has the same grammar."""
+"""All places that accept a duration have the same grammar."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -154,7 +154,7 @@ def test_all_kinds_of_places_are_in_the_table() -> None:
 
 
 def test_no_other_option_is_named_duration() -> None:
-    # The options of `puller ensure` are the properties of the types, in PLACES as such.
+    # The options of `puller ensure` are the properties of the types, which PLACES already contains.
     own = {name: option for name, option in OPTIONS.items() if not name.startswith("puller ensure ")}
     others = {name: option for name, option in own.items() if name not in PLACES}
     assert [name for name, option in others.items() if option.metavar in ("TIME", "DURATION")] == []

@@ -18,14 +18,14 @@ FLEET = "'matplotlib>=3.8' 'sqlalchemy>=2'"
 
 @pytest.fixture(autouse=True)
 def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata that the build makes of pyproject.toml, whatever is installed here."""
+    """Install metadata as the build makes it from pyproject.toml, independent of installed packages."""
     lines = [f"{library}; extra == '{extra}'" for extra, libraries in EXTRAS.items() for library in libraries]
     monkeypatch.setattr("importlib.metadata.requires", {DISTRIBUTION: lines}.__getitem__)
 
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that stands in for the modules of this interpreter."""
+    """Return a directory that replaces the modules of this interpreter."""
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     return tmp_path
 

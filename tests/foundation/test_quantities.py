@@ -1,4 +1,4 @@
-"""Numbers of things, and sizes."""
+"""Counts and sizes."""
 
 import pytest
 

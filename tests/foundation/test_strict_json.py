@@ -1,4 +1,4 @@
-"""JSON with one reading only."""
+"""JSON with only one reading."""
 
 import json
 from typing import Any

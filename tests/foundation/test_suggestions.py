@@ -1,4 +1,4 @@
-"""Suggestions for misspelt names: the similarity that a caller asks for, and their order."""
+"""Suggestions for misspelt names: the similarity that a caller requires, and their order."""
 
 from difflib import get_close_matches
 

@@ -1,8 +1,8 @@
-"""The model of the random stories: what versions declare, and what each object on the disk should be.
+"""The model of the random stories: declarations of versions, and the expected state of each object.
 
 * A version declares items: objects at a few paths, and entries of two files that several bundles edit.
-* ``Model`` has the state of each object for the time in which no enforced version declares it. An object of a version
-  that passed may have any state afterwards, unless the version has ``removed: absent``.
+* ``Model`` has the state of each object while no enforced version declares it. An object of a version that passed may
+  have any state afterwards, unless the version has ``removed: absent``.
 * The module does no I/O, except for ``snapshot`` and ``everything``, which read the disk.
 """
 
@@ -76,14 +76,14 @@ class Item:
 
     @property
     def covered(self) -> list[str]:
-        """The names of the objects that the item decides about."""
+        """The names of the objects that the item determines."""
         below = [path for path in PATHS if path.startswith(f"{self.key}/")]
         replaces = self.purge or self.kind in ("file", "link", "absent")
         return [self.name, *(below if replaces and not self.is_entry else [])]
 
     @property
     def expected_state(self) -> State:
-        """The snapshot of an object that is as declared; of a file or an entry."""
+        """The snapshot of a file or an entry in its declared state."""
         states = {
             "absent": None,
             "link": f"-> {self.value}",
@@ -134,7 +134,7 @@ class Version:
 
     @property
     def covered(self) -> set[str]:
-        """The names of the objects that its items decide about."""
+        """The names of the objects that its items determine."""
         return {name for item in self.items for name in item.covered}
 
     def manifest(self, bundle: str) -> str:
@@ -178,7 +178,7 @@ FATES = st.sampled_from(["passes", "passes", "passes", "fails", "given up", "unh
 
 
 def in_order(items: list[Item]) -> tuple[Item, ...]:
-    """Items that can stand together: ``d`` before ``d/x``, which needs a directory."""
+    """Return items that are valid together: ``d`` before ``d/x``, which needs a directory."""
     by_name = {item.name: item for item in items}
     directory = by_name.get("d")
     if directory is None or directory.kind not in ("directory", "tree"):
@@ -196,7 +196,7 @@ VERSIONS = st.builds(
 
 
 def snapshot(path: Path) -> State:
-    """The state of one path, without what is below the directories in it."""
+    """Return the state of a path, without the contents of its subdirectories."""
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -207,7 +207,7 @@ def snapshot(path: Path) -> State:
 
 
 def everything(root: Path) -> dict[str, tuple[State, int]]:
-    """All that is below a directory, with modes."""
+    """Return the states and modes of all files below a directory."""
     return {
         str(path.relative_to(root)): (snapshot(path), path.lstat().st_mode)
         for path in sorted(root.rglob("*"))
@@ -215,7 +215,7 @@ def everything(root: Path) -> dict[str, tuple[State, int]]:
 
 
 def state_of(machine: Path, name: str) -> State:
-    """The state of an object by its name in the model."""
+    """Return the state of an object by its name in the model."""
     kind, _, key = name.partition(" ")
     if not key:
         return snapshot(machine / name)
@@ -232,11 +232,11 @@ def state_of(machine: Path, name: str) -> State:
 
 @dataclass
 class Model:
-    """The state of each object for the time in which no enforced version declares it."""
+    """The state of each object while no enforced version declares it."""
 
     base: dict[str, State | Unknown] = field(default_factory=dict)
     managed: set[str] = field(default_factory=set)
-    """The objects that a version which passed has declared."""
+    """Objects that a passed version has declared."""
     person_lines: list[str] = field(default_factory=list)
 
     def take_over(self, version: Version) -> None:
@@ -264,9 +264,9 @@ class Model:
         self.forget([above for above in PATHS if path.startswith(f"{above}/")])
 
     def problem_of(self, name: str, actual: State, *, is_listed: bool) -> str:
-        """Compare the state of an object that no version declares; return a problem, or an empty text.
+        """Compare the state of an undeclared object. Return a problem, or an empty text.
 
-        ``is_listed``: it is a leftover. The first state of an object that was unknown is the one that it must keep.
+        ``is_listed``: it is a leftover. If the state of an object was unknown, its first state must stay.
         """
         base = self.base[name]
         if isinstance(base, Unknown):

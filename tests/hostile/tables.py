@@ -1,6 +1,4 @@
-"""What the tests of hostile archives share: bad names, rows that stand below the case that they prove, and a look at
-everything around the place that an archive is put into.
-"""
+"""Shared parts of the tests of hostile archives: bad names, rows with their cases, and a view of the surroundings."""
 
 import os
 from collections.abc import Iterable
@@ -12,14 +10,16 @@ import yaml
 
 
 def bad_names(of: str) -> dict[str, dict[str, str]]:
-    """The names that a ``bundle`` or an ``archive`` must not hold, by what is bad about them."""
+    """Return the invalid names of a ``bundle`` or an ``archive``, by their problem."""
     names = yaml.load(Path(__file__).with_name("names.yaml").read_text(), yaml.CSafeLoader)
     return {what: row for what, row in names.items() if row.get("of", of) == of}
 
 
 def params(rows: Iterable[str | tuple[Any, ...]], prefix: str = "", *before: object) -> list[Any]:
-    """Parameters for pytest. A line of text is the case of ``attacks.yaml`` that the rows after it prove; a row is its
-    name, which ``prefix`` makes an id, and values, before which those of ``before`` come.
+    """Return parameters for pytest.
+
+    A row is a name and values. A line of text is the case of ``attacks.yaml`` for the rows after it. ``prefix`` and the
+    name form the id. The values of ``before`` precede those of the row.
     """
     case = ""
     found = []
@@ -33,7 +33,7 @@ def params(rows: Iterable[str | tuple[Any, ...]], prefix: str = "", *before: obj
 
 
 def make_surroundings(directory: Path) -> Path:
-    """A directory with what an attack might aim at, and `store`, which is empty."""
+    """Return a directory with targets for attacks, and an empty `store`."""
     outer = directory / "outer"
     (outer / "store").mkdir(parents=True)
     (outer / "canary").write_text("sings")
@@ -45,8 +45,10 @@ def make_surroundings(directory: Path) -> Path:
 
 
 def look(root: Path, busy: str, *, inside: bool = True) -> dict[str, tuple[object, ...]]:
-    """All that can be seen of a tree; of the directory called ``busy`` not the times, as something is put into it, and
-    with ``inside`` false nothing of what it holds.
+    """Return the visible state of a tree.
+
+    Skip the times of the directory ``busy``, because a test writes to it. With ``inside`` false, skip its contents,
+    too.
     """
     found: dict[str, tuple[object, ...]] = {}
     for path in (root, *sorted(root.rglob("*"))):

@@ -1,8 +1,7 @@
-"""Archives that somebody made to do harm, each with a name.
+"""Malicious archives, each with a name.
 
-* They are written by a tar writer that knows no rules and shares no code with the product.
-* Whatever an archive holds: it is refused with the sentence in its row, and nothing around the destination is
-  created, changed, or has its mode or times touched.
+* The tar writer has no checks and shares no code with the product.
+* Every hostile archive is rejected with the message in its row. Surrounding files keep their contents, modes and times.
 """
 
 import hashlib
@@ -32,25 +31,25 @@ END = bytes(1024)
 LIMITS = Limits(archive=100_000, size=1_000_000, description=10_000, ratio=20, ratio_from=100_000)
 
 
-# As in a bundle: everything belongs to root, and nobody has a name.
+# As in a bundle: root owns everything, and user and group names are empty.
 ROOT = {"owner": b"0000000\0", "group": b"0000000\0", "user_name": b"", "group_name": b""}
 Member: Callable[..., writer.Member] = partial(writer.Member, **ROOT)
 
 
 def pax(*records: bytes, kind: bytes = b"x") -> Any:
-    """A PAX header; each record gets the length it should have."""
+    """Return a PAX header in which each record has its correct length."""
     return replace(writer.pax(*records, kind=kind), **ROOT)
 
 
 MANIFEST = Member("manifest.yaml", b"resources: []\n")
 A = Member("web.conf", b"a")
 B = Member("x/b", b"b")
-LONG = Member("n" * 150, b"long")  # a name that needs a PAX record
+LONG = Member("n" * 150, b"long")  # requires a PAX record
 LONG_PAX = pax(b"path=" + b"n" * 150)
 
 
 def describe(*members: Any, **changes: object) -> Any:
-    """The bundle.json that lists ``members``."""
+    """Return the bundle.json that lists ``members``."""
     files = {
         str(member.name): {
             "mode": "0755" if member.mode == b"0000755\0" else "0644",
@@ -65,7 +64,7 @@ def describe(*members: Any, **changes: object) -> Any:
 
 
 def described(old: bytes, new: bytes) -> Any:
-    """The bundle.json of a good bundle with other words in it."""
+    """Return the bundle.json of a good bundle with one replacement."""
     good = describe(MANIFEST, A)
     assert old in good.data
     return replace(good, data=good.data.replace(old, new))
@@ -82,22 +81,22 @@ def archive(*members: Any, end: bytes = END) -> bytes:
 
 
 def unlisted(*members: Any, end: bytes = END) -> bytes:
-    """A good bundle with more members, of which bundle.json says nothing."""
+    """Return a good bundle with additional members that bundle.json does not list."""
     return archive(describe(MANIFEST), MANIFEST, *members, end=end)
 
 
 def listed(*members: Any) -> bytes:
-    """A bundle whose bundle.json lists these members too, whatever they are."""
+    """Return a bundle whose bundle.json also lists these members, even invalid ones."""
     return archive(describe(MANIFEST, *members), *sorted([MANIFEST, *members], key=lambda one: str(one.name)))
 
 
 def instead(*members: Any) -> bytes:
-    """A bundle that lists web.conf with the contents `a`, and has this in its place."""
+    """Return a bundle that lists web.conf with the contents `a`, and has these members in its place."""
     return archive(describe(MANIFEST, A), MANIFEST, *members)
 
 
 def changed(**fields: Any) -> bytes:
-    """A bundle in which the header of web.conf is another."""
+    """Return a bundle with a changed header of web.conf."""
     return instead(replace(A, **fields))
 
 
@@ -135,7 +134,7 @@ Row = tuple[str, bytes, str]
 
 
 def names_at_both_doors() -> Iterator[str | Row]:
-    """In a header, and in bundle.json."""
+    """Yield bad names in a header and in bundle.json."""
     for what, row in tables.bad_names("bundle").items():
         yield row["case"]
         yield f"a name {what}, not listed", unlisted(Member(row["name"])), row["says"]
@@ -143,7 +142,7 @@ def names_at_both_doors() -> Iterator[str | Row]:
 
 
 def kinds_beside_and_instead() -> Iterator[str | Row]:
-    """Beside what is listed, and in its place."""
+    """Yield invalid types in addition to listed members and instead of them."""
     for what, (case, kind, link, says) in KINDS.items():
         yield case
         yield f"{what}, not listed", unlisted(Member("web.conf", kind=kind, link=link)), f"'web.conf': {says}"
@@ -151,7 +150,7 @@ def kinds_beside_and_instead() -> Iterator[str | Row]:
 
 
 # fmt: off
-# A line of text is the case of attacks.yaml that the rows after it prove.
+# A line of text is the case of attacks.yaml for the rows after it.
 ROWS: list[str | Row] = [
     *names_at_both_doors(),
     *kinds_beside_and_instead(),
@@ -349,19 +348,19 @@ GOOD = {
 
 @pytest.fixture(autouse=True)
 def few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that "many" takes no time."""
+    """Lower the limit of entries, so that the test of too many entries is fast."""
     monkeypatch.setattr(member_paths, "MOST_ENTRIES", 50)
 
 
 @pytest.fixture
 def surroundings(tmp_path: Path) -> Path:
-    """A directory with what an attack might aim at; bundles go into its `store`."""
+    """Return a directory with targets for attacks. Bundles go into its `store`."""
     outer: Path = tables.make_surroundings(tmp_path)
     return outer
 
 
 def look(surroundings: Path) -> Any:
-    """All that can be seen."""
+    """Return the visible state of the directory."""
     return tables.look(surroundings, busy="store")
 
 
@@ -397,7 +396,7 @@ def good() -> Iterator[Any]:
 
 @pytest.mark.parametrize("data", list(good()))
 def test_the_same_writer_can_write_good_bundles(surroundings: Path, data: bytes) -> None:
-    """So the attacks are refused for what they are, and not for how this file writes them."""
+    """Proves that the attacks are rejected for their contents, and not for the format of this writer."""
     archive = surroundings.parent / "web.tar.gz"
     archive.write_bytes(data)
     before = look(surroundings)
@@ -469,7 +468,7 @@ def test_whatever_an_archive_holds_it_stays_inside(
     archive, out = surroundings.parent / "web.tar.gz", surroundings / "store/out"
     archive.write_bytes(compress(bytes(tar)))
 
-    before = look(surroundings)  # for each example, as the fixture is the same for all
+    before = look(surroundings)  # for each example, because all examples share the fixture
     try:
         description = unpack(archive, out)
     except UnpackError:
@@ -485,7 +484,7 @@ def test_whatever_an_archive_holds_it_stays_inside(
 
 
 def aimed(member: Any, outer: Path) -> Any:
-    """With what name and link call `/outer` as the directory that is looked at."""
+    """Replace `/outer` in name and link by the directory of the test."""
     name, link = (
         str(member.name).replace("/outer", str(outer)),
         member.link.replace(b"/outer", os.fsencode(outer)),

@@ -1,22 +1,22 @@
-"""Every step of an update, gone wrong in every way: killed there, or refused by the disk.
+"""Kills and disk errors at every step of an update.
 
-A host that is settled on 1.0.0 is to come to 2.0.0, by files, a secret, a tree of templates, an archive, a command and
-a service. Each call by which that changes the disk is a point of the matrix; at each the run is killed or a call fails,
-on a fresh copy of the settled host. Whatever the point:
+A settled host updates from 1.0.0 to 2.0.0 with files, a secret, a tree of templates, an archive, a command and a
+service. Each call that changes the disk is a point of the matrix. At each point the run is killed or a call fails, on a
+fresh copy of the settled host. Then the following holds:
 
-* ``puller status`` answers, all state can be read, and the bundles that the links name are whole;
-* every managed file is as 1.0.0 has it or as 2.0.0 has it; a secret is nobody else's to read, temporary files included;
-* the next plain run comes to 2.0.0, with each pending refresh; nothing is left over, nothing is set aside;
-* what waits to be sent is whole, and is sent by the next run;
-* the run after that changes nothing.
+* ``puller status`` succeeds, all state is readable, and links name complete bundles.
+* Every managed file is as in 1.0.0 or as in 2.0.0. Only the owner can read a secret, even in temporary files.
+* The next plain run reaches 2.0.0 with each pending refresh. No leftovers remain, and no files are set aside.
+* Waiting reports are complete, and the next run sends them.
+* The run after that changes nothing.
 
-Of many points some are tried, others each time; with `--thorough` each one.
+Runs try a random part of large rows. ``--thorough`` tries each point.
 
-A second, smaller story is about the rollback: a host on 1.0.0 meets a 2.0.0 that breaks a health check, and the run
-that gives it up is killed at every point. Whatever the point, the next run leaves 1.0.0 enforced, 2.0.0 in quarantine,
-and of what only 2.0.0 has made or changed nothing: files, links, directories, a tree of templates.
+A second story tests the rollback. A host on 1.0.0 receives a 2.0.0 with a failing health check, and the run that rolls
+back is killed at every point. Each time the next run leaves 1.0.0 enforced and 2.0.0 in quarantine. It undoes all
+changes of 2.0.0: files, links, directories, a tree of templates.
 
-What strace sees of the same update is compared with what was counted, so the matrix has every call.
+A comparison with strace proves that the matrix has every call.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SIMULATORS = Path(__file__).parents[1] / "simulators"
 
 pytestmark = pytest.mark.crash
 
-# What VERSION, and the words in angle brackets, stand for is below.
+# VERSION and the words in angle brackets are replaced below.
 MANIFEST = """\
 data: {release: VERSION}
 resources:
@@ -116,7 +116,7 @@ TEMPLATES = {
     "2.0.0": {"index": "page of [[ data.release ]]\n", "a/same": "same\n", "c/d/comes": "comes\n"},
 }
 LOADED = {"loaded.motd": "motd", "units/app.service/loaded": "app.conf"}
-"""What the command and the service have read, and of which file: the refresh that must not be lost."""
+"""Copies that the command and the service load, and their source files. A lost refresh leaves an old copy."""
 
 SYSTEMCTL = """\
 #!/bin/sh
@@ -145,11 +145,11 @@ esac
 """
 
 
-# --- a host that can be set back -----------------------------------------------------------------------------
+# --- a host that can be restored -----------------------------------------------------------------------------
 
 
 class Found(NamedTuple):
-    """A path of a tree; equal for equal kind, owner, mode and content."""
+    """A path of a tree. Equal if type, owner, mode and content are equal."""
 
     kind: int
     owner: tuple[int, int]
@@ -170,25 +170,25 @@ class Found(NamedTuple):
 
 
 def tree(root: Path) -> dict[str, Found]:
-    """All that is below ``root``."""
+    """Return all paths below ``root``."""
     paths = [Path(directory, name) for directory, *names in os.walk(root) for name in (*names[0], *names[1])]
     return {str(path.relative_to(root)): Found.at(path) for path in paths}
 
 
 class Stage:
-    """One host, its settled state to roll back to, and a launcher for its runs."""
+    """A host, its settled state to restore, and a launcher for its runs."""
 
     def __init__(self, host: Host, launcher: Launcher, programs: Path) -> None:
         self.host, self.launcher, self.programs = host, launcher, programs
         self.directory = host.state.parent
         self._settled = self.directory.with_name(f"{self.directory.name}.settled")
         self.passing = re.compile("(?!)")
-        """Paths at which there is no saying what is there at once after a fault."""
+        """Paths with an unpredictable state directly after a fault."""
         self.promised: set[str] = set()
-        """The runs whose reports waited to be sent after a fault."""
+        """Runs whose reports waited to be sent after a fault."""
 
     def keep(self) -> None:
-        """What there is now is what ``restore`` brings back."""
+        """Save the current state for ``restore``."""
         subprocess.run(["cp", "-a", self.directory, self._settled], check=True)
         self.before = tree(self.host.machine)
 
@@ -200,7 +200,7 @@ class Stage:
         return self.launcher.run("run", "--config", str(self.host.configuration), fault=fault)
 
     def learn(self) -> list[Call]:
-        """Update without a fault: the calls that this takes, and what comes of it."""
+        """Update without a fault. Return the calls, and record the resulting state."""
         self.restore()
         ended = self.run()
         assert ended.status == 0, ended.output
@@ -208,10 +208,10 @@ class Stage:
         self.after, self.state = tree(self.host.machine), self.names_of_state()
         return ended.calls
 
-    # What holds at every point
+    # Conditions at every point
 
     def check_now(self) -> None:
-        """At once after the fault."""
+        """Check the state directly after the fault."""
         self.host.status()
         for path in (*self.host.state.rglob("*.json"), *(self.directory / "run").glob("*.json")):
             assert is_leftover(str(path.relative_to(self.directory))) or is_json(path.read_bytes()), path
@@ -228,7 +228,7 @@ class Stage:
             assert self.passing.match(name), f"{name}: neither old nor new: it is gone"
 
     def check_next(self) -> None:
-        """After the next run, which nothing disturbs."""
+        """Check the state after the next run without faults."""
         ended = self.run()
         assert ended.status == 0, ended.output
         assert tree(self.host.machine) == self.after, different(tree(self.host.machine), self.after)
@@ -246,7 +246,7 @@ class Stage:
             assert {last, *self.promised} <= sent
 
     def check_quiet(self, status: int) -> None:
-        """From here on runs end with ``status`` and change nothing."""
+        """Check that further runs end with ``status`` and change nothing."""
         inodes = {path: path.lstat().st_ino for path in self.host.machine.rglob("*")}
         ended = self.run()
         assert ended.status == status, ended.output
@@ -266,11 +266,11 @@ class Stage:
         old, new = self.before.get(name), self.after.get(name)
         if found in (old, new):
             return
-        if name in LOADED:  # the shell of a command, or of a service, may be at work on it
+        if name in LOADED:  # the shell of a command or service may be writing it
             return
         assert old, f"{name}: came from nowhere: {found}"
         assert new, f"{name}: is neither old nor gone: {found}"
-        # An owner and a mode take two calls: between them there is less for everybody than before and after.
+        # Owner and mode take two calls. Between them, access is narrower than before and after.
         assert old.content == new.content, (
             f"{name}: has neither the old nor the new content, owner and mode: {found}"
         )
@@ -281,7 +281,7 @@ class Stage:
         return isinstance(found.content, bytes) and b"CANARY" in found.content and bool(found.mode & 0o077)
 
     def names_of_state(self) -> set[str]:
-        """All that is there but reports and their lists, which tell of each run anew."""
+        """Return the names of all state files except reports and their lists, which change in each run."""
         return {name for name in tree(self.host.state) if not re.fullmatch(r"runs/.+\.json(\.gz)?", name)}
 
 
@@ -294,7 +294,7 @@ def is_json(data: bytes) -> bool:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a path is that of something unfinished, or below it."""
+    """Return whether a path is unfinished, or below an unfinished directory."""
     return any(re.fullmatch(r"\..*\.(new|part|old)", part) for part in name.split("/"))
 
 
@@ -305,7 +305,7 @@ def different(found: Mapping[str, Found], wanted: Mapping[str, Found]) -> str:
 
 @pytest.fixture
 def quick_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system on which a thousand hosts can be copied and synced, where there is one."""
+    """Yield a fast file system for a thousand copies of hosts, if available."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path
@@ -324,7 +324,7 @@ def library(tmp_path: Path) -> Path:
 def new_stages(
     tmp_path: Path, quick_disk: Path, library: Path, host: Host, publisher: Publisher, web: WebServer
 ) -> Iterator[list[Stage]]:
-    """One host for each processor that other tests leave, on which nothing is enforced yet."""
+    """Yield new hosts, one for each processor that other tests leave free."""
     with contextlib.ExitStack() as launchers:
         stages = []
         workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -341,7 +341,7 @@ def new_stages(
 
 @pytest.fixture
 def stages(new_stages: list[Stage], publisher: Publisher, web: WebServer) -> list[Stage]:
-    """Settled hosts, for which 2.0.0 is published."""
+    """Return settled hosts after the publication of 2.0.0."""
     publish(publisher, web, "1.0.0")
     for stage in new_stages:
         prepare(stage, web)
@@ -350,7 +350,7 @@ def stages(new_stages: list[Stage], publisher: Publisher, web: WebServer) -> lis
 
 
 def prepare(stage: Stage, web: WebServer) -> None:
-    """Settle a host."""
+    """Settle a host on the published version."""
     host = stage.host
     facts = {"machine": str(host.machine), "url": web.url, "uid": os.geteuid(), "gid": os.getegid()}
     (stage.directory / "facts.d" / "story.json").write_text(json.dumps(facts))
@@ -384,7 +384,7 @@ def publish(publisher: Publisher, web: WebServer, version: str) -> None:
 
 
 class Row(NamedTuple):
-    """One way to go wrong: how, at which of the calls, and with which error."""
+    """A kind of fault: its mode, its error, and the calls where it happens."""
 
     mode: str
     error: int = 0
@@ -417,7 +417,7 @@ CASES = {
 
 @pytest.fixture
 def at_most(thorough: bool) -> int | None:
-    """Points of a row that are tried; ``None``: all of them. A run of the gate is to end within half an hour."""
+    """Return the number of points per row. ``None``: all points. A run of the gate must end within half an hour."""
     return None if thorough else 24
 
 
@@ -443,9 +443,9 @@ def sweep(
     check_next: Callable[[Stage], None],
     at_most: int | None,
 ) -> str:
-    """Go wrong as ``row`` says at the calls that it names, on all stages at once; gives the count.
+    """Cause the fault of ``row`` at its calls, on all stages in parallel. Return the count.
 
-    At ``at_most`` of them, whichever; ``None``: at each.
+    ``at_most`` limits the number of random calls. ``None``: all calls.
     """
     points = [number for number, call in enumerate(calls, start=1) if row.at(call)][:: row.every]
     if at_most and len(points) > at_most:
@@ -474,7 +474,7 @@ def sweep(
 
 
 def verdict(stage: Stage, fault: Fault, check_next: Callable[[Stage], None]) -> str:
-    """What is wrong after this fault, or nothing."""
+    """Return the problem after this fault, or an empty text."""
     stage.restore()
     ended = stage.run(fault)
     try:
@@ -487,7 +487,7 @@ def verdict(stage: Stage, fault: Fault, check_next: Callable[[Stage], None]) -> 
 
 
 def check_ending(stage: Stage, fault: Fault, ended: Ended) -> None:
-    """A run that is killed is dead; one that could go on ended with a status, and a reason unless all went well."""
+    """Check that a killed run is dead, and that other runs ended with a status and report each failure."""
     if fault.mode.name not in FAILS:
         assert ended.status == -signal.SIGKILL
         assert len(ended.calls) == fault.at
@@ -502,7 +502,7 @@ def check_ending(stage: Stage, fault: Fault, ended: Ended) -> None:
 
 # --- the rollback -------------------------------------------------------------------------------------------
 
-# The check of app.conf is in order as long as 1.0.0 is what is on the machine.
+# The check of app.conf passes only while 1.0.0 is on the machine.
 CHECKED = """\
 resources:
   - file:
@@ -521,7 +521,7 @@ MORE  - exec:
 """
 
 
-# Only 2.0.0 has these: what others have made beside 1.0.0 is replaced or removed, and something comes that is new.
+# Only in 2.0.0: it replaces or removes objects of other owners, and adds new objects.
 UNDONE = """\
       - "{{ facts.machine }}/new": {ensure: directory, mode: "0700"}
       - "{{ facts.machine }}/new/file": {content: "new\\n"}
@@ -533,7 +533,7 @@ UNDONE = """\
 
 
 def checked(more: str = "") -> str:
-    """The story of the rollback, with more resources."""
+    """Return the manifest of the rollback story with additional resources."""
     return CHECKED.replace("MORE", more)
 
 
@@ -558,7 +558,7 @@ def test_wherever_a_rollback_is_killed_the_next_run_takes_it_to_its_end(
 
 
 def learn_the_rollback(stage: Stage) -> list[Call]:
-    """Meet 2.0.0 without a fault: the calls that this takes, with those of rolling back."""
+    """Apply 2.0.0 without a fault. Return the calls, including those of the rollback."""
     ended = stage.run()
     assert ended.status == ExitStatus.HEALTH_FAILED, ended.output
     assert tree(stage.host.machine) == stage.before
@@ -573,11 +573,11 @@ def learn_the_rollback(stage: Stage) -> list[Call]:
 
 
 UNDONE_PATHS = re.compile(r"(new|theirs|link|tree|deep)(/|$)")
-"""Where something may be, or not, while 2.0.0 comes and goes."""
+"""Paths that may exist or not during the trial of 2.0.0."""
 
 
 def check_back(stage: Stage) -> None:
-    """After the next run: it met 2.0.0 and gave it up, or the killed one had, and this is all there is to it."""
+    """Check the next run: this run or the killed run rolled 2.0.0 back completely."""
     ended = stage.run()
     assert ended.status in (ExitStatus.HEALTH_FAILED, ExitStatus.HELD), ended.output
     assert tree(stage.host.machine) == stage.before, different(tree(stage.host.machine), stage.before)
@@ -598,17 +598,17 @@ CHANGES = """
     utime utimes futimesat utimensat setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
     fork vfork clone clone3 io_uring_setup
 """
-"""The system calls by which a process can change a disk, or start another process."""
+"""System calls by which a process can change a disk or start another process."""
 
 FUNCTIONS = {"open64": "openat", "openat64": "openat", "ftruncate64": "ftruncate", "futimens": "utimensat"}
-"""Functions of the C library that are made by a system call of another name."""
+"""Functions of the C library that use a system call with another name."""
 
 
 @pytest.mark.strace
 def test_strace_sees_the_calls_that_are_counted_and_no_others(
     stages: list[Stage], tmp_path: Path, library: Path
 ) -> None:
-    """In a process of its own, as the timer starts it: from the first instruction of the interpreter to the last."""
+    """Trace a separate process, as the timer starts it, from start to end of the interpreter."""
     stage = stages[0]
     stage.restore()
     search = f"commands.SEARCH_PATH = {str(stage.programs)!r} + ':' + commands.SEARCH_PATH"
@@ -641,7 +641,7 @@ def test_strace_sees_the_calls_that_are_counted_and_no_others(
 
 
 def changes(log: str, but: Path) -> Iterator[str]:
-    """Of what strace saw, the calls of the first process that change the disk, other than the file ``but``."""
+    """Yield the calls of the first process in ``log`` that change the disk, except for the file ``but``."""
     ours: set[str] = set()
     for line in log.splitlines():
         process, _, call = line.partition(" ")

@@ -1,8 +1,8 @@
-"""Archives from the world that somebody made to do harm, each with a name.
+"""Malicious archives from other sources, each with a name.
 
-* They are written by a writer that knows no rules and shares no code with the product.
-* Whatever an archive holds: nothing around the directory that it is put into is created, changed, or has its mode or
-  times touched. What is refused is refused with the sentence in its row, and nothing is put in place.
+* The writer has no checks and shares no code with the product.
+* Files around the destination keep their contents, modes and times. Rejected archives fail with the message in their
+  row, and leave the destination unchanged.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def links_and_kinds() -> Iterator[str | Row]:
 
 
 # fmt: off
-# A line of text is the case of attacks.yaml that the rows after it prove.
+# A line of text is the case of attacks.yaml for the rows after it.
 TAR_ROWS: list[str | Row] = [
     *names_in_every_header(),
     *links_and_kinds(),
@@ -317,7 +317,7 @@ ROWS = [
 
 @pytest.fixture
 def surroundings(tmp_path: Path) -> Path:
-    """A directory with what an attack might aim at; archives are put into its `store/out`, which has a file already."""
+    """Return a directory with targets for attacks. Archives go into its `store/out`, which has a file."""
     outer: Path = tables.make_surroundings(tmp_path)
     (outer / "store/out").mkdir()
     (outer / "store/out/kept").write_text("kept")
@@ -325,7 +325,7 @@ def surroundings(tmp_path: Path) -> Path:
 
 
 def look(surroundings: Path, *, inside: bool = True) -> Any:
-    """All that can be seen, or all but what is in `out`."""
+    """Return the visible state, with or without the contents of `out`."""
     return tables.look(surroundings, busy="out", inside=inside)
 
 
@@ -418,7 +418,7 @@ GOOD_CASES = {
     "a link in a zip": "zip.links",
     "a zip64": "zip.zip64",
 }
-"""What is refused in a bundle, or comes near to an attack, and does no harm here."""
+"""Cases that are rejected in a bundle or resemble an attack, but are harmless here."""
 
 
 def good() -> Iterator[Any]:
@@ -429,7 +429,7 @@ def good() -> Iterator[Any]:
 
 @pytest.mark.parametrize("row", list(good()))
 def test_the_same_writer_can_write_good_archives(surroundings: Path, row: tuple[Kind, bytes]) -> None:
-    """So the attacks are refused for what they are, and not for how they are written; and oddities do no harm."""
+    """Proves that attacks are rejected for their contents, not for the writer's format. Oddities are harmless."""
     before = look(surroundings, inside=False)
     put(surroundings, *row)
     with listed(
@@ -448,7 +448,7 @@ def everything(surroundings: Path) -> Iterator[Path]:
 
 
 def assert_harmless(surroundings: Path) -> None:
-    """Only files, directories, and links that stay inside; nothing that gives anybody a right."""
+    """Check that there are only files, directories and internal links, with ordinary owners and modes."""
     out = surroundings / "store/out"
     for path in everything(surroundings):
         mode = path.lstat().st_mode
@@ -473,7 +473,7 @@ def assert_harmless(surroundings: Path) -> None:
     ],
 )
 def test_permissions_are_those_of_an_ordinary_file(surroundings: Path, mode: int, becomes: int) -> None:
-    """The reference's tar, as root, keeps setuid bits."""
+    """The tar of the reference keeps setuid bits if root runs it."""
     put(surroundings, Kind.TAR, tar(Member("x", mode=b"%07o\0" % mode), directory("d", b"%07o\0" % mode)))
     put(surroundings, Kind.ZIP, zipped(Packed("y", mode=0o100000 | mode)))
     out = surroundings / "store/out"
@@ -498,7 +498,7 @@ def test_a_time_in_the_future_is_that_of_now(surroundings: Path) -> None:
     assert (out / "y").stat().st_mtime == 0o7346545000
 
 
-# What is in the directory already
+# Existing contents of the directory
 
 
 @pytest.mark.attack("links.replaced")
@@ -604,12 +604,12 @@ def test_whatever_a_zip_holds_it_stays_inside(
 
 
 def aimed(member: Any, outer: Path) -> Any:
-    """With what the name calls `/outer` as the directory that is looked at."""
+    """Replace `/outer` in the name by the directory of the test."""
     return replace(member, name=member.name.replace("/outer", str(outer)))
 
 
 def put_something(surroundings: Path, kind: Kind, archive: bytes, noise: list[tuple[int, int]]) -> None:
-    """Each example looks at everything before and after."""
+    """Extract an archive with noise, and compare the surroundings before and after."""
     out = surroundings / "store/out"
     shutil.rmtree(out)
     out.mkdir()

@@ -1,16 +1,16 @@
-"""Random stories of three bundles on one host, judged from outside.
+"""Random stories of three bundles on one host, checked from outside.
 
 A hypothesis state machine publishes versions that declare objects of random types at the same few paths, and lets
 trials pass, fail and be given up. Between runs a person edits files, bundles leave the configuration and return, an
-operator rolls back, runs are killed at a random change of the disk, and the disk fills up. The machine knows only what
-it published and what ``puller status`` and the report state. It checks the disk itself:
+operator rolls back, runs are killed at a random change of the disk, and the disk fills up. The machine uses only its
+publications, ``puller status`` and the report. It checks the disk itself:
 
 * After a run without failures each declared object is on the disk as declared.
-* An object that no enforced version declares is as it was before Puller touched it. Objects of versions that passed
+* An object that no enforced version declares is as it was before Puller changed it. Objects of versions that passed
   without ``removed: absent`` may stay.
 * A line that a person wrote into a shared file is never lost, and files outside the bundles never change.
 * The next run changes nothing. A dry run changes nothing and lists exactly the changes of the next run.
-* No command ends with an error of Puller's own.
+* No command ends with an internal error.
 
 A plain run tries 3 stories, the gate 500 more (mark ``crash``), and ``--thorough`` 5,000. Their seeds are fixed.
 """
@@ -71,7 +71,7 @@ WRITES = ("open", "write", "mkdir", "symlink", "link")
 
 @contextlib.contextmanager
 def at_call(names: tuple[str, ...], step: int, act: Callable[[], object]) -> Iterator[None]:
-    """From the call numbered ``step`` on, functions of ``os`` that change the disk do ``act`` first."""
+    """Call ``act`` before functions of ``os`` that change the disk, from call number ``step`` on."""
     remaining = [step]
 
     def wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +100,7 @@ def refuse() -> NoReturn:
 
 
 class Story(RuleBasedStateMachine):
-    """One host, its bundles, and everything that was published for it."""
+    """A host, its bundles, and all publications for it."""
 
     new_host: Callable[[Path], tuple[Host, Publisher]]
     execute: Execute
@@ -222,7 +222,7 @@ class Story(RuleBasedStateMachine):
         self.is_settled = False
 
     def configure(self, bundles: list[str]) -> None:
-        # Nothing manages the objects of a removed bundle. When it returns, its next version undoes an open trial.
+        # Objects of a removed bundle are unmanaged. When the bundle returns, its next version undoes an open trial.
         for bundle in {*self.configured} ^ {*bundles}:
             for (name, _), version in self.published.items():
                 if name == bundle:
@@ -248,7 +248,7 @@ class Story(RuleBasedStateMachine):
         self.observe(is_dry=is_dry)
 
     def kill(self, step: int) -> None:
-        """Run in another process, which is killed at a change of the disk."""
+        """Run in another process, and kill it at a change of the disk."""
         child = os.fork()
         if child == 0:
             status = 70
@@ -286,9 +286,9 @@ class Story(RuleBasedStateMachine):
     # Checks
 
     def observe(self, *, is_dry: bool = False) -> None:
-        """Check what holds after every command, however it ended."""
+        """Check the conditions that hold after every command, with any outcome."""
         enforced, on_trial = self.enforced()
-        # A dry run enforces nothing: what a person has changed since the last run stays as it is.
+        # A dry run enforces nothing, so later changes of a person stay.
         for bundle, version in () if is_dry else enforced.items():
             if bundle not in on_trial:
                 self.model.take_over(version)
@@ -300,7 +300,7 @@ class Story(RuleBasedStateMachine):
             self.expect(line in lines, f"a person's line was lost: {line}")
 
     def check(self) -> None:
-        """Compare the disk with what the enforced versions declare, if the last run had no other failures."""
+        """Compare the disk with the declarations of the enforced versions if the last run had no other failures."""
         self.is_settled = False
         report = self.host.report()
         events = [event for bundle in report["bundles"] for event in bundle.get("events", ())]
@@ -359,7 +359,7 @@ class Story(RuleBasedStateMachine):
         return {name for version in enforced.values() for name in version.covered}
 
     def enforced(self) -> tuple[dict[str, Version], set[str]]:
-        """The enforced version of each bundle, and the bundles that are on trial."""
+        """Return the enforced version of each bundle, and the bundles that are on trial."""
         bundles = [each for each in self.host.status()["bundles"] if each["name"] in self.configured]
         versions = {
             each["name"]: self.published[each["name"], each["enforced"]]
@@ -392,7 +392,7 @@ class Story(RuleBasedStateMachine):
 
 
 def changes(output: str) -> set[str]:
-    """The resources that a run changed, or that a dry run would change."""
+    """Return the resources that a run changed, or that a dry run would change."""
     found = re.findall(
         r"^\S+ +(\S+#.*?) (?:\(.*\) )?(?:would change|changed|refreshed) ",
         output,
@@ -405,7 +405,7 @@ PLAIN, MANY, PARTS = 3, 50, 10
 
 
 def parts() -> list[Any]:
-    """Part 0 is for every run. The others have the mark ``crash``."""
+    """Return the parts. Every run tries part 0. The others have the mark ``crash``."""
     return [0, *(pytest.param(part, marks=pytest.mark.crash) for part in range(1, PARTS + 1))]
 
 
@@ -429,7 +429,7 @@ def test_random_stories_of_three_bundles(
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
-        # A smaller story takes minutes to find, and the story that failed is readable.
+        # Shrinking takes minutes, and the failed story is readable without it.
         phases=[Phase.generate],
     )
     run_state_machine_as_test(machine, settings=limits)
