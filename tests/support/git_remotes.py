@@ -1,4 +1,4 @@
-"""Bare git repositories on this machine, and the trees in which their commits are made."""
+"""Bare git repositories on this machine, with a work tree for commits."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ ENVIRONMENT = {
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """What somebody does by hand; as the owner of the directory."""
+    """Run git as the owner of the directory and return its output."""
     owner, is_root = directory.stat(), os.geteuid() == 0
     ended = subprocess.run(
         ["git", *arguments],
@@ -36,13 +36,13 @@ def git(directory: Path, *arguments: str) -> str:
 
 
 def give(directory: Path, owner: int = 65534) -> None:
-    """Give a tree away."""
+    """Change the owner of a tree."""
     for path in (directory, *directory.rglob("*")):
         os.chown(path, owner, owner, follow_symlinks=False)
 
 
 class Remote:
-    """A bare repository, and the tree in which its commits are made."""
+    """A bare repository, with a work tree for commits."""
 
     def __init__(self, directory: Path) -> None:
         self.work, self.bare = directory / "work", directory / "remote.git"
@@ -57,7 +57,7 @@ class Remote:
         return f"file://{self.bare}"
 
     def commit(self, text: str, *, branch: str = "main", tag: str = "", name: str = "file") -> str:
-        """A commit of a file with this text, pushed; gives its id. An annotated tag, if one is named."""
+        """Commit and push a file with this text, with an annotated tag if ``tag`` is set. Return the commit ID."""
         (self.work / name).write_text(text)
         git(self.work, "add", "--all")
         git(self.work, "commit", "--quiet", "--message", text)

@@ -1,4 +1,4 @@
-"""An HTTP server on loopback that sends the answers that a test prepared."""
+"""An HTTP server on loopback that sends prepared answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Request:
-    """A request as a client sent it; header names are in lower case."""
+    """A request as the client sent it. Header names are in lower case."""
 
     target: str
     headers: dict[str, str]
@@ -24,14 +24,14 @@ Answer = Callable[[socket.socket], None]
 
 @dataclass
 class Server:
-    """One answer for each path, several are given one after the other; everything else is 404."""
+    """Sends the answers of each path in order. Other paths get status 404."""
 
     answers: dict[str, list[Answer]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     root: Path | None = None
-    """Serve the files below it where no answer is set."""
+    """Serve the files below this directory at paths without an answer."""
     ranges: bool = False
-    """Serve parts of these files, too, as web servers do."""
+    """Also serve parts of these files, as web servers do."""
     stopping: threading.Event = field(default_factory=threading.Event)
     tls: Any = None
     address: str = "127.0.0.1"
@@ -55,7 +55,7 @@ class Server:
                 threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
-        # The client going away in the middle is what many tests are about.
+        # In many tests the client disconnects early.
         with suppress(OSError), connection, self._wrapped(connection) as stream:
             while request := _read_request(stream):
                 self.requests.append(request)
@@ -78,7 +78,7 @@ class Server:
 
 
 def _rest_of(data: bytes, request: Request) -> Answer:
-    """The answer of a server that knows of ranges; only those without an end are asked for."""
+    """Return the answer of a server with range support. Clients request only ranges without an end."""
     asked = request.headers.get("range", "")
     start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
     if not asked:
@@ -100,7 +100,7 @@ def _read_request(stream: socket.socket) -> Request | None:
 
 
 def answer(body: bytes = b"", status: int = 200, **headers: str) -> Answer:
-    """A complete answer; ``Content_Length="3"`` sets or corrects a header."""
+    """Return a complete answer. ``Content_Length="3"`` sets or corrects a header."""
     fields = {
         "Content-Length": str(len(body)),
         **{key.replace("_", "-"): value for key, value in headers.items()},

@@ -1,6 +1,6 @@
-"""A Debian tree with Puller in it, and systemd-nspawn to boot it.
+"""A Debian tree with Puller, and systemd-nspawn to boot it.
 
-* Every wait has a limit, and its failure message contains the output of the other side.
+* Every wait has a limit, and its failure message contains the output of the machine.
 * Everything that starts here ends with the test, also if the test fails or pytest is killed.
 """
 
@@ -37,7 +37,7 @@ Completed = subprocess.CompletedProcess[str]
 
 
 def run_checked(*command: str | Path, timeout: float = 900, **options: Any) -> Completed:
-    """Run to the end; a non-zero status raises with everything that was printed."""
+    """Run a command to its end. Raise with its output if its status is not zero."""
     done = subprocess.run(
         [str(word) for word in command],
         stdin=subprocess.DEVNULL,
@@ -56,7 +56,7 @@ def run_checked(*command: str | Path, timeout: float = 900, **options: Any) -> C
 def wait_until(
     condition: Callable[[], object], what: str, timeout: float, say: Callable[[], str] = str
 ) -> None:
-    """Poll until ``condition`` holds; after ``timeout`` seconds fail with ``what``, and what ``say`` says."""
+    """Poll until ``condition`` holds. After ``timeout`` seconds fail with ``what`` and the output of ``say``."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -65,7 +65,7 @@ def wait_until(
 
 
 def add_dependencies(wheels: Path, codename: str) -> None:
-    """All that the built wheel depends on, for the Python of this release of Debian."""
+    """Download the dependencies of the built wheel for the Python of this Debian release."""
     run_checked(
         sys.executable, "-m", "pip", "--quiet", "download", "--only-binary=:all:",
         "--python-version", PYTHONS[codename], "--dest", wheels, *wheels.glob("puller_agent-*.whl"), timeout=600,
@@ -74,9 +74,9 @@ def add_dependencies(wheels: Path, codename: str) -> None:
 
 @contextlib.contextmanager
 def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A directory that one worker makes while the others wait, and that goes with the last that uses it.
+    """Yield a shared directory: one worker makes it while the others wait, and its last user removes it.
 
-    Who comes and who goes does so alone, by the lock ``turn``; who uses it holds a part of the lock ``use``.
+    The lock ``turn`` serializes entering and leaving. Each user holds a shared lock ``use``.
     """
     with (
         (locks / f"{directory.name}.turn").open("w") as turn,
@@ -91,7 +91,7 @@ def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterat
         fcntl.flock(turn, fcntl.LOCK_UN)
         yield directory
         fcntl.flock(turn, fcntl.LOCK_EX)
-        with contextlib.suppress(BlockingIOError):  # somebody else uses it
+        with contextlib.suppress(BlockingIOError):  # another worker uses it
             fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(directory)
 
@@ -119,12 +119,12 @@ def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm"
     shutil.rmtree(tree / "wheels")
     (tree / "etc/hostname").write_text(f"{HOSTNAME}\n")
     (tree / "etc/hosts").write_text(f"127.0.0.1 localhost {HOSTNAME}\n")
-    (tree / "etc/machine-id").write_text("")  # so that the first boot makes one
+    (tree / "etc/machine-id").write_text("")  # the first boot creates it
 
 
 @contextlib.contextmanager
 def sources(codename: str) -> Iterator[list[Path]]:
-    """This machine's own package sources (it may reach only a mirror), turned to a release of Debian; or none."""
+    """Yield this machine's package sources for a release of Debian, or none. It may reach only a mirror."""
     own = platform.freedesktop_os_release().get("VERSION_CODENAME")
     paths = map(Path, ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"))
     with tempfile.TemporaryDirectory(prefix="puller-sources-") as directory:
@@ -136,7 +136,7 @@ def sources(codename: str) -> Iterator[list[Path]]:
 
 
 def remove_tree(directory: Path) -> None:
-    """Delete a tree, but never through something that is still mounted below it."""
+    """Delete a tree, but never through a mount below it."""
     with open("/proc/self/mountinfo") as mounts:
         below = [line.split()[4] for line in mounts if line.split()[4].startswith(f"{directory}/")]
     for point in reversed(below):
@@ -146,14 +146,14 @@ def remove_tree(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """A booted Debian: ``init`` is its first process, as we count them; ``root`` is where its disk lies."""
+    """A booted Debian. ``init`` is its first process, in our process namespace. ``root`` is its disk."""
 
     root: Path
     init: int
     log: Path
 
     def run(self, *command: str, timeout: float = 300, check: bool = True) -> Completed:
-        """Run inside, in all of its namespaces and with its own environment."""
+        """Run a command inside, in all namespaces and with the machine's environment."""
         inside = ("nsenter", "--target", str(self.init), "--all", "--root", "--wd=/")
         environment = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -169,23 +169,23 @@ class Machine:
         return done
 
     def journal(self, unit: str) -> list[dict[str, Any]]:
-        """The unit's entries, oldest first, as journalctl's JSON gives them."""
+        """Return the entries of a unit from journalctl's JSON, oldest first."""
         self.run("journalctl", "--sync")
         lines = self.run("journalctl", "--output=json", "--all", "--unit", unit).stdout.splitlines()
         return [json.loads(line) for line in lines]
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:
-        """Properties of a unit, as `systemctl show` names them."""
+        """Return properties of a unit, named as in `systemctl show`."""
         names = ",".join(properties)
         lines = self.run("systemctl", "show", "--property", names, unit).stdout.splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def cut_power(self) -> None:
-        """As a power cut does: nothing gets to finish."""
+        """Kill the machine like a power cut: no process can finish its work."""
         os.kill(self.init, signal.SIGKILL)
 
     def say(self) -> str:
-        """What a failure needs: units that failed, the end of the journal, the console."""
+        """Return failed units, the end of the journal and the console, for failure messages."""
         failed = self.run("systemctl", "--failed", "--no-pager", check=False).stdout
         journal = self.run("journalctl", "--no-pager", "--lines=60", check=False).stdout
         return f"{failed}\n{journal}\n{self.log.read_text(errors='replace')}"
@@ -193,9 +193,9 @@ class Machine:
 
 @contextlib.contextmanager
 def copied(tree: Path) -> Iterator[Path]:
-    """A copy on disk, and not in memory where other tests have their files: some hundred megabytes."""
+    """Yield a copy of a tree on disk. It has some hundred megabytes, and other tests have their files in memory."""
     directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
-    directory.chmod(0o755)  # it becomes the parent of what everybody in there may read
+    directory.chmod(0o755)  # users in the machine need access to this parent
     root = directory / "root"
     try:
         run_checked("cp", "--archive", "--reflink=auto", tree, root)
@@ -206,7 +206,7 @@ def copied(tree: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def powered_on(root: Path, *options: str) -> Iterator[Machine]:
-    """Boot what is on a disk, and wait until it is up; ``options`` are those of systemd-nspawn."""
+    """Boot a disk, and yield the machine when it is up. ``options`` are options of systemd-nspawn."""
     log = root.with_name("console.log")
     with boot(root, log, *options) as init:
         machine = Machine(root, init, log)
@@ -223,9 +223,9 @@ def is_up(machine: Machine) -> bool:
 
 @contextlib.contextmanager
 def boot(root: Path, log: Path, *options: str) -> Iterator[int]:
-    """Boot a tree, give the process id of its init; power it off afterwards, if need be by force."""
+    """Boot a tree and yield the process ID of its init. Then power it off, by force if necessary."""
     command = [
-        # Should pytest be killed, the container goes with it.
+        # If pytest is killed, the container ends, too.
         "setpriv", "--pdeathsig", "KILL",
         "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe",
         f"--directory={root}", *options,
@@ -239,20 +239,20 @@ def boot(root: Path, log: Path, *options: str) -> Iterator[int]:
         init = find_init(container.pid)
         assert init
         yield init
-        with contextlib.suppress(ProcessLookupError):  # a test has cut the power
+        with contextlib.suppress(ProcessLookupError):  # a test may have cut the power
             os.kill(init, signal.SIGRTMIN + 4)  # systemd's "power off"
         with contextlib.suppress(subprocess.TimeoutExpired):
             container.wait(15)
     finally:
         if (init := find_init(container.pid)) is not None:
-            os.kill(init, signal.SIGKILL)  # the kernel ends everything else in its process namespace
+            os.kill(init, signal.SIGKILL)  # the kernel ends all other processes of its namespace
         with contextlib.suppress(ProcessLookupError):
             container.kill()
         container.wait(60)
 
 
 def find_init(container: int) -> int | None:
-    """The child of systemd-nspawn that is process 1 in a namespace of its own."""
+    """Return the child of systemd-nspawn that is process 1 in its own namespace."""
     with contextlib.suppress(FileNotFoundError):
         for child in Path(f"/proc/{container}/task/{container}/children").read_text().split():
             status = Path(f"/proc/{child}/status").read_text()

@@ -30,7 +30,7 @@ http {{
 
 
 def readme_server(port: int, root: Path) -> str:
-    """The server block of the README, on another address and for another directory."""
+    """Return the server block of the README, with another address and directory."""
     found = re.search(
         r"^```nginx\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -42,13 +42,13 @@ def readme_server(port: int, root: Path) -> str:
 
 
 class Nginx:
-    """nginx on loopback: ``url`` stays the same while it is stopped and started again."""
+    """nginx on loopback. ``url`` stays the same when it restarts."""
 
     def __init__(self, root: Path, work: Path) -> None:
         self.root, self.work = root, work
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        # pytest's directories are private, and nginx started by root would serve as another user.
+        # pytest's directories are private, and nginx started by root would use another user.
         user = "user root;" if os.geteuid() == 0 else ""
         configuration = NGINX.format(user=user, work=work, server=readme_server(self.port, root))
         (work / "nginx.conf").write_text(configuration)
@@ -73,18 +73,18 @@ class Nginx:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def requests(self) -> list[str]:
-        """What was asked for, oldest first: method and path of each request."""
+        """Return method and path of each request, oldest first."""
         return re.findall(r'"([A-Z]+ \S+) [^"]+"', "\n".join(self.log()))
 
     def log(self) -> list[str]:
-        """The lines of the access log."""
+        """Return the lines of the access log."""
         return logged(self.port if self.process else None, self.work / "access.log")
 
 
 def logged(port: int | None, log: Path) -> list[str]:
-    """The lines of an access log, with all that was answered; ``port`` is that of a running nginx.
+    """Return the lines of an access log, complete for all previous answers. ``port``: of a running nginx.
 
-    An answer is sent before it is logged; but when nginx, which has one worker here, answers the next, it has been.
+    nginx logs an answer after sending it. Here it has one worker, so the next answer proves that the line is written.
     """
     if port:
         with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -95,7 +95,7 @@ def logged(port: int | None, log: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """One that stays free while nginx is stopped: below those that the system gives to clients."""
+    """Return a port that stays free while nginx is stopped: below the system's range for clients."""
     with listening(lambda port: socket.create_server(("127.0.0.1", port))) as server:
         port: int = server.getsockname()[1]
         return port

@@ -19,7 +19,7 @@ import pytest
 MEMORY = Path("/dev/shm")
 
 
-"""Where ``tmp_path`` is, unless TMPDIR or --basetemp say otherwise: on a disk, half of the time goes to syncs."""
+"""Default directory of ``tmp_path``, without TMPDIR or --basetemp. On a disk, syncs take half of the time."""
 
 
 stderr = pytest.StashKey[int]()
@@ -35,15 +35,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[stderr] = os.dup(2)  # while a test runs, its output is caught
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&`; tests interrupt what they start
+    config.stash[stderr] = os.dup(2)  # pytest captures the output of a running test
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # set by a shell's `&`; tests send SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def has_room(directory: Path) -> bool:
-    """Whether all files of the tests fit in there, and those that are programs can be started."""
+    """Return whether the directory has room for all files of the tests and can run programs."""
     with contextlib.suppress(OSError):
         found = os.statvfs(directory)
         is_large = found.f_bavail * found.f_frsize > 2 * 1024**3
@@ -53,7 +53,7 @@ def has_room(directory: Path) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """All that is collected stays until the end, so that nothing is gained by searching it for garbage."""
+    """Disable garbage collection, because all collected items stay until the end."""
     gc.disable()
     yield
     gc.freeze()
@@ -62,10 +62,9 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-timeout
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
-    """The interpreter itself prints the stacks of all threads and ends the process, whatever the test hangs in.
+    """Let the interpreter print the stacks of all threads and end the process, wherever the test hangs.
 
-    An exception from a signal would not reach every hanging test, and may be what made it hang. Another worker goes on
-    with the rest.
+    An exception from a signal would not reach every hanging test, and could cause the hang. Another worker continues.
     """
     faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[stderr])
     return True

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# In the order in which a test with several marks is counted; each is a marker in pyproject.toml. The numbers are
-# seconds: limits for tests that take longer than the one of pyproject.toml allows, at least three times what they take.
+# In the order in which a test with several marks is counted. Each is a marker in pyproject.toml. The numbers are limits
+# in seconds for tests that exceed the limit of pyproject.toml, at least three times their duration.
 LEFT_OUT = {
     "clones": 3600,
     "booted": 1800,
@@ -42,8 +42,7 @@ LEFT_OUT = {
     "everything": 600,
 }
 
-# Other processes of the machine make the duration of an example meaningless. Tests of hostile input ask for multiples
-# of these numbers.
+# Other processes make the duration of an example meaningless. Tests of hostile input use multiples of these numbers.
 settings.register_profile(
     "plain", max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -120,7 +119,7 @@ def spread(variants: list[pytest.Item]) -> Iterator[pytest.Item]:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_testnodedown(node: Any) -> None:
-    """Keep the counts of a worker that ended; all workers leave out the same tests."""
+    """Keep the counts of an ended worker. All workers leave out the same tests."""
     if sent := getattr(node, "workeroutput", {}).get("left_out"):
         node.config.stash[left_out] = Counter(sent)
 

@@ -36,7 +36,7 @@ from bundles.transport.mirror import Mirror
 
 
 class Clock:
-    """The time for everybody; it passes when a test says so. It starts now, as files have real dates."""
+    """The time of publisher and hosts, which passes only on request. It starts now, because files have real dates."""
 
     def __init__(self, now: datetime | None = None) -> None:
         self.now = now or datetime.now(UTC).replace(microsecond=0)
@@ -53,7 +53,7 @@ def no_passphrase(key: Path) -> bytes:
 
 
 class Publisher:
-    """Publishes bundles of one file, and puts a copy of ``public/`` where hosts find it."""
+    """Publishes bundles of one file, and copies ``public/`` to the directory that hosts read."""
 
     def __init__(
         self, directory: Path, clock: Clock, lifetimes: dict[str, str] | None = None, like: Path | None = None
@@ -70,7 +70,7 @@ class Publisher:
             self.deploy()
 
     def source(self, text: str, name: str = "web") -> Path:
-        """A bundle's directory with ``text`` in it."""
+        """Return a bundle's directory that contains ``text``."""
         source = self._sources / name
         source.mkdir(parents=True, exist_ok=True)
         (source / "manifest.yaml").write_text("resources: []\n")
@@ -90,23 +90,23 @@ class Publisher:
         self.deploy()
 
     def deploy(self) -> None:
-        """As rsync would; what a test changed in ``served`` is undone."""
+        """Deploy like rsync, which reverts changes of tests in ``served``."""
         shutil.rmtree(self.served, ignore_errors=True)
         shutil.copytree(self.site.public, self.served)
 
     def copy(self, name: str) -> Path:
-        """A copy of all that is served now, to be kept for later."""
+        """Save a copy of the served files."""
         return Path(shutil.copytree(self.served, self.served.with_name(name)))
 
     def forge(self, metadata: Path | None = None) -> Forge:
-        """A way to sign what this publisher never would, with its keys; what is forged is served, by default."""
+        """Return a forge with this publisher's keys. Default: change the served metadata."""
         return Forge(metadata or self.served / "metadata", self.site.directory / "keys")
 
 
 class SharedPublishers:
     """Publishers that tests copy, because signing a site takes longer than most tests.
 
-    They are signed anew after some seconds, so that the clock of a test is close to the dates of its files.
+    They are signed again after some seconds, so that the clock of a test is close to the dates of its files.
     """
 
     LIFETIME = timedelta(seconds=20)
@@ -114,10 +114,10 @@ class SharedPublishers:
     def __init__(self, make_directory: Callable[[str], Path]) -> None:
         self._make_directory = make_directory
         self.now = datetime.min.replace(tzinfo=UTC)
-        """The time of the signatures, at which the clock of each test starts."""
+        """The time of the signatures, which is the start of each test's clock."""
 
     def renew(self) -> None:
-        """Sign both sites anew if they are too old."""
+        """Sign both sites again if they are too old."""
         if datetime.now(UTC) - self.now < self.LIFETIME:
             return
         clock = Clock()
@@ -130,7 +130,7 @@ class SharedPublishers:
 
 
 class Forge:
-    """The metadata in a directory, to be changed, signed with any keys, and written back."""
+    """Metadata of a directory that tests change, sign with any keys and write back."""
 
     def __init__(self, directory: Path, keys: Path) -> None:
         self.directory = directory
@@ -142,17 +142,17 @@ class Forge:
         self.root: Root = self._read(f"{len(list(directory.glob('*.root.json')))}.root.json")
 
     def bin(self, bundle: str = "web") -> Targets:
-        """The bin that has the index of a bundle."""
+        """Return the bin with the index of a bundle."""
         return self.bin_named(bin_of(index_path(bundle)))
 
     def bin_named(self, name: str) -> Targets:
-        """One bin, which `publish` will write."""
+        """Return a bin, which `publish` will write."""
         if name not in self.bins:
             self.bins[name] = self._of_snapshot(name)
         return self.bins[name]
 
     def put_index(self, data: bytes, bundle: str = "web") -> Path:
-        """Let the bin of a bundle name another index, and write that."""
+        """Write an index and add it to the bin of a bundle."""
         info = TargetFile.from_data(index_path(bundle), data, ["sha256"])
         self.bin(bundle).targets[info.path] = info
         path = self.directory.parent / f"targets/{bundle}/{info.hashes['sha256']}.index.json"
@@ -160,14 +160,14 @@ class Forge:
         return path
 
     def write_bin(self, name: str, keys: list[Signer] | None = None) -> None:
-        """Sign and write one bin, and let the snapshot name it."""
+        """Sign and write a bin, and update the snapshot."""
         signed = self.bin_named(name)
         data = sign(signed, self.keys["targets"] if keys is None else keys)
         (self.directory / f"{signed.version}.{name}.json").write_bytes(data)
         self.snapshot.meta[f"{name}.json"] = MetaFile.from_data(signed.version, data, ["sha256"])
 
     def write(self, *roles: str, keys: list[Signer] | None = None) -> None:
-        """Sign and write some roles, and correct what the roles above say of them."""
+        """Sign and write roles, and update their entries in the roles above."""
         for role in roles:
             signed: Signed = getattr(self, role)
             data = sign(signed, self.keys[role] if keys is None else keys)
@@ -179,7 +179,7 @@ class Forge:
                 self.timestamp.snapshot_meta = MetaFile.from_data(signed.version, data, ["sha256"])
 
     def publish(self) -> None:
-        """Everything but the root and bins that nobody looked at, one version up."""
+        """Write all roles except the root and unused bins with their next versions."""
         for signed in (*self.bins.values(), self.targets, self.snapshot, self.timestamp):
             signed.version += 1
         for name in self.bins:
@@ -187,7 +187,7 @@ class Forge:
         self.write("targets", "snapshot", "timestamp")
 
     def new_key(self, role: str) -> Signer:
-        """Replace the keys of a role by a new one, in the next root, which is not yet written."""
+        """Replace the keys of a role by a new key in the next root. Does not write the root."""
         from securesystemslib.signer import CryptoSigner
 
         signer: Signer = CryptoSigner.generate_ed25519()
@@ -200,7 +200,7 @@ class Forge:
         return signer
 
     def delegate(self) -> None:
-        """Let the targets delegate to the keys that the root gives them, which then sign every bin."""
+        """Delegate all bins to the keys of the targets in the root."""
         role = self.root.roles["targets"]
         keys = {key_id: self.root.get_key(key_id) for key_id in role.keyids}
         roles = SuccinctRoles(role.keyids, role.threshold, 6, "bin")
@@ -209,7 +209,7 @@ class Forge:
             self.bin_named(name)
 
     def write_root(self, keys: list[Signer] | None = None) -> None:
-        """The next root, signed by the old keys and the new ones."""
+        """Write the next root, signed by the old and new keys."""
         self.root.version += 1
         self.write("root", keys=keys)
 
@@ -231,14 +231,14 @@ def sign(signed: Signed, keys: list[Signer]) -> bytes:
 
 
 class Killed(BaseException):
-    """Not an error that anything would handle."""
+    """An exception that no code handles."""
 
 
 Survives = Callable[[int, Callable[[], object]], bool]
 
 
 class Host:
-    """A host with its own state; every call is a run of its own, as from a timer."""
+    """A host with its own state. Every call is a separate run, as from a timer."""
 
     def __init__(self, directory: Path, anchor: Path | bytes, clock: Clock, mirrors: list[Mirror]) -> None:
         directory.mkdir()
@@ -257,24 +257,24 @@ class Host:
         return client
 
     def follow(self, bundle: str) -> None:
-        """Add a bundle to those that this host is configured for."""
+        """Add a bundle to the configuration of this host."""
         self.bundles = [*{*self.bundles, bundle}]
 
     def refresh(self) -> Indexes:
         return self.client().refresh()
 
     def version(self, bundle: str = "web", channel: str = "stable") -> str | None:
-        """The version that this host would run after a refresh."""
+        """Return the version that this host would run after a refresh."""
         self.follow(bundle)
         release = self.refresh().find(bundle, channel)
         return release.version if release else None
 
     def fetch(self, bundle: str = "web") -> bytes:
-        """Refresh, and download what the index names."""
+        """Refresh, and download the selected release."""
         self.follow(bundle)
         client = self.client()
         release = client.refresh().find(bundle, "stable")
         assert release is not None
         place = self.downloads / "bundle"
-        place.unlink(missing_ok=True)  # it was unpacked, and is fetched anew
+        place.unlink(missing_ok=True)  # force a new download
         return client.fetch(release, place).path.read_bytes()

@@ -35,7 +35,7 @@ from puller.cli import main
 from puller.reporting.history import load_all_events
 from puller.state.directories import Directories
 
-# What most stories publish: a directory, a file that VERSION changes, one that it does not, and what follows the first.
+# The bundle of most stories: a directory, a changing and a constant file, and reactions to changes.
 STORY = """\
 resources:
   - file:
@@ -57,7 +57,7 @@ STORY_FILES = {"files/app.conf": b"workers = 2\n"}
 
 
 class Outcome(NamedTuple):
-    """How a command ended, and all that it printed."""
+    """The exit status and output of a command."""
 
     status: int
     output: str
@@ -83,13 +83,13 @@ def execute_here(*arguments: str) -> tuple[int, str]:
 
 
 class Publisher:
-    """Publishes bundles in channel stable, and deploys to ``served``, which tests tamper with."""
+    """Publishes bundles in channel stable, and deploys to ``served``, which tests modify."""
 
     story = STORY
     story_files = STORY_FILES
 
     def __init__(self, directory: Path, served: Path, like: Path | None = None) -> None:
-        """With a site of its own, or a copy of the one in the directory ``like``, keys included."""
+        """Make a site, or copy the site in the directory ``like`` with its keys."""
         if like is None:
             self.site = make_site(directory / "site", None)
         else:
@@ -106,7 +106,7 @@ class Publisher:
         files: Mapping[str, bytes] = STORY_FILES,
         request: RolloutRequest = AT_ONCE,
     ) -> None:
-        """Publish a bundle, with its version for VERSION in the manifest, and deploy it."""
+        """Publish and deploy a bundle. Its version replaces VERSION in the manifest."""
         source = self._sources / f"{name}-{version}"
         for path, data in {"manifest.yaml": manifest.replace("VERSION", version).encode(), **files}.items():
             (source / path).parent.mkdir(parents=True, exist_ok=True)
@@ -115,29 +115,29 @@ class Publisher:
         self.deploy()
 
     def rotate(self, role: str) -> None:
-        """Replace the key of a role, and deploy it."""
+        """Replace the key of a role, and deploy."""
         RoleKeys(self.site, _no_passphrase).rotate(role, lambda: make_key(None))
         self.deploy()
 
     def say(self, statement: Callable[[Channels], object]) -> None:
-        """Say something about what is published already, and deploy it."""
+        """Change the statement of a channel, and deploy."""
         statement(Channels(self.site, _no_passphrase))
         self.deploy()
 
     def refresh(self) -> None:
-        """Sign anew what is due, and deploy it."""
+        """Sign metadata again when due, and deploy."""
         refresh_site(self.site, _no_passphrase)
         self.deploy()
 
     def deploy(self) -> None:
-        """As ``rsync --delete`` would: what a test did to ``served`` is undone."""
+        """Deploy like ``rsync --delete``, which reverts changes of tests in ``served``."""
         for entry in self.served.iterdir():
             shutil.rmtree(entry)
         shutil.copytree(self.site.public, self.served, dirs_exist_ok=True)
 
     @contextlib.contextmanager
     def at_another_time(self, **difference: float) -> Iterator[None]:
-        """While the block runs, this publisher's clock differs from the hosts': ``days=-30``."""
+        """Shift this publisher's clock while the block runs, for example by ``days=-30``."""
         usual = self.site
         self.site = Site(usual.directory, lambda: datetime.now(UTC) + timedelta(**difference))
         try:
@@ -146,7 +146,7 @@ class Publisher:
             self.site = usual
 
     def newest(self, pattern: str) -> Path:
-        """The file of this kind that was published last, where it is served."""
+        """Return the served path of the newest file that matches the pattern."""
         public = self.site.public
         found = max(public.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
         return self.served / found.relative_to(public)
@@ -157,7 +157,7 @@ def _no_passphrase(key: Path) -> bytes:
 
 
 class Host:
-    """A host that follows one site: ``machine`` is what it manages, everything else is below ``directory``, too."""
+    """A host that follows one site. ``machine`` has its managed files. All files are below ``directory``."""
 
     def __init__(self, directory: Path, anchor: Path, url: str, execute: Execute) -> None:
         self.machine, self.state = directory / "machine", directory / "state"
@@ -187,15 +187,15 @@ class Host:
         self.configuration.write_text(yaml.safe_dump(self.settings, sort_keys=False))
 
     def puller(self, *words: str) -> Outcome:
-        """A command about this host."""
+        """Run a command with this host's configuration."""
         return Outcome(*self._execute(*words, "--config", str(self.configuration)))
 
     def run(self, *options: str) -> Outcome:
-        """What the timer starts."""
+        """Run like the timer."""
         return self.puller("run", *options)
 
     def status(self) -> dict[str, Any]:
-        """What ``puller status`` tells."""
+        """Return the output of ``puller status``."""
         status, output = self.puller("status", "--format", "json")
         assert status == 0, output
         found: dict[str, Any] = json.loads(output)
@@ -203,34 +203,34 @@ class Host:
 
     @property
     def enforced(self) -> str | None:
-        """The version of the first bundle that is enforced, as ``puller status`` tells."""
+        """The enforced version of the first bundle in ``puller status``."""
         version: str | None = self.status()["bundles"][0]["enforced"]
         return version
 
     def unpacked(self, bundle: str) -> set[str]:
-        """What the store has of a bundle, by SHA-256."""
+        """Return the SHA-256 of each stored version of a bundle."""
         return {path.name for path in (self.state / "bundles" / bundle).iterdir() if len(path.name) == 64}
 
     def report(self) -> dict[str, Any]:
-        """The last run's report, with an event for each resource."""
+        """Return the report of the last run, with an event for each resource."""
         report = load_all_events(Directories(self.state, self.state))
         assert report is not None
         found: dict[str, Any] = json.loads(msgspec.json.encode(report))
         return found
 
     def states(self) -> dict[str, str]:
-        """What became of each resource in the last run, by reference, with names relative to ``machine``."""
+        """Return the state of each resource in the last run, by reference. Names are relative to ``machine``."""
         events = [event for bundle in self.report()["bundles"] for event in bundle["events"]]
         return {f"{event['type']}#{self._short(event['name'])}": event["state"] for event in events}
 
     def assert_enforces(self, version: str) -> None:
-        """All of the story's version is on the machine, and ``puller status`` says so."""
+        """Check that the machine and ``puller status`` have this version of the story."""
         assert (self.machine / "motd").read_text() == f"Hello from {version}\n"
         assert (self.machine / "app.conf").read_bytes() == STORY_FILES["files/app.conf"]
         assert self.enforced == version
 
     def assert_told(self, message: str, outcome: Outcome) -> None:
-        """The run said it, the report has it, and ``puller status`` tells it; ``message`` is a regular expression."""
+        """Check that output, report and ``puller status`` match ``message``, a regular expression."""
         last = self.status()["last_run"]
         for text in (outcome.output, "\n".join(problem["text"] for problem in last["problems"])):
             assert re.search(message, text), f"{message!r} is not in:\n{text}"
@@ -245,7 +245,7 @@ class Host:
 
 
 class Web(Protocol):
-    """A web server that is running: ``root`` is served at ``url``."""
+    """A running web server. ``root`` is served at ``url``."""
 
     root: Path
 
@@ -254,9 +254,9 @@ class Web(Protocol):
 
 
 def listening(make: Callable[[int], Server]) -> Server:
-    """What ``make`` makes of a port that stays free while a server is stopped: no client is given it meanwhile.
+    """Return the result of ``make`` for a port that clients never get, even while a server is stopped.
 
-    The system gives clients ports from 32768 on, unless it is configured otherwise.
+    By default, the system gives clients ports from 32768 on.
     """
     for _ in range(100):
         try:
@@ -268,18 +268,18 @@ def listening(make: Callable[[int], Server]) -> Server:
 
 
 class WebServer:
-    """A web server on loopback that is stopped and started again at one address, and misbehaves when it is told to."""
+    """A web server on loopback with a permanent address and optional faults."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.answer: tuple[int, bytes] | None = None
-        """What it says to every request, instead of what it should."""
+        """Status and body that replace every answer."""
         self.stalled = threading.Event()
-        """Set when a request has come that it will never answer."""
+        """Set when a request has come that never gets an answer."""
         self.stall_at = ""
-        """A part of the path of those."""
+        """Requests whose path contains this text never get an answer."""
         self.requests: list[str] = []
-        """The paths that were asked for."""
+        """The requested paths."""
         self._server: SiteServer | None = None
         self._port = 0
         self.start()
@@ -314,7 +314,7 @@ class _Handler(SiteHandler):
         self._web.requests.append(self.path)
         if self._web.stall_at and self._web.stall_at in self.path:
             self._web.stalled.set()
-            self.rfile.read(1)  # until the client goes away
+            self.rfile.read(1)  # until the client disconnects
         elif self._web.answer:
             status, body = self._web.answer
             self.send_response(status)

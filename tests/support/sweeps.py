@@ -1,4 +1,4 @@
-"""The type of the fixture ``sweep``, which makes something happen at each step of an action."""
+"""The type of the fixture ``sweep``, which interrupts each step of an action."""
 
 from collections.abc import Callable
 
