@@ -31,7 +31,7 @@ END = bytes(1024)
 LIMITS = Limits(archive=100_000, size=1_000_000, description=10_000, ratio=20, ratio_from=100_000)
 
 
-# As in a bundle: root owns everything, and user and group names are empty.
+# Root owns everything, and user and group names are empty, as in a bundle.
 ROOT = {"owner": b"0000000\0", "group": b"0000000\0", "user_name": b"", "group_name": b""}
 Member: Callable[..., writer.Member] = partial(writer.Member, **ROOT)
 

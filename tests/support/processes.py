@@ -36,7 +36,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[stderr] = os.dup(2)  # pytest captures the output of a running test
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # set by a shell's `&`; tests send SIGINT
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # set by a shell's `&`, but tests need it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

@@ -2,15 +2,15 @@
 
 * A plain run covers each behaviour once and needs only Python. It leaves out tests with a mark of `LEFT_OUT`:
   matrices and slow cases (``everything``), and tests that need nginx, a booted Debian, other tools, or clones of the
-  repository. As an ordinary user it also leaves out tests that need root. Installed tools make no difference, so that
-  the same tests run everywhere.
+  repository. It also leaves out tests that need root if it runs as an ordinary user. Installed
+  tools make no difference, so that the same tests run everywhere.
 * The mark ``representatives(count)`` keeps that many variants of a parametrised test in a plain run, evenly spread.
   The other variants count as marked with ``everything``.
 * Generated cases have few examples in a plain run.
 * ``--left-out`` runs exactly the tests that a plain run leaves out, and the generated cases with many examples.
   ``--everything`` runs both. With ``-m`` the expression alone decides.
-* ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs what every test needs.
-* ``--thorough`` takes hours. It runs long stories and crash matrices completely. Other runs try a part of them.
+* ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs the tools of all tests.
+* ``--thorough`` takes hours. It runs long stories and crash matrices completely. Other runs try samples.
 
 The workers of pytest-xdist send their counts to the process that started them.
 """

@@ -748,7 +748,7 @@ def test_two_at_once_are_one_too_many(publisher: Publisher, role_keys: RoleKeys)
 def test_a_key_that_was_added_signs_bins_without_the_one_before_it(
     publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
-    """Adding a key signs only the root. The next signature of the targets lists the key."""
+    """Adding a key signs only the root. The next signed targets list the key."""
     host.refresh()
     (old,) = publisher.site.keys.glob("targets-*.pem")
     assert role_keys.add("targets", plain_key()).signed == ["root"]

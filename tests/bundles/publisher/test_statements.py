@@ -48,7 +48,7 @@ FINISHED = rolling_out(start=NOW - DAY, duration=DAY)
         (TENTH, NEWEST, AT_ONCE, NEWEST),
         (HALTED, OLD, AT_ONCE, OLD),
         (OLD, NEW, RolloutRequest(percent=100), NEW),
-        # A rollout that replaces a finished release.
+        # A rollout that replaces a release of all hosts.
         (OLD, NEW, RolloutRequest(percent=10), TENTH),
         (OLD, NEW, RolloutRequest(percent=0), rolling_out(percent=0)),
         (NEW, OLD, RolloutRequest(percent=10), rolling_out(OLD, NEW, percent=10)),
