@@ -1,4 +1,4 @@
-"""One host whose objects of all types are files below its machine, or simulated."""
+"""A host whose objects of all types are files below its machine directory, or simulated."""
 
 from __future__ import annotations
 

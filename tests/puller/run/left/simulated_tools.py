@@ -1,4 +1,4 @@
-"""Package manager, accounts and mounts of a host, simulated: the agent's own commands change what is in memory."""
+"""Simulated package manager, accounts and mounts: the agent's commands change objects in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CHANGING = re.compile(r"^[0-9]+ | 0:[0-9]+", re.MULTILINE)
 
 
 class Tools:
-    """The three simulators of one host."""
+    """Simulators of packages, accounts and mounts of a host."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         directory.mkdir()

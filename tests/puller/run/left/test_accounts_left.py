@@ -1,4 +1,4 @@
-"""Users and groups over the versions of a bundle: changed, brought back, taken away."""
+"""Users and groups across versions of a bundle: changed, restored, removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
-    """The accounts of the host: what the agent's own system does to users and groups is done to them."""
+    """Return simulated accounts, which the commands of ``LocalSystem`` change."""
     monkeypatch.setattr(databases, "DIRECTORY", str(tmp_path / "etc"))
     found: Accounts = simulator.Accounts(tmp_path / "etc")
     monkeypatch.setattr(LocalSystem, "execute", lambda system, command: found.execute(command))
@@ -69,7 +69,7 @@ def test_who_leaves_a_bundle_goes_where_puller_made_them_before_their_group_and_
 def test_whose_processes_run_goes_with_their_group_after_what_ends_these(
     machine: Accounts, host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a service does that runs as somebody else from now on."""
+    """A service keeps running as the old user until its file changes. Remove the user and its group after that."""
     runs_as = "  - file:\n      - '{{ facts.machine }}/runs-as': {content: USER, mode: '0644'}\n"
     runs_as = runs_as.replace("USER,", "USER, owner: '{{ facts.uid }}', group: '{{ facts.gid }}',")
     publisher.publish("1.0.0", "removed: absent\n" + story(0, BOTH, runs_as.replace("USER", "app")))
@@ -107,7 +107,7 @@ def test_a_bundle_that_is_given_up_takes_its_users_along_and_tells_whom_it_has_c
 def test_a_user_that_is_renamed_makes_way_for_its_number(
     machine: Accounts, host: Host, publisher: Publisher, homes: Path
 ) -> None:
-    """Two users cannot have one uid, so the old one goes first; the home stays."""
+    """Two users cannot share a uid, so Puller removes the old user first. The home directory stays."""
     renamed = "  - user: [{NAME: {uid: 5001, home: HOMES/shared, shell: /bin/sh}}]\n".replace(
         "HOMES", str(homes)
     )

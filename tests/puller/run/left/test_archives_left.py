@@ -1,4 +1,4 @@
-"""An archive that leaves a bundle: it goes with what was extracted from it, as far as that is as it was put there."""
+"""An archive that leaves its bundle is removed with its extracted files, except for files that were modified."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ ARCHIVE = f"""\
 
 
 def publish(publisher: Publisher, web: WebServer, version: str, manifest: str) -> None:
-    """Publish a version, and serve the archive beside it."""
+    """Publish a version, and serve the archive."""
     publisher.publish(version, re.sub("URL", web.url, manifest))
     (web.root / "archives").mkdir()
     (web.root / "archives/app.tar.gz").write_bytes(DATA)

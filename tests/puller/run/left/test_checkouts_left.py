@@ -1,4 +1,4 @@
-"""A checkout over the versions of a bundle: another revision and back, taken away, undone; its credentials nowhere."""
+"""Checkouts across versions of a bundle: other revisions, removal and rollback, without leaks of credentials."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def remote(tmp_path: Path) -> Remote:
 
 
 def checkout(remote: Remote, name: str = "app", **properties: Any) -> str:
-    """A resource of the manifest."""
+    """Return a checkout resource of a manifest."""
     values = ", ".join(f"{key}: '{value}'" for key, value in {"url": remote.url, **properties}.items())
     return f'  - checkout: [{{"{{{{ facts.machine }}}}/{name}": {{{values}}}}}]\n'
 
@@ -116,7 +116,7 @@ def test_a_checkout_stays_until_its_successor_is_cloned(
 
 
 def purge(name: str, kind: str) -> str:
-    """A resource that purges a directory of the machine."""
+    """Return a resource that purges a directory of the machine."""
     if kind == "file":
         owners = 'ensure: directory, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0755"'
         return f'  - file: [{{"{{{{ facts.machine }}}}/{name}": {{{owners}, purge: true}}}}]\n'

@@ -1,4 +1,4 @@
-"""A job of cron over the versions of a bundle: changed, brought back, taken away."""
+"""Cron jobs across versions of a bundle: changed, restored, removed."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ FOREIGN = "@daily root true\n"
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In the place of ``/etc/cron.d``."""
+    """Return a directory that replaces ``/etc/cron.d``."""
     found = tmp_path / "cron.d"
     found.mkdir()
     monkeypatch.setattr(cron, "DIRECTORY", str(found))
@@ -24,7 +24,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def job(name: str, schedule: str = "@hourly") -> str:
-    """A resource of the manifest."""
+    """Return a cron resource of a manifest."""
     return f"  - cron: [{{{name}: {{schedule: '{schedule}', command: 'true'}}}}]\n"
 
 

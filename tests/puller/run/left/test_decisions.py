@@ -1,4 +1,4 @@
-"""The table of decisions about the changes of a trial, its laws, and three-way merges."""
+"""Decisions about changes of a trial: their table, its invariants, and three-way merges."""
 
 import json
 from itertools import product
@@ -23,7 +23,7 @@ def test_the_table_keeps_its_laws(ending: Ending, before: Before, now: Now, decl
         assert action not in REMOVALS
     if before is Before.ABSENT:
         assert action is not Action.RESTORE
-    if now is Now.FOREIGN:  # another hand's state is never replaced
+    if now is Now.FOREIGN:  # a foreign state is never replaced
         assert action not in (*REMOVALS, Action.RESTORE, Action.MERGE)
     if now is Now.EDITED:
         assert action not in (*REMOVALS, Action.RESTORE) or before is Before.UNKNOWN

@@ -1,4 +1,4 @@
-"""Edits over the versions of a bundle: what leaves it, what comes back, and what a version on trial has edited."""
+"""Edits of files across versions of a bundle: removed, restored, and made by a version on trial."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ AFTER = "# BEGIN puller b\nx\ny\n# END puller b\n[main]\nlevel = 1\n; end\nold=1
 def story(
     edits: dict[str, dict[str, Any]], *, removed: str = "absent", code: int = 0, name: str = "app.conf"
 ) -> str:
-    """A manifest with these edits of one file, and a health check that ends with ``code``."""
+    """Return a manifest with these edits of one file, and a health check that exits with ``code``."""
     entries = [
         {kind: [{name_: {"path": f"{MACHINE}/{name}", **properties}}]}
         for (kind, _, name_), properties in ((key.partition("#"), each) for key, each in edits.items())
@@ -154,7 +154,7 @@ def test_another_version_edits_what_the_one_before_has_edited_and_back(
 
 
 class Died(BaseException):
-    """The run is killed here."""
+    """Raised to simulate a killed run."""
 
 
 @pytest.mark.parametrize("is_written", [False, True])

@@ -1,4 +1,4 @@
-"""A module of the kernel over the versions of a bundle: its files are changed, brought back, taken away."""
+"""Kernel modules across versions of a bundle: their files are changed, restored and removed."""
 
 import os
 from pathlib import Path
@@ -12,13 +12,13 @@ from tests.support.stories import Host, Publisher
 
 @pytest.fixture
 def root(host: Host, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stands in for the root of a container, where only files are managed."""
+    """Return the root directory of a simulated container, in which Puller manages only files."""
     monkeypatch.setattr(module_files, "ROOT", str(host.machine))
     return host.machine / "etc"
 
 
 def module(text: str) -> str:
-    """A resource of the manifest."""
+    """Return a kernel module resource of a manifest."""
     return f"  - kernel_module: [{{{text}}}]\n"
 
 

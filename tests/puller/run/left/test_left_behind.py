@@ -1,4 +1,4 @@
-"""Resources that leave a bundle: kept and listed, or taken away when Puller has made them and their author says so."""
+"""Resources that leave a bundle: listed, or removed if Puller created them and the bundle has ``removed: absent``."""
 
 import json
 import os
@@ -24,18 +24,18 @@ EXTRA = """\
 
 
 def files(removed: str, *parts: str) -> str:
-    """A manifest with one file, and what ``parts`` add."""
+    """Return a manifest with one file and ``parts``."""
     return FILES.replace("REMOVED", removed) + "".join(parts)
 
 
 def left(host: Host) -> dict[str, bool]:
-    """What ``puller status`` lists as left behind by the first bundle: whether Puller made it, by short reference."""
+    """Return the leftovers in ``puller status`` by short reference, and whether Puller created them."""
     found = host.status()["bundles"][0].get("left_behind", [])
     return {one["reference"].replace(f"{host.machine}/", ""): one["made"] for one in found}
 
 
 def stays(host: Host) -> dict[str, str]:
-    """Why leftovers stay, by short reference."""
+    """Return why leftovers stay, by short reference."""
     found = host.status()["bundles"][0].get("left_behind", [])
     return {one["reference"].replace(f"{host.machine}/", ""): one["stays"] for one in found}
 
@@ -50,7 +50,7 @@ def inodes(host: Host) -> dict[Path, int]:
 
 @pytest.fixture
 def extended(host: Host, publisher: Publisher) -> Any:
-    """``extended(removed)``: a host on 1.0.0, with a directory and a file that 2.0.0 does not have."""
+    """Return ``extended(removed)``: a host on 1.0.0, with a directory and a file that 2.0.0 does not declare."""
 
     def build(removed: str) -> Host:
         publisher.publish("1.0.0", files(removed, EXTRA))

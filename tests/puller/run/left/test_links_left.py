@@ -1,4 +1,4 @@
-"""A link over the versions of a bundle: changed, brought back, taken away."""
+"""Links across versions of a bundle: changed, restored, removed."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.stories import Host, Publisher
 
 
 def link(name: str = "current", **properties: object) -> str:
-    """A resource of the manifest."""
+    """Return a link resource of a manifest."""
     values = ", ".join(f"{key}: '{value}'" for key, value in properties.items())
     return f'  - link: [{{"{{{{ facts.machine }}}}/{name}": {{{values}}}}}]\n'
 

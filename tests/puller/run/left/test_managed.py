@@ -1,4 +1,4 @@
-"""The record of what is managed: its size, what it costs, and what it survives."""
+"""The record of managed resources: its size, its cost, and its durability."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ IN_FORCE = {"web": InForce("1.0.0", "a" * 64)}
 
 
 def concluded(manifest: Manifest, directories: Directories) -> Leftovers:
-    """A run in which all was in order."""
+    """Return the leftovers after a run in which all resources were in sync."""
     leftovers = Leftovers(directories, pytest.fail)
     leftovers.before(HostCatalog.of([manifest]), ["web"], IN_FORCE)
     events = [

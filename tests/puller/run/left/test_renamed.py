@@ -1,4 +1,4 @@
-"""Objects that a new version declares with another name: they are no leftovers, and their origin passes on."""
+"""Objects that a new version declares under another name stay managed, keep their origin, and are not leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repositories over the versions of a bundle: renamed, given up, and back, with nothing of another version left."""
+"""Repositories across versions of a bundle: renamed, rolled back and restored, without leftovers."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ import pytest
 from puller.resources.packages.layouts import AptLayout
 from tests.support.stories import Host, Publisher
 
-pytestmark = pytest.mark.root  # the files of repositories are root's
+pytestmark = pytest.mark.root  # Only root may write the files of repositories.
 
-# Disabled, so that nothing is fetched: no package manager of this machine is started.
+# The repositories are disabled, so that no package manager of this machine fetches anything.
 TOP = """\
 removed: absent
 resources:
@@ -43,7 +43,7 @@ def test_a_repository_that_is_renamed_given_up_and_named_as_before_leaves_nothin
     assert host.run().status == 0
     first = files(etc)
     assert set(first) == {"ours.sources", "old.sources", "old.pref"}
-    # Given up: what it took away, made and changed is as it was.
+    # After a rollback, all files that the version removed, created or changed are restored.
     given_up = (
         TOP + "      - new: {url: 'file:///b'}\n      - ours: {url: 'file:///c', priority: 1}\n" + FAILS
     )
@@ -51,12 +51,10 @@ def test_a_repository_that_is_renamed_given_up_and_named_as_before_leaves_nothin
     outcome = host.run()
     assert outcome.status == 7, outcome.output
     assert files(etc) == first
-    # Renamed.
     publisher.publish("3.0.0", TOP + "      - new: {url: 'file:///a'}\n")
     outcome = host.run()
     assert outcome.status == 0, outcome.output
     assert set(files(etc)) == {"ours.sources", "new.sources"}
-    # And as before.
     publisher.publish("4.0.0", TOP + "      - old: {url: 'file:///a', priority: 7}\n")
     assert host.run().status == 0
     assert files(etc) == first

@@ -1,4 +1,4 @@
-"""Objects that existed before Puller: no record of Puller claims them after a trial, a failure or a kill."""
+"""Objects older than Puller: its records never claim them after a trial, a failure or a kill."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT_T = ["file", "directory", "link", "tree", "tree that purges", "scaffold", "li
 
 @pytest.fixture
 def two(story: Story) -> Story:
-    """Two bundles that have passed."""
+    """Return a story with two passed bundles."""
     story.host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     story.publish("1", name="web")
     story.publish("1", name="base")
@@ -61,7 +61,7 @@ def made_and_left(story: Story) -> list[str]:
 @pytest.mark.parametrize("last", ["replaced", "given up"])
 @pytest.mark.representatives(8)
 def test_object_of_a_person_survives_two_trials(two: Story, person: str, made: str, last: str) -> None:
-    """A trial removes it, another bundle makes an object at its path, and both trials end."""
+    """A trial removes the object, another bundle creates an object at its path, and both trials end."""
     PEOPLE[person](two.machine / "T")
     before = of_person(two)
     two.publish("2", NO_LINK if person == "link" else ABSENT, FAILS, name="base")
@@ -81,7 +81,7 @@ def test_object_of_a_person_survives_two_trials(two: Story, person: str, made: s
 
 
 def test_a_file_stays_after_the_trial_that_restored_it(two: Story) -> None:
-    """The next trial declares another object at its path, fails and is given up."""
+    """The next trial declares another object at its path, fails and is rolled back."""
     person_file(two.machine / "T")
     before = of_person(two)
     two.publish("2", ABSENT, FAILS, name="base")
@@ -128,7 +128,7 @@ CRON = {"cron": [{"job": {"schedule": "@hourly", "command": "true"}}]}
 
 
 def test_a_cron_file_of_a_person_survives_two_trials(two: Story) -> None:
-    """The second trial names the same path by another type."""
+    """The second trial declares the same path with another type."""
     path = two.machine / "cron.d/job"
     path.write_text("# by a person\n")
     before = of_person(two)
@@ -146,11 +146,11 @@ def test_a_cron_file_of_a_person_survives_two_trials(two: Story) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("kind", ["mount", "mount in fstab"])
 def test_a_mount_of_a_person_survives_two_trials(two: Story, kind: str) -> None:
-    """Packages and accounts that a trial has removed cannot be restored."""
+    """Packages and accounts are left out, because Puller cannot restore them after a trial."""
     declared = two.resource(kind)
     two.publish("2", declared)
     two.run()
-    (two.host.state / "managed.json").unlink()  # from now on it is a person's
+    (two.host.state / "managed.json").unlink()  # without the record, Puller does not own it
     two.publish("3")
     two.run()
     before = two.picture()
@@ -191,7 +191,7 @@ def test_a_resource_that_always_fails_was_not_made(story: Story, kind: str, is_p
     for _ in range(3):
         outcome = story.host.run(*options)
         assert outcome.status in (4, 6), outcome.output
-    if kind != "scaffold":  # a person makes it by hand
+    if kind != "scaffold":  # a person creates the directory
         (story.machine / "missing").mkdir()
         person = PEOPLE["link" if kind == "link" else "file"]
         person(story.machine / "missing/f")

@@ -1,8 +1,8 @@
-"""Releases of three bundles in any order and at any fate: on the disk is what is enforced, and nothing of the rest.
+"""Random stories of three bundles: the disk has exactly the resources of the enforced versions.
 
-Each story is drawn from a seed: versions that pass, fail their health check or stay on trial, that share files, agree
-or contradict, come and go; with rollbacks by hand, partial runs, runs that are killed, and bundles that leave the
-configuration and come back.
+A seed determines each story: versions pass, fail their health check or stay on trial, and declare equal, different or
+contradicting files. Stories include manual rollbacks, partial runs, killed runs, and bundles that leave the
+configuration and return.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 STORIES = 20
 BUNDLES = ("a", "b", "c")
 POOL = ("d", "d/f", "one", "two", "theirs")
-"""Paths that any version may declare; ``d`` is a directory, and ``theirs`` was there before Puller."""
+"""Paths that any version may declare. ``d`` is a directory, and ``theirs`` is older than Puller."""
 THEIRS = "by hand"
 
 
 class Version(NamedTuple):
-    """What one version declares: contents by path, empty for a directory; and how its trial goes."""
+    """Contents by path of a version (empty for a directory), and how its trial ends."""
 
     files: dict[str, str]
     fate: str = "passes"
 
 
 class Died(BaseException):
-    """The run is killed here."""
+    """Raised to simulate a killed run."""
 
 
 def manifest(name: str, version: Version) -> str:
@@ -55,7 +55,7 @@ def manifest(name: str, version: Version) -> str:
 
 
 class Story:
-    """A host, its bundles, and all that was published for it."""
+    """A host, its bundles, and their published versions."""
 
     def __init__(self, host: Host, publisher: Publisher, chance: random.Random) -> None:
         self.host, self.publisher, self.chance = host, publisher, chance
@@ -63,19 +63,19 @@ class Story:
         self.configured = list(BUNDLES)
         self.told: list[str] = []
         self._kept: dict[str, set[str]] = {}
-        """What was applied last of each bundle."""
+        """The paths that were last applied for each bundle."""
         self.is_taken = False
-        """Whether a version that has passed has replaced the file that was there before, which nobody restores then."""
+        """Whether a passed version has replaced the original ``theirs``, so that Puller does not restore it."""
         host.machine.mkdir()
         (host.machine / "theirs").write_text(THEIRS)
         for name in BUNDLES:
             self._publish(name, Version({}))
         self._configure()
 
-    # What happens
+    # Events
 
     def happen(self) -> None:
-        """One thing, and a run that may not come to its end."""
+        """Do one random action, and start a run that may be killed."""
         things = [self.publish] * 6 + [self.roll_back, self.configure]
         self.chance.choice(things)()
         if self.chance.random() < 0.2:
@@ -127,7 +127,7 @@ class Story:
         return outcome.status
 
     def _die(self, step: int) -> None:
-        """A run that dies at its change with this number, if it comes to it."""
+        """Start a run that dies before its change number ``step``, if it has that many changes."""
         left = [step]
 
         def counted(method: Any) -> Any:
@@ -148,7 +148,7 @@ class Story:
             except Died:
                 self.told.append("died")
 
-    # What is then
+    # Checks
 
     def enforced(self) -> dict[str, str | None]:
         return {bundle["name"]: bundle["enforced"] for bundle in self.host.status()["bundles"]}
@@ -160,7 +160,7 @@ class Story:
                 self.is_taken |= "theirs" in version.files
 
     def settle(self) -> None:
-        """Two runs, of which the second changes nothing."""
+        """Run twice. The second run must not change anything."""
         self._run()
         self._run()
         before = list(state(self.host.machine))
@@ -169,7 +169,7 @@ class Story:
         assert list(state(self.host.machine)) == before, self.story()
 
     def check(self) -> None:
-        """All that is enforced is as declared, and nothing else is there but what a bundle that has left declares."""
+        """Compare the disk with the enforced versions. Only bundles that left the host may have other files."""
         wanted, found = self._wanted(), dict(state(self.host.machine))
         there = {path: content for path, (content, _) in found.items()}
         for path, content in wanted.items():
@@ -186,7 +186,7 @@ class Story:
             assert there["theirs"] == THEIRS, self.story()
 
     def _left(self) -> set[str]:
-        """What is listed as left behind."""
+        """Return the paths of the listed leftovers."""
         left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
         return {os.path.relpath(one["reference"].partition("#")[2], self.host.machine) for one in left}
 
@@ -194,7 +194,7 @@ class Story:
         return {*BUNDLES} - self._in_force()
 
     def _in_force(self) -> set[str]:
-        """The bundles of which a version is applied; of one, none may fit with another that was rolled back."""
+        """Return bundles with an applied version. A bundle may contradict a rolled-back one in all its versions."""
         bundles = self.host.report()["bundles"]
         return {bundle["name"] for bundle in bundles if bundle["outcome"] != "nothing to enforce"}
 
@@ -214,7 +214,7 @@ class Story:
 
 
 def state(root: Path) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Each path with its content, and a number that tells whether it was replaced."""
+    """Yield each path with its content and inode, which differs after a replacement."""
     for path in sorted(root.rglob("*")):
         content = "" if path.is_dir() else path.read_text()
         yield str(path.relative_to(root)), (content, path.lstat().st_ino)

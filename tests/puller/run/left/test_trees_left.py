@@ -1,4 +1,4 @@
-"""A tree of files through the versions of a bundle: purging among what all bundles declare, the way back, its end."""
+"""Trees of files across versions of a bundle: purging with several bundles, rollback, and removal."""
 
 import json
 import os
@@ -200,7 +200,7 @@ def test_what_leaves_a_purged_directory_is_off_the_list_of_what_is_left(
     (host.machine / "tree/theirs").write_text("by hand\n")
     before = picture(host.machine)
     assert host.run().status == 7
-    del before["tree/theirs"]  # the version that is back purges the directory, too
+    del before["tree/theirs"]  # the restored version also purges the directory
     assert picture(host.machine) == before
     assert host.run("--detailed-exitcodes").status == 20
     assert picture(host.machine) == before

@@ -1,4 +1,4 @@
-"""Each type through the endings of a trial, with other bundles and people in between."""
+"""Every type of resource through all endings of a trial, with other bundles and manual changes in between."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ TOOLS = {
     "mount": {"mount": [{"TOOLS/mnt/a": {"device": "tmpfs", "type": "tmpfs", "options": ["size=5m"]}}]},
     "mount in fstab": {"mount": [{"TOOLS/mnt/a": {"device": "tmpfs", "type": "tmpfs", "ensure": "present"}}]},
 }
-"""Objects that are changed by tools, which are simulated."""
+"""Objects that simulated tools change."""
 KINDS = [*OBJECTS, *(pytest.param(kind, marks=pytest.mark.root) for kind in TOOLS)]
 
 
 class Story:
-    """A host, its machine, and the versions that are published for it."""
+    """A host, its machine, and its published versions."""
 
     def __init__(self, host: Host, publisher: Publisher) -> None:
         self.host, self.publisher, self.machine = host, publisher, host.machine
@@ -84,7 +84,7 @@ class Story:
         self.tools: Tools | None = None
 
     def resource(self, kind: str) -> dict[str, Any]:
-        """Return the resource of a kind, with what it needs on this host."""
+        """Return the resource of a kind for this host."""
         if kind in OBJECTS:
             return OBJECTS[kind]
         assert self.tools is not None
@@ -103,7 +103,7 @@ class Story:
         return str(outcome.output)
 
     def settle(self, *expected: int) -> dict[str, object]:
-        """The machine after a dry run, a run, and one more that has nothing to do."""
+        """Compare a dry run with a run, check that the next run is in sync, and return the objects of the machine."""
         predicted = self.host.run("--noop").output.count(" would change ensure=")
         output = self.run(*expected)
         changed = output.count(" changed ensure=")
@@ -115,7 +115,7 @@ class Story:
         return found
 
     def picture(self) -> dict[str, object]:
-        """Kinds, modes and contents; empty directories of the kernel's configuration stay by design."""
+        """Return kinds and contents. Puller keeps empty directories of the kernel's configuration by design."""
         found: dict[str, object] = {}
         for path in sorted(self.machine.rglob("*")):
             mode = path.lstat().st_mode
@@ -265,7 +265,7 @@ def test_a_path_that_somebody_replaced_stays_and_fails_no_run(story: Story) -> N
 
 
 def test_what_took_the_place_of_a_leftover_stays(story: Story) -> None:
-    """A file that had to go, and a link at its path that was declared last with ``keep``."""
+    """The second version declares a link with ``keep`` at the path of a leftover file."""
     story.publish("1", OBJECTS["file"])
     story.run()
     story.publish("2", {"link": [{f"{MACHINE}/T": {"target": "z", "removed": "keep", "force": True}}]})
@@ -303,7 +303,7 @@ def archive(web: WebServer, version: int, digest: str) -> dict[str, Any]:
 def test_an_application_stays_until_its_successor_is_there(
     story: Story, web: WebServer, is_there: bool, on_trial: bool
 ) -> None:
-    """``on_trial``: the version that brought it has not passed."""
+    """``on_trial``: the version with the first archive has not passed."""
     import hashlib
 
     story.publish("1")
@@ -349,7 +349,7 @@ def test_reversals_are_counted_beside_resources(story: Story) -> None:
 
 
 def test_a_leftover_goes_before_the_command_that_subscribed(story: Story) -> None:
-    """As a service does that cannot start beside its old file."""
+    """The command, like many services, fails while the old file exists."""
     checks = {"command": f"sh -c 'test ! -e {MACHINE}/old && test -e {MACHINE}/new'", "refreshonly": True}
 
     def reload(name: str) -> dict[str, Any]:
@@ -365,7 +365,7 @@ def test_a_leftover_goes_before_the_command_that_subscribed(story: Story) -> Non
 
 
 def test_a_package_that_was_never_installed_is_not_listed(story: Story) -> None:
-    """Nor does the version that repairs the release warn of anything."""
+    """The version that fixes the release prints no warnings either."""
     story.publish("1")
     story.run()
     story.publish("2", {"link": [{f"{MACHINE}/missing/l": {"target": "x"}}]}, OBJECTS["file"], FAILS)
@@ -381,7 +381,7 @@ def shared_by(story: Story) -> str:
 
 
 def edit(name: str, kind: str = "setting", value: str = "1", path: str = "shared.ini") -> dict[str, Any]:
-    """A setting or a line that other resources declare under other names."""
+    """Return a setting or line that other resources declare under other names."""
     said: dict[str, Any] = {"line": "# shared"}
     if kind == "setting":
         said = {"format": "ini", "section": "one", "key": "k", "value": value}
@@ -390,7 +390,7 @@ def edit(name: str, kind: str = "setting", value: str = "1", path: str = "shared
 
 @pytest.fixture
 def two(story: Story) -> Story:
-    """Two bundles that have passed."""
+    """Return a story with two passed bundles."""
     story.host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     story.publish("1", name="web")
     story.publish("1", name="base")
@@ -402,7 +402,7 @@ def two(story: Story) -> Story:
 @pytest.mark.parametrize("is_later", [True, False])
 @pytest.mark.representatives(3)
 def test_an_edit_of_a_trial_passes_to_who_declares_it_too(two: Story, kind: str, is_later: bool) -> None:
-    """``is_later``: another bundle declares it before the trial is replaced, or at once."""
+    """``is_later``: a run applies the other bundle before the version on trial is replaced."""
     two.publish("2", edit("web-k", kind), FAILS)
     two.run(6)
     two.publish("2", edit("base-k", kind), name="base")
@@ -459,7 +459,7 @@ def test_a_leftover_that_a_trial_declares_goes_after_it(
     two.publish("3", name="web")
     two.publish("3", edit("base-k", kind, value), FAILS, name="base")
     two.run(4, 6)
-    if value == "1":  # else it is removed before the trial makes it anew
+    if value == "1":  # otherwise Puller removes it before the trial creates it again
         assert two.left() == [f"{kind}#web-k"]
     if ending == "rolled back":
         two.host.puller("rollback", "base")
@@ -487,7 +487,7 @@ def test_a_renamed_edit_is_removed_as_its_last_name_says(two: Story, removed: st
 @pytest.mark.parametrize("is_tree", [True, False])
 @pytest.mark.representatives(3)
 def test_what_a_passed_bundle_declares_is_not_restored(two: Story, removed: str, is_tree: bool) -> None:
-    """Another bundle decides about a path during a trial, and drops it before the trial is replaced."""
+    """Another bundle declares a path during a trial, and drops it before the version on trial is replaced."""
     if is_tree:
         (two.machine / "T/sub").mkdir(parents=True)
         (two.machine / "T/sub/d").write_text("by hand\n")
@@ -518,7 +518,7 @@ def test_nothing_is_restored_below_what_is_to_be_absent(two: Story) -> None:
 
 
 def test_a_line_of_a_person_stays_through_two_trials(story: Story) -> None:
-    """The second trial edits the file too, and is given up by hand."""
+    """The second trial edits the same file, and an operator rolls it back."""
     story.publish("1", OBJECTS["setting"], OBJECTS["block"], FAILS)
     story.run(6)
     shared = story.machine / "shared.ini"

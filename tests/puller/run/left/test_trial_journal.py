@@ -1,4 +1,4 @@
-"""The journal of a trial is on the disk before each change, with one sync for all changes that are made together."""
+"""The journal of a trial is synced before each change, once for all changes that are made together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNT = 50
 
 
 class Syncs:
-    """The syncs of the journal of a trial, and the size that it had at the last one."""
+    """Number of syncs of a trial's journal, and its size at the last sync."""
 
     def __init__(self, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.journal, self.count, self.size = journal, 0, 0

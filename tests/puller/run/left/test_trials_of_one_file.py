@@ -1,4 +1,4 @@
-"""Two bundles on trial edit one file: each trial takes out its own edits, in every order of the two endings."""
+"""Two bundles on trial edit one file: each rollback removes only its own edits, in both orders of endings."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def sysctl(key: str, value: str) -> dict[str, Any]:
 
 
 def changes(output: str, word: str) -> list[str]:
-    """The resources that a run changes, except for those that fail on purpose."""
+    """Return the resources that a run changes, without the command that fails on purpose."""
     lines = [each.split() for each in output.splitlines() if f" {word} ensure=" in each]
     return [words[1] for words in lines if words[1] != "exec#fails"]
 
 
 class Story:
-    """A host with two bundles that have passed, and one file that both edit later."""
+    """A host with two passed bundles, and a file that later versions of both edit."""
 
     def __init__(self, host: Host, publisher: Publisher) -> None:
         self.host, self.publisher = host, publisher
@@ -69,7 +69,7 @@ class Story:
         self.publisher.publish(f"{self.numbers[name]}.0.0", manifest, name=name, files={})
 
     def run(self) -> str:
-        """A dry run and a run, which agree."""
+        """Compare a dry run with a run, and return the output of the run."""
         predicted = changes(self.host.run("--noop").output, "would change")
         output = self.host.run().output
         assert changes(output, "changed") == predicted, output
@@ -93,7 +93,7 @@ class Story:
         return sorted(self.shared.read_text().splitlines())
 
     def left(self) -> list[str]:
-        """The leftovers that Puller has made."""
+        """Return leftovers that Puller created."""
         left = [each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind", ())]
         return [each["reference"] for each in left if each["made"]]
 
@@ -154,11 +154,11 @@ RECEIPTS = {
     "two parameters": "",
     "one parameter": "b",
 }
-"""The bundles that have added a part of their own."""
+"""The bundles that have added their own edits."""
 
 
 def expected(kind: str, bundles: set[str]) -> list[str]:
-    """The lines of the file if the trials of these bundles count."""
+    """Return the lines of the file with the edits of these bundles."""
     lines = START.splitlines()
     for name, added, replaced in zip("ab", LINES[kind], REPLACED.get(kind, ([], [])), strict=True):
         if name in bundles:
@@ -175,7 +175,7 @@ def expected(kind: str, bundles: set[str]) -> list[str]:
 def test_each_trial_takes_out_its_own_edits(
     story: Story, kind: str, order: tuple[str, str], first: str, second: str
 ) -> None:
-    """The trials begin in one run if the first one also ends first."""
+    """If the first trial to start is also the first to end, both trials start in one run."""
     edits = dict(zip("ab", EDITS[kind], strict=True))
     for name in "ab":
         story.publish(name, *edits[name], FAILS)
@@ -197,7 +197,7 @@ def test_each_trial_takes_out_its_own_edits(
 
 @pytest.mark.parametrize("ending", ["is replaced", "is rolled back"])
 def test_of_two_values_in_a_row_the_first_comes_back(story: Story, ending: str) -> None:
-    """The second trial has recorded the value of the first, which is over by then."""
+    """The second trial recorded the value of the first trial, which has ended."""
     story.publish("a", setting("a-old", "old", "2"), FAILS)
     story.run()
     story.publish("a", FAILS)
@@ -209,7 +209,7 @@ def test_of_two_values_in_a_row_the_first_comes_back(story: Story, ending: str) 
 
 
 def test_a_leftover_goes_with_the_trial_that_took_it(story: Story) -> None:
-    """Its bundle has left it, and wants it removed; the trial of another bundle declares it with its own words."""
+    """Bundle a drops a block that has to be removed. A trial of bundle b declares it with other content."""
     story.publish("a", block("x", "# of a\n"))
     story.run()
     story.publish("a")
@@ -250,7 +250,7 @@ def test_lines_of_a_person_stay_beside_those_of_a_trial(story: Story) -> None:
 
 
 def test_a_file_goes_with_the_last_trial_that_edits_it(story: Story) -> None:
-    """The first trial has made the file, and the next version edits it too."""
+    """The first trial creates the file, and the next version also edits it."""
     made = story.host.machine / "made"
     added = {"path": f"{MACHINE}/made", "create": True}
     story.publish("a", {"line": [{"one": {"line": "one", **added}}]}, FAILS)
@@ -272,7 +272,7 @@ def test_an_empty_file_is_empty_again(story: Story) -> None:
     assert empty.read_text() == ""
 
 
-# The rules alone
+# Rules without a host
 
 TEXTS = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n"]), max_size=6).map(b"".join)
 
@@ -330,7 +330,7 @@ def test_an_edit_with_another_value_takes_the_place_of_a_leftover(
 ) -> None:
     story.publish("a", old)
     story.run()
-    story.publish("a", setting("a-first", "first", "1"))  # one write makes all edits of the file
+    story.publish("a", setting("a-first", "first", "1"))  # one write contains all edits of the file
     story.publish("b", new)
     story.run()
     assert line_of_new in story.lines()
@@ -342,7 +342,7 @@ def test_an_edit_with_another_value_takes_the_place_of_a_leftover(
 
 @pytest.mark.parametrize("is_one_write", [True, False])
 def test_a_pattern_takes_the_place_of_a_leftover(story: Story, is_one_write: bool) -> None:
-    """The dry run predicts a removal only if the leftover goes first, in a write of its own."""
+    """The dry run can predict a removal only if a separate write removes the leftover first."""
     story.publish("a", line("a-l", "# 1"))
     story.run()
     story.publish("a", *([setting("a-first", "first", "1")] if is_one_write else []))

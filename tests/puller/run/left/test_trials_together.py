@@ -1,4 +1,4 @@
-"""Bundles that are on trial together, share resources or fail halfway: the way back of each is exact all the same."""
+"""Bundles that are on trial together, share resources or fail midway: each rollback is still exact."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ FAILS = {"exec": [{"fails": {"command": "false"}}]}
 
 
 def file(name: str, content: str | None = None, **more: Any) -> dict[str, Any]:
-    """A file of the host's machine."""
+    """Return a file resource on the host's machine."""
     said = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644", "content": content, **more}
     given = {key: value for key, value in said.items() if value is not None}
     return {"file": [{f"{{{{ facts.machine }}}}/{name}": given}]}
 
 
 def checked(name: str, content: str) -> dict[str, Any]:
-    """A file whose health check fails when it does not hold *good*."""
+    """Return a file whose health check fails unless the file contains *good*."""
     command = f"sh -c 'grep -q good {{{{ facts.machine }}}}/{name} || exit 2'"
     return file(name, content, health_checks=[{"command": command}])
 
 
 class Story:
-    """One host with files of others, and what is published for it."""
+    """A host with unmanaged files, and its published bundles."""
 
     def __init__(self, host: Host, publisher: Publisher) -> None:
         self.host, self.publisher, self.machine = host, publisher, host.machine
@@ -50,7 +50,7 @@ class Story:
         self.host.configure(bundles=[{"name": name} for name in names])
 
     def settle(self, *names: str) -> None:
-        """Each of these bundles is good in version 1.0.0, with nothing but a file of its own."""
+        """Publish and apply version 1.0.0 of each bundle, with one file per bundle."""
         for name in names:
             self.publish(name, "1.0.0", checked(f"of-{name}", "good"))
         self.follow(*names)
@@ -97,7 +97,7 @@ def test_a_directory_of_one_trial_goes_when_what_another_put_into_it_goes(story:
 
 @pytest.mark.parametrize("removed", ["keep", "absent"])
 def test_what_moves_to_a_bundle_that_is_given_up_is_restored_and_listed(story: Story, removed: str) -> None:
-    """That it should go, too, was said by the bundle that was given up."""
+    """The leftover stays even if the version that was rolled back declares ``removed: absent``."""
     story.publish("a", "1.0.0", checked("of-a", "good"))
     story.publish("b", "1.0.0", file("one", "of b"))
     story.follow("a", "b")

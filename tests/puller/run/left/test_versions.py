@@ -1,4 +1,4 @@
-"""Versions of a bundle in any order: on the disk is what the enforced one declares, and nothing of the others."""
+"""Versions of a bundle in random order: the disk has exactly the resources of the enforced version."""
 
 import random
 from pathlib import Path
@@ -30,9 +30,9 @@ PIECES = {
     ],
     "theirs": ['"{{ facts.machine }}/theirs": {content: TEXT}'],
 }
-"""Parts of versions, by name: the entries of files. Each may be in a version or not, with a text of that version."""
+"""File entries by name of the part. Each version has a random selection of the parts, with its own text."""
 Version = tuple[frozenset[str], bool, bool]
-"""Which parts it has, whether it has a scaffold, and whether it fails its check."""
+"""Parts of the version, whether it has a scaffold, and whether its health check fails."""
 
 
 def version_of(chance: random.Random) -> Version:
@@ -52,7 +52,7 @@ def manifest(version: Version, text: str) -> str:
 
 
 def wanted(version: Version, text: str, theirs: str) -> dict[str, str]:
-    """All that should be there, by path: contents, and of directories nothing."""
+    """Return the expected paths with their contents (empty for a directory)."""
     parts, has_scaffold, _ = version
     found = {"health": "0\n", "theirs": text if "theirs" in parts else theirs}
     found |= {"a": ""} if parts & {"a", "a/file"} else {}
@@ -81,6 +81,6 @@ def test_the_disk_is_what_the_enforced_version_declares(host: Host, publisher: P
         assert outcome.status == (7 if version[2] else 0), outcome.output
         if not version[2]:
             good = version, text
-            theirs = text if "theirs" in version[0] else theirs  # replaced for good by one that has passed
+            theirs = text if "theirs" in version[0] else theirs  # a passed version replaces it for good
         assert tree(host.machine) == wanted(*good, theirs), outcome.output
     assert host.run("--detailed-exitcodes").status in (0, 20)

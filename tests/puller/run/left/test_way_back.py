@@ -1,4 +1,4 @@
-"""The way back from a bundle that fails its trial: everything that it made or changed is as it was before."""
+"""Rollback of a bundle that fails its trial: all its changes are undone."""
 
 import os
 import re
@@ -39,12 +39,12 @@ PAGES = {"pages/a": b"a\n", "pages/sub/b": b"b\n"}
 
 
 def story(code: int, *parts: str) -> str:
-    """A manifest whose check ends with ``code``, and what ``parts`` add."""
+    """Return a manifest with ``parts`` and a check that exits with ``code``."""
     return TOP.replace("CODE", str(code)) + "".join(parts)
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Kind, mode and content of all that is below a directory."""
+    """Return kind, mode and content of all objects below a directory."""
     found = {}
     for path in root.rglob("*"):
         mode = path.lstat().st_mode
@@ -55,7 +55,7 @@ def tree(root: Path) -> dict[str, tuple[int, bytes]]:
 
 @pytest.fixture
 def settled(host: Host, publisher: Publisher) -> Host:
-    """A host on which 1.0.0 is good, with things of others beside it."""
+    """Return a host on which 1.0.0 has passed, with unmanaged files."""
     publisher.publish("1.0.0", story(0))
     assert host.run().status == 0
     machine = host.machine
@@ -71,7 +71,7 @@ def settled(host: Host, publisher: Publisher) -> Host:
 
 
 def copies(host: Host) -> list[str]:
-    """What is kept of trials."""
+    """Return the files that Puller stores for trials."""
     return [str(path) for path in (host.state / "trials").rglob("*") if not path.is_dir()]
 
 
@@ -124,7 +124,7 @@ def test_next_version_undoes_a_trial_and_removes_when_it_succeeds(
     assert settled.run().status == 6
     now = tree(settled.machine)
     assert {name for name in before if now.get(name) != before[name]} == {"motd", "theirs"}
-    # A resource has failed: what might be in use instead of it stays.
+    # Because a resource has failed, objects that may be in use stay.
     made = {"new", "new/file", "deep", "deep/pages", "deep/pages/a", "deep/pages/sub", "deep/pages/sub/b"}
     assert now.keys() - before.keys() == made
     publisher.publish("4.0.0", story(0, theirs))
@@ -173,7 +173,7 @@ def test_content_that_the_last_good_bundle_does_not_say_is_restored(host: Host, 
 def test_a_parameter_of_the_kernel_gets_its_value_back(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Not the kernel's own file is replaced, but the value in it."""
+    """Puller restores the value in the kernel's file, and does not replace the file."""
     monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
     key, conf = tmp_path / "proc/vm/swappiness", tmp_path / "sysctl.conf"
     key.parent.mkdir(parents=True)
@@ -191,7 +191,7 @@ def test_a_parameter_of_the_kernel_gets_its_value_back(
 
 @pytest.fixture
 def mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A simulated machine of mounts, with something mounted at ``mnt/old``."""
+    """Return simulated mounts, with a file system mounted at ``mnt/old``."""
     system = MountingSystem(tmp_path)
     for constant, path in (("fstab.FSTAB", system.fstab), ("mount_table.MOUNTINFO", system.mountinfo)):
         monkeypatch.setattr(f"puller.resources.kernel.{constant}", str(path))
@@ -261,12 +261,12 @@ def test_what_subscribed_to_what_is_undone_is_refreshed(settled: Host, publisher
 
 
 class Died(BaseException):
-    """The run is killed here."""
+    """Raised to simulate a killed run."""
 
 
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
-    """``dying(step)``: a run dies at its change with this number."""
+    """Return ``dying(step)``: the run dies before its change number ``step``."""
 
     def prepare(step: int) -> None:
         left = [step]
