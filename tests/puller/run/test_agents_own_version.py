@@ -1,4 +1,4 @@
-"""The agent's own version in a run: what a bundle asks of it, and that it stands in for one that does not start."""
+"""The agent's own version in a run: requirements of bundles, and a fallback for a version that does not start."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_th
 def test_a_run_takes_the_launchers_note_away_when_it_has_come_to_its_end(
     settled: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it ends with, but a bug; no process that it starts knows of it."""
+    """Only a bug leaves the note. Child processes do not get ``PULLER_BEGUN``."""
     note = tmp_path / "2.0.begun"
 
     def begun() -> None:

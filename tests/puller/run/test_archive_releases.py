@@ -1,4 +1,4 @@
-"""Releases of a bundle that deliver an application as an archive: forth, back by every way there is, what is said."""
+"""Releases of a bundle with an application as an archive: updates, all kinds of rollback, and their messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture(params=STYLES)
 def release(request: pytest.FixtureRequest, server: FileServer, publisher: Publisher) -> Callable[..., None]:
-    """Publishes a version whose health check ends with a code."""
+    """Return a function that publishes a version whose health check exits with ``code``."""
     name, more = STYLES[request.param]
 
     def publish(version: str, code: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Several bundles of one host: read before anything is applied, applied as one catalog, judged one by one."""
+"""Several bundles on one host: read before a run applies them, applied as one catalog, judged separately."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def file(name: str, content: str, **more: Any) -> dict[str, Any]:
-    """A file of the host's machine."""
+    """Return a file resource on the host's machine."""
     owner = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
     return {
         "file": [{f"{{{{ facts.machine }}}}/{name}": {"content": content, "alias": name, **owner, **more}}]
@@ -28,13 +28,13 @@ def file(name: str, content: str, **more: Any) -> dict[str, Any]:
 
 
 def execute(name: str, **more: Any) -> dict[str, Any]:
-    """A command that leaves a line in the file ``said`` of the host's machine."""
+    """Return a command that appends a line to the file ``said`` of the host's machine."""
     command = f'sh -c "echo {name} >> {{{{ facts.machine }}}}/said"'
     return {"exec": [{name: {"command": command, **more}}]}
 
 
 def reload(name: str, *subscribe: str, **more: Any) -> dict[str, Any]:
-    """A refresh."""
+    """Return a command that only runs on refresh."""
     return execute(name, refreshonly=True, subscribe=list(subscribe), **more)
 
 
@@ -43,7 +43,7 @@ def manifest(*resources: dict[str, Any], **more: Any) -> str:
 
 
 class Fleet:
-    """One host and what is published for it."""
+    """A host and its published bundles."""
 
     def __init__(self, host: Host, publisher: Publisher) -> None:
         self.host = host
@@ -60,7 +60,7 @@ class Fleet:
         return {bundle["name"]: bundle["enforced"] for bundle in self.host.status()["bundles"]}
 
     def events(self, name: str) -> dict[str, str]:
-        """What became of the resources of one bundle, by alias or name."""
+        """Return states of the resources of one bundle, by alias or name."""
         (found,) = (bundle for bundle in self.host.report()["bundles"] if bundle["name"] == name)
         return {event.get("alias") or event["name"]: event["state"] for event in found.get("events", ())}
 
@@ -68,18 +68,18 @@ class Fleet:
         return (self.host.machine / name).read_text()
 
     def said(self) -> list[str]:
-        """What commands have left since this was asked last."""
+        """Return the lines that commands have written since the last call."""
         path = self.host.machine / "said"
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
         return lines
 
     def assert_in_order(self) -> None:
-        """A run changes nothing."""
+        """Check that a run changes nothing."""
         assert self.host.run("--detailed-exitcodes").status == 0, self.host.report()
 
     def assert_held(self) -> None:
-        """A run changes nothing, and says that what is in quarantine is held back."""
+        """Check that a run changes nothing and reports a quarantined version."""
         assert self.host.run("--detailed-exitcodes").status == 20, self.host.report()
 
 
@@ -88,7 +88,7 @@ def fleet(host: Host, publisher: Publisher) -> Fleet:
     return Fleet(host, publisher)
 
 
-# What bundles have in common
+# Shared resources
 
 
 @pytest.mark.parametrize("order", list(permutations(["a", "b", "c"])), ids=" ".join)
@@ -110,7 +110,7 @@ def test_what_bundles_declare_alike_is_one_resource_of_the_first(
 
 
 def test_requirements_of_every_bundle_count_for_what_they_share(fleet: Fleet) -> None:
-    """The second bundle knows of something that has to be done before what both declare."""
+    """The second bundle requires a command before a file that both bundles declare."""
     fleet.publish("a", "1.0.0", file("motd", "hello"))
     fleet.publish("b", "1.0.0", execute("before"), file("motd", "hello", require=["exec#before"]))
     fleet.follow("a", "b")
@@ -173,7 +173,7 @@ def test_a_release_of_the_first_bundle_does_not_take_the_second_out_of_force(fle
     fleet.assert_in_order()
 
 
-# References from one bundle to another
+# References between bundles
 
 
 def test_a_bundle_follows_the_resources_of_those_before_it(fleet: Fleet) -> None:
@@ -254,12 +254,12 @@ def test_a_pending_refresh_across_bundles_survives(fleet: Fleet) -> None:
 
 
 def wants(path: str) -> str:
-    """A health check of a file that is to hold *good*."""
+    """Return a health check command that requires a file to contain *good*."""
     return f"sh -c 'grep -q good {{{{ facts.machine }}}}/{path} || exit 2'"
 
 
 def checked(name: str, path: str, **more: Any) -> dict[str, Any]:
-    """A resource of its own whose health check wants a file to hold *good*."""
+    """Return a command with a health check that requires a file to contain *good*."""
     check = {"command": wants(path), "name": name}
     return execute(name, creates="/", health_checks=[check], **more)
 
@@ -354,13 +354,13 @@ def test_of_two_on_trial_only_the_one_that_was_reached_is_given_up_for_runs_that
         command = [sys.executable, "-m", "puller", "run", "--config", str(fleet.host.configuration)]
         assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
     assert fleet.host.run().status == 7
-    # What stands before the one that kills was reached as well: nobody knows which of the two it was.
+    # Bundle a comes first, so the run reached it in both cases. Any reached bundle may have killed the run.
     expected = {"a": {"a": "1.0.0", "b": "1.1.0"}, "b": {"a": "1.0.0", "b": "1.0.0"}}[killer]
     assert fleet.enforced() == expected
 
 
 def test_a_release_that_kills_by_what_it_shares_is_given_up_as_well(fleet: Fleet) -> None:
-    """All that it declares belongs to the bundle before it."""
+    """All resources of bundle b also belong to bundle a, which comes first."""
     fleet.publish("a", "1.0.0", execute("shared", unless="true"))
     fleet.publish("b", "1.0.0", execute("shared", unless="true"))
     fleet.follow("a", "b")
@@ -386,7 +386,7 @@ def test_a_contradiction_shows_no_credentials_of_a_url(fleet: Fleet) -> None:
     assert "hunter2" not in outcome.output
 
 
-# What authors and operators see
+# Output for authors and operators
 
 
 def test_explain_tells_a_shared_resource_once_with_all_its_places_and_links(fleet: Fleet) -> None:

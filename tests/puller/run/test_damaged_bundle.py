@@ -1,4 +1,4 @@
-"""A bundle whose files are not any more what was unpacked is fetched anew, or another one is enforced."""
+"""A bundle with modified files is fetched again, or Puller enforces another version."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ GARBLED = b"workers = 9\n"
 
 @pytest.fixture
 def updated(settled: Host, publisher: Publisher) -> Host:
-    """A host that has come from 1.0.0 to 1.1.0."""
+    """Return a host that was updated from 1.0.0 to 1.1.0."""
     publisher.publish("1.1.0")
     assert settled.run().status == 0
     return settled
 
 
 def garble(host: Host) -> Path:
-    """As a bad disk does: same name, size, mode and time."""
+    """Corrupt a file as a bad disk does: same name, size, mode and time."""
     path = (host.state / "bundles/web/current/files/app.conf").resolve()
     before = path.stat()
     path.chmod(0o644)
@@ -115,7 +115,7 @@ def test_damage_never_leads_to_a_bundle_in_quarantine(
     web.start()
     assert updated.run("--noop").status == 20
     assert updated.enforced is None
-    assert updated.run().status == 20  # 1.1.0 is held back, and 1.0.0 fetched anew
+    assert updated.run().status == 20  # 1.1.0 is quarantined, and 1.0.0 fetched again
     updated.assert_enforces("1.0.0")
 
 

@@ -1,4 +1,4 @@
-"""The function that decides about versions agrees with the table in its documentation, for all inputs."""
+"""The function that decides between versions agrees with its documented table for all inputs."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Ctrl-C while a resource downloads: the download is cut at once, and the next run goes on with it."""
+"""Ctrl-C during downloads of resources stops them immediately, and the next run resumes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[MoodyServer]:
 
 @pytest.fixture
 def manifest(tmp_path: Path, server: MoodyServer) -> Path:
-    """Two archives, and two files from the same server."""
+    """Write a manifest with two archives and two files from the same server."""
     (tmp_path / "m").mkdir()
     owner = f"owner: '{os.geteuid()}', group: '{os.getegid()}'"
     lines = ["resources:", "  - archive:"]
@@ -62,7 +62,7 @@ def apply(manifest: Path) -> list[str]:
 
 
 def silent_at(server: MoodyServer, number: int) -> None:
-    """Fall silent when that many connections, requests and pieces have been."""
+    """Fall silent after this number of connections, requests and pieces."""
     moods = iter([*["slow"] * number, "silent"])
     server.mood = lambda: next(moods, "slow")
 
@@ -80,7 +80,7 @@ def test_ctrl_c_ends_the_download_of_an_archive_at_once_and_says_how_far_it_came
     why = f"stopped by {number.name}"
     assert process.returncode == 128 + number
     finishing = f"WARN   {why}: finishing {first}; a second signal ends the commands that it runs\n"
-    assert finishing in output, output  # a slow run has announced the download before
+    assert finishing in output, output  # a slow run also announces the download
     assert f"{first} skipped ({why}; 65.5 kB are here, and the next run goes on from there)" in output
     assert output.count("skipped") == 4, "each resource, and the summary"
     assert "failed" not in output

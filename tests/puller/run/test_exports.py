@@ -1,4 +1,4 @@
-"""What a host exports: resolved by its runs, kept, and sent with each report."""
+"""Exports of a host: resolved in runs, stored, and sent with each report."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ resources:
 
 @pytest.fixture
 def arrived(host: Host, tmp_path: Path) -> Path:
-    """Where the host sends its reports."""
+    """Return the directory to which the host sends its reports."""
     (tmp_path / "reports").mkdir()
     host.configure(reports={"to": [str(tmp_path / "reports")]})
     return tmp_path / "reports"
 
 
 def exported(arrived: Path, bundle: str = "web") -> dict[str, Any]:
-    """What the newest report says of a bundle."""
+    """Return the exports of a bundle in the newest report."""
     newest = max(arrived.rglob("*.json.gz"), key=lambda path: path.stat().st_mtime_ns)
     sent = msgspec.json.decode(unpack(newest.read_bytes()), type=SentReport)
     (found,) = (one.exports for one in sent.bundles if one.name == bundle)

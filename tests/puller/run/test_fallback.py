@@ -1,4 +1,4 @@
-"""The version that a host returns to, when it cannot be made current."""
+"""The version that a host falls back to."""
 
 import errno
 from pathlib import Path
@@ -15,7 +15,7 @@ resources:
   - exec:
       - fails: {command: "false VERSION"}
 """
-"""It never passes, so that no version is the last good one."""
+"""Never passes, so no version is the last good one."""
 
 
 @pytest.mark.timeout(60)

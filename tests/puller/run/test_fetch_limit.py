@@ -1,4 +1,4 @@
-"""One limit for all that a run fetches, after which it enforces what it has; what did not arrive goes on next time."""
+"""One time limit for all fetches of a run. Then the run enforces the stored version, and the next run resumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def server(settled: Host, publisher: Publisher) -> Iterator[MoodyServer]:
-    """What the host pulls from now; it has a version that takes ten seconds to fetch where it is slow."""
+    """Yield the server of the host. If it is slow, its newest version takes ten seconds to fetch."""
     noise = {"files/noise": random.Random(1).randbytes(800_000)}
     publisher.publish("1.1.0", files={**publisher.story_files, **noise})
     with moody.serving(publisher.served) as server:
@@ -51,7 +51,7 @@ def test_a_slow_server_holds_a_run_up_to_the_limit_and_the_next_one_goes_on(
 
 @pytest.mark.attack("slow.body")
 def test_the_limit_is_for_all_files_together(settled: Host, server: MoodyServer, tmp_path: Path) -> None:
-    """Each of these documents is given up after half a second of silence, and there are ten."""
+    """Each of the ten documents times out after half a second of silence."""
     (tmp_path / "elsewhere").mkdir()
     settled.run()
     with moody.serving(tmp_path / "elsewhere") as silent:

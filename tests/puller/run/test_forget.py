@@ -1,4 +1,4 @@
-"""A bundle that is taken out of the configuration: listed, kept, enforced when it comes back, forgotten on command."""
+"""A bundle that leaves the configuration: listed, kept, enforced when it returns, removed by ``puller forget``."""
 
 import json
 import re
@@ -18,7 +18,7 @@ resources:
 
 @pytest.fixture
 def left(host: Host, publisher: Publisher) -> Host:
-    """A host that followed two bundles, and now follows one."""
+    """Return a host that followed two bundles, and now follows one."""
     publisher.publish("1.0.0")
     publisher.publish("2.0.0", BASE, name="base")
     host.configure(bundles=BOTH)
@@ -28,7 +28,7 @@ def left(host: Host, publisher: Publisher) -> Host:
 
 
 def test_status_lists_what_is_kept_of_it_and_says_how_it_goes(left: Host) -> None:
-    for _ in range(2):  # and no run takes it away
+    for _ in range(2):  # runs do not remove it
         assert left.run().status == 0
     directory = left.state / "bundles" / "base"
     (found,) = left.status()["left"]

@@ -1,4 +1,4 @@
-"""Health checks decide about a new bundle: kept, or given up for the last good one; so do runs that are cut short."""
+"""Health checks and interrupted runs decide whether a new bundle passes or is rolled back."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
 from tests.support.stories import Host, Outcome, Publisher
 
-# A check whose outcome is in a file of the machine, so that a bundle, or anybody else, breaks what it looks at.
+# The exit code of the check is in a file of the machine, so that a bundle or a test can make it fail.
 CHECKED = """\
 resources:
   - file:
@@ -35,13 +35,13 @@ resources:
 
 
 def checked(code: int) -> str:
-    """A manifest after which the check ends with ``code``."""
+    """Return a manifest whose check exits with ``code``."""
     return CHECKED.replace("CODE", str(code))
 
 
 @pytest.fixture
 def healthy(host: Host, publisher: Publisher) -> Host:
-    """A host on which 1.0.0 is in force, and healthy."""
+    """Return a host on which 1.0.0 has passed."""
     publisher.publish("1.0.0", checked(0))
     assert host.run().status == 0
     return host
@@ -100,7 +100,7 @@ def test_what_was_given_up_is_not_tried_again_and_the_next_version_is(
 
 def test_a_warning_gives_nothing_up(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(1))
-    assert healthy.run().status == 6  # the resource has failed, others were changed
+    assert healthy.run().status == 6  # one resource has failed, others were changed
     healthy.assert_enforces("1.1.0")
     assert quarantined(healthy) == []
     assert healthy.status()["bundles"][0]["good"] == "1.0.0"
@@ -118,7 +118,7 @@ def test_what_was_in_order_with_a_remark_and_is_so_no_more_gives_a_bundle_up(
 
 
 def with_command(command: str, more: str = "") -> str:
-    """A manifest with another check in the place of the usual one."""
+    """Return a manifest with another command in its check."""
     usual = """command: "sh -c 'echo it is so; exit $(cat {{ facts.machine }}/health)'\""""
     assert usual in CHECKED
     return checked(0).replace(usual, f"command: {json.dumps(command)}{more}")
@@ -180,7 +180,7 @@ def test_a_check_that_failed_before_the_change_does_not_count_against_it(
     manifest = checked(0).replace('      - "{{ facts.machine }}/health": {content: "0\\n"}\n', "")
     publisher.publish("1.1.0", manifest)
     assert healthy.run().status == 0
-    (healthy.machine / "health").write_text("2\n")  # the disk of the database is full, say
+    (healthy.machine / "health").write_text("2\n")  # a failure unrelated to the release
     publisher.publish("1.2.0", manifest)
     assert healthy.run().status == 6
     healthy.assert_enforces("1.2.0")
@@ -263,7 +263,7 @@ def test_a_dry_run_puts_nothing_on_trial(healthy: Host, publisher: Publisher) ->
     assert (quarantined(healthy), trials(healthy)) == ([], {})
 
 
-# --- runs that are cut short ------------------------------------------------------------------------------------
+# --- interrupted runs -----------------------------------------------------------------------------------------
 
 SLOW = """\
   - exec:
@@ -275,7 +275,7 @@ SLOW = """\
 
 
 def cut_short(host: Host, *, by: signal.Signals = signal.SIGKILL) -> Outcome:
-    """A run that ends by a signal in the middle of its resources."""
+    """Kill or stop a run while it applies its resources."""
     (host.machine / "block").touch()
     (host.machine / "begun").unlink(missing_ok=True)
     command = [sys.executable, "-m", "puller", "run", "--config", str(host.configuration)]
@@ -374,7 +374,7 @@ def test_a_rollback_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, pu
 def test_what_could_not_even_begin_was_not_cut_short(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    publisher.publish("1.0.0", checked(1))  # so that it is never good, and does not end the trial of another
+    publisher.publish("1.0.0", checked(1))  # never passes, so it does not end the trial of another version
     host.run()
     publisher.publish("1.1.0", checked(0))
 
@@ -433,13 +433,13 @@ def test_the_reason_of_a_quarantine_is_short_whatever_checks_print(
     assert said.endswith("100000")
 
 
-# --- resources that fail in run after run ------------------------------------------------------------------------
+# --- resources that fail in every run -----------------------------------------------------------------------------
 
 DOOMED = '  - exec:\n      - doomed: {command: "test -e {{ facts.machine }}/cure"}\n'
 
 
 def doomed(runs: int | None, more: str = "") -> str:
-    """A manifest that brings its files and fails in one resource until there is a cure, and what it says of that."""
+    """Return a manifest with a resource that fails until ``cure`` exists, and with ``give_up_after: runs``."""
     return ("" if runs is None else f"give_up_after: {runs}\n") + checked(0) + DOOMED + more
 
 

@@ -1,4 +1,4 @@
-"""What holds a host back: its operator, its windows, a pin, a rollout; fetching goes on, and everything says why."""
+"""Reasons for a held host: its operator, windows, a pin, a rollout. Fetching continues, and outputs name the reason."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from tests.support.stories import Execute, Host, Publisher, WebServer
 
 
 def closed_window() -> dict[str, object]:
-    """A window of an hour that opened three hours ago."""
+    """Return a window of an hour that opened three hours ago."""
     start = datetime.now(UTC) - timedelta(hours=3)
     return {"from": f"{start:%H:%M}", "to": f"{start + timedelta(hours=1):%H:%M}"}
 
@@ -38,7 +38,7 @@ def test_a_disabled_host_fetches_and_verifies_and_applies_nothing(
     assert not (settled.machine / "motd").exists()
     assert settled.enforced == "1.0.0"
     assert "an audit" in settled.report()["paused"]
-    assert len(settled.unpacked("web")) == 2  # 1.1.0 is here, verified
+    assert len(settled.unpacked("web")) == 2  # 1.1.0 is unpacked and verified
 
     operate(settled, execute, "enable")
     web.requests.clear()

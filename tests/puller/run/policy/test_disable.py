@@ -1,4 +1,4 @@
-"""A hold on applying lasts until its end, and damage to its file does not end it."""
+"""``puller disable`` lasts until its end, even if its file is damaged."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""All that holds a host, in the same sentences for runs and ``puller status``."""
+"""Reasons that hold a host, in the same words in runs and ``puller status``."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

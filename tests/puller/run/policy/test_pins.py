@@ -1,4 +1,4 @@
-"""A pin holds a bundle at a version until it is taken away; what the configuration says may agree, and not differ."""
+"""A pin holds a bundle at a version until it is removed, and may not contradict the configuration."""
 
 from pathlib import Path
 

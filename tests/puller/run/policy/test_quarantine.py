@@ -1,4 +1,4 @@
-"""What is in quarantine stays there, across runs and damage to other things, until an operator clears it."""
+"""Quarantine lasts across runs and damage to other files, until an operator clears it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
