@@ -1,4 +1,4 @@
-"""``status`` and the report that is sent describe the same state of the host."""
+"""``status`` and sent reports describe the same state of the host."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ BROKEN = STORY.replace(
 
 
 def assert_agreement(host: Host) -> dict[str, Any]:
-    """Compare ``status`` with the document that the fleet gets. Return the bundle in that document."""
+    """Compare ``status`` with the sent document, and return the bundle of the document."""
     directories = Directories(host.state, Path(host.settings["run_directory"]))
     configuration = load_configuration(str(host.configuration))
     report = load_last_report(directories)

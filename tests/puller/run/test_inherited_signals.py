@@ -1,4 +1,4 @@
-"""Whoever starts Puller may have ignored or blocked signals, which its processes inherit."""
+"""Puller handles signals even if its parent process ignored or blocked them."""
 
 import subprocess
 import sys

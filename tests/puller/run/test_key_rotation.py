@@ -1,4 +1,4 @@
-"""Hosts follow new keys by themselves, in their ordinary runs."""
+"""Hosts follow key rotations automatically, in their regular runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries on a host: what was published is whole, and a later version of a library changes nothing by itself."""
+"""Libraries on a host: published bundles are complete, and a later version of a library changes no host by itself."""
 
 from __future__ import annotations
 

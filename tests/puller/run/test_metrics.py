@@ -1,4 +1,4 @@
-"""Metrics of real runs: what lives on when a run fails early, and what holds a bundle."""
+"""Metrics of real runs: values that survive a run that fails early, and reasons for a held bundle."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ resources:
 
 
 class Measured:
-    """A host with a textfile, read by the reference parser."""
+    """A host with a textfile of metrics, read by the reference parser."""
 
     def __init__(self, host: "Host", path: Path) -> None:
         self.host, self.path = host, path
@@ -38,7 +38,7 @@ class Measured:
         return self
 
     def all(self, name: str) -> dict[tuple[str, ...], float]:
-        """The values of a metric by the values of its labels, but for the one of the bundle."""
+        """Return the values of a metric by the values of its labels, without the label ``bundle``."""
         return {
             tuple(value for label, value in sorted(sample.labels.items()) if label != "bundle"): sample.value
             for family in text_string_to_metric_families(self.path.read_text())

@@ -1,4 +1,4 @@
-"""``--only``: a part of the resources and what it requires, nothing else; and what a partial run does not prove."""
+"""``--only``: selected resources and their requirements are applied, and a partial run cannot pass a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that meet each other: what a command has left behind never keeps the next run from its work."""
+"""Overlapping runs: processes that a command leaves running never block the next run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
 
-# A command that ends at once and leaves a process behind, in the background or in a session of its own.
+# Commands that end immediately and leave a process running, in the background or in its own session.
 LEAVES = {
     "in the background": "sleep 60 & echo $! > left",
     "in a session of its own": "setsid sh -c 'echo $$ > left; exec sleep 60' &",
@@ -23,7 +23,7 @@ LEAVES = {
 
 
 def run(host: Host) -> tuple[int, str]:
-    """In a process of its own, because the lock belongs to processes."""
+    """Run Puller in its own process, because the lock belongs to a process."""
     done = subprocess.run(
         [sys.executable, "-m", "puller", "run", "--config", str(host.configuration)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A release of which most is here: the files that are not are fetched, and where they are no good, the archive."""
+"""Releases with mostly known files: a host fetches the missing files, or the archive if these are invalid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def publish(publisher: Publisher, version: str, files: dict[str, bytes], name: s
 
 @pytest.fixture
 def most_is_here(host: Host, publisher: Publisher, web: WebServer) -> Host:
-    """A host with 1.0.0, when the site has 1.1.0, which differs in the manifest and one other file."""
+    """Return a host with 1.0.0. The site has 1.1.0, which differs in the manifest and one other file."""
     publish(publisher, "1.0.0", NOISE)
     assert host.run().status == 0
     publish(publisher, "1.1.0", CHANGED)
@@ -43,7 +43,7 @@ def site_path(data: bytes) -> str:
 
 
 def fetched(web: WebServer) -> list[str]:
-    """What was asked for, metadata and indexes aside."""
+    """Return the requested paths, without metadata and indexes."""
     return [path for path in web.requests if path.startswith("/targets/") and "index.json" not in path]
 
 
@@ -57,7 +57,7 @@ def test_an_update_fetches_the_description_and_the_files_that_are_not_here(
     outcome = most_is_here.run()
     assert outcome.status == 0
     most_is_here.assert_enforces("1.1.0")
-    # The description, the manifest with its version, and the file.
+    # The release description, the manifest with the new version, and the changed file
     assert len(fetched(web)) == 3
     assert archives(web) == []
     assert site_path(OTHER) in fetched(web)
@@ -103,7 +103,7 @@ def test_when_most_has_changed_the_archive_is_fetched(
     assert most_is_here.run().status == 0
     most_is_here.assert_enforces("2.0.0")
     assert len(archives(web)) == 1
-    assert len(fetched(web)) == 2  # and the description
+    assert len(fetched(web)) == 2  # and the release description
 
 
 def test_bundles_share_their_files(most_is_here: Host, publisher: Publisher, web: WebServer) -> None:
@@ -125,7 +125,7 @@ def test_the_way_back_needs_no_site(most_is_here: Host, publisher: Publisher, we
     assert all(store.verify("web", bundle.sha256) == [] for bundle in store.installed("web"))
 
 
-# --- Files that are no good -----------------------------------------------------------------------------------
+# --- Invalid files --------------------------------------------------------------------------------------------
 
 Break = Callable[[Path], object]
 
@@ -227,7 +227,7 @@ def test_a_file_here_that_was_changed_is_not_taken(most_is_here: Host, web: WebS
     assert (found.path / "noise/03").read_bytes() == NOISE["noise/03"]
 
 
-# --- Runs that are cut short ----------------------------------------------------------------------------------
+# --- Interrupted runs -----------------------------------------------------------------------------------------
 
 
 def test_a_run_that_was_killed_has_its_files_for_the_next_one(
@@ -236,7 +236,7 @@ def test_a_run_that_was_killed_has_its_files_for_the_next_one(
     more = {f"more/{number}": random.Random(200 + number).randbytes(5000) for number in range(3)}
     publish(publisher, "1.2.0", {**CHANGED, **more})
     (archive,) = web.root.glob("targets/web/*.web-1.2.0.tar.gz")
-    # As a killed run leaves it: one file is whole, of another there is the beginning, a third is damaged.
+    # Simulate a killed run: one file is complete, one is partial, and one is damaged.
     left = most_is_here.state / f"downloads/{archive.name[:64]}.files"
     left.mkdir(parents=True, mode=0o700)
     whole, begun, damaged = (hashlib.sha256(data).hexdigest() for data in more.values())

@@ -1,4 +1,4 @@
-"""A release on its way by its files, killed before each change to the disk: nothing is lost, and nothing is half."""
+"""A download of a release by files, killed before each change to the disk: no file is lost or incomplete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.stories import Publisher
     from tests.support.sweeps import Sweep
 
-# The child only makes system calls and ends; that another test left a thread behind does not matter to it.
+# The child only makes system calls, so threads of other tests cannot block it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 CALLS = ("open", "mkdir", "fchmod", "fsync", "rename", "unlink", "rmdir")
@@ -32,7 +32,7 @@ CHANGED = {**NOISE, "noise/1": NOISE["noise/1"][::-1], "more/2": NOISE["noise/2"
 
 
 class Follower:
-    """A host that has 1.0.0, and a client of the site that has 1.1.0."""
+    """A host with 1.0.0, and a client of a site with 1.1.0."""
 
     def __init__(self, publisher: Publisher, directory: Path) -> None:
         self.publisher = publisher
@@ -41,7 +41,7 @@ class Follower:
         Arrival(self.client(), Release.of("web", "1.0.0"), self.store, self.downloads).install()
         publisher.publish("1.1.0", files=CHANGED)
         for archive in publisher.served.glob("targets/web/*.tar.gz"):
-            archive.unlink()  # what comes comes by files
+            archive.unlink()  # the client has to fetch single files
         self.client().refresh()
 
     @property
@@ -65,7 +65,7 @@ class Follower:
 
 
 def killed_before(number: int, story: Callable[[], object]) -> bool:
-    """Runs ``story`` in a process that is killed before its n-th change to the disk; whether it was."""
+    """Run ``story`` in a process, kill it before change ``number`` to the disk, and return whether it was killed."""
     child = os.fork()
     if child == 0:
         status = 1

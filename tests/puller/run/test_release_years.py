@@ -1,4 +1,4 @@
-"""A bundle over the years: released, said again, refused, killed half-way, gone back from, pruned; a host follows."""
+"""Long life of a bundle: released, announced again, refused, killed, rolled back, pruned, and followed by a host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher, WebServer
 
 TEXT = b"".join(b"line %d of what people write\n" % number for number in range(60_000))
-"""Some blocks of an archive, so that several are compressed at once."""
+"""Long enough for several blocks of an archive, which are compressed in parallel."""
 FILES = {
     "texts/long": TEXT,
     **{f"texts/{number:02}": TEXT[number * 9000 : (number + 4) * 9000] for number in range(30)},
@@ -41,7 +41,7 @@ def publish(publisher: Publisher, version: str, **files: bytes) -> None:
 
 
 def kinds_of(web: WebServer) -> tuple[int, int]:
-    """How many archives, and how many single files, were asked for since this was asked the last time."""
+    """Return the number of archives and single files that were requested since the last call."""
     archives = sum(path.endswith(".tar.gz") for path in web.requests)
     singles = sum(path.startswith("/targets/files/") for path in web.requests)
     web.requests.clear()
@@ -59,7 +59,7 @@ def test_a_bundle_is_followed_through_all_that_a_publisher_does(
     publish(publisher, "1.1.0", other=b"new\n")
     assert host.run().status == 0
     host.assert_enforces("1.1.0")
-    assert kinds_of(web) == (0, 3)  # the description, the manifest, and the new file
+    assert kinds_of(web) == (0, 3)  # the release description, the manifest, and the new file
 
     timestamp = (publisher.site.metadata / "timestamp.json").read_bytes()
     publish(publisher, "1.1.0", other=b"new\n")
@@ -81,7 +81,7 @@ def test_a_bundle_is_followed_through_all_that_a_publisher_does(
     assert verify_site(publisher.site)
     assert host.run().status == 0
     host.assert_enforces("1.2.0")
-    publish(publisher, "1.1.0", other=b"new\n")  # pruned or not, it stands for the same files
+    publish(publisher, "1.1.0", other=b"new\n")  # the same files, even after pruning
     assert verify_site(publisher.site)
     assert host.run().status == 0
     host.assert_enforces("1.1.0")
@@ -103,7 +103,7 @@ def test_a_publisher_that_is_killed_while_it_packs_leaves_hosts_what_they_had(
         (source / "attempt").write_text(f"{attempt}\n")
         with subprocess.Popen([*command, "--version", "2.0.0"], stdout=subprocess.DEVNULL) as process:
             hidden = publisher.site.public / "targets"
-            # At another moment each time: when it has begun to pack, and a little later.
+            # Kill it at two different moments: when it starts to pack, and slightly later.
             while process.poll() is None and not list(hidden.glob(".build-*/.*")):
                 time.sleep(0.001)
             time.sleep(attempt / 100)

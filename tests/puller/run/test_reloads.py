@@ -1,4 +1,4 @@
-"""A subscriber that only has to reload: in other bundles, after what was left behind or undone, over killed runs."""
+"""Subscribers that only reload: across bundles, after removals and rollbacks, and after killed runs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ LOG: list[str] = []
 
 
 class DaemonProperties(Properties, frozen=True):
-    """The properties of a daemon."""
+    """Properties of a daemon."""
 
     subscribe: tuple[Reference, ...] = ()
-    """What it is restarted for."""
+    """Resources whose changes restart the daemon."""
     reload: tuple[Reference, ...] = ()
-    """What it is reloaded for."""
+    """Resources whose changes reload the daemon."""
 
 
 class Daemon(Resource[DaemonProperties, None]):
-    """A daemon that runs, and notes what it is told."""
+    """A running daemon that logs restarts and reloads."""
 
     type_name = "daemon"
     properties_type = DaemonProperties
@@ -81,7 +81,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def told() -> list[str]:
-    """What the daemon was told since this was asked last."""
+    """Return the restarts and reloads since the last call."""
     found = LOG.copy()
     LOG.clear()
     return found

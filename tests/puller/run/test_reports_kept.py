@@ -1,4 +1,4 @@
-"""Reports of real runs: short when nothing was to be done, and telling all the same."""
+"""Stored reports of real runs: short and complete if all resources are in sync."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def last_run(host: "Host") -> dict[str, Any]:
 
 
 def kept(host: "Host") -> list[str]:
-    """What the reports are called behind the time, the oldest first."""
+    """Return the names of reports without their times, oldest first."""
     names = sorted(path.name for path in (host.state / "runs").glob("*.json"))
     return [name.partition("-")[2] for name in names]
 

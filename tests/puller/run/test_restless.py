@@ -1,4 +1,4 @@
-"""Resources that change in run after run, found by real runs in the host's own reports."""
+"""Resources that change in every run, found by real runs in the host's reports."""
 
 import json
 import os
@@ -32,7 +32,7 @@ resources:
 
 
 class Machine:
-    """A host whose runs are some time apart, as others see to it."""
+    """A host with a fact that differs in each run."""
 
     def __init__(self, host: "Host") -> None:
         self.host = host
@@ -49,7 +49,7 @@ class Machine:
         return outcome.output
 
     def fought_over(self, *options: str) -> str:
-        """A run after another tool has put its own file there."""
+        """Run after another tool has replaced the file."""
         self.motd.write_text("of another tool\n")
         return self.run(*options)
 
@@ -63,7 +63,7 @@ class Machine:
 
 @pytest.fixture
 def machine(settled: "Host") -> Machine:
-    """The story is in force, and nothing restless."""
+    """Return a host without restless resources."""
     return Machine(settled)
 
 
@@ -114,7 +114,7 @@ def test_it_is_forgotten_when_the_other_tool_is_gone(machine: Machine) -> None:
 def test_a_template_that_is_never_stable_and_a_guard_that_guards_nothing_are_restless(
     machine: Machine, publisher: "Publisher"
 ) -> None:
-    """And neither what they refresh, nor a command that is meant to run in every run."""
+    """Subscribers of a restless resource are not restless, and neither is a command without a guard."""
     publisher.publish("2.0.0", RESTLESS)
     for _ in range(4):
         machine.run()

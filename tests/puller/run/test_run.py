@@ -1,7 +1,7 @@
-"""``puller run`` from end to end: what comes of good news, of no news, and of every kind of bad news.
+"""``puller run`` from end to end: updates, unchanged sites, and every kind of problem.
 
-Whatever goes wrong is said with where, what and the documented exit status; the last good bundle is enforced; and the
-run after the problem makes good what was missed.
+After each problem, the output has the place, the cause and the documented exit status, and the last good bundle is
+enforced. The next run catches up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Break = Callable[[WebServer, Publisher], object]
 
 
-# --- good news ----------------------------------------------------------------------------------------------
+# --- updates --------------------------------------------------------------------------------------------------
 
 
 def test_the_first_run_changes_the_second_does_not_and_an_update_changes_the_difference(
@@ -136,7 +136,7 @@ def answering(status: int, body: bytes = b"Hello?") -> Break:
 
 
 def flipped(pattern: str) -> Break:
-    """One bit in the middle of the newest file of this kind."""
+    """Return a break that flips a bit in the middle of the newest matching file."""
 
     def break_it(web: WebServer, publisher: Publisher) -> None:
         path = publisher.newest(pattern)
@@ -322,7 +322,7 @@ def test_mirror_that_is_tampered_with_stays_a_warning(
     settled.assert_enforces("1.1.0")
 
 
-# --- the bundle is not valid --------------------------------------------------------------------------------
+# --- invalid bundles ------------------------------------------------------------------------------------------
 
 INVALID_MANIFESTS = {
     "broken YAML": ("resources: [\n", r"web-1\.1\.0/manifest\.yaml:2:1: "),
@@ -396,7 +396,7 @@ def test_a_rejected_bundle_is_not_downloaded_again(
 def test_a_fact_that_is_missing_here_fails_its_resource_and_what_requires_it(
     settled: Host, publisher: Publisher
 ) -> None:
-    """The rest of the new version is applied; the last good one stays remembered."""
+    """The rest of the new version is applied, and the last good version stays on record."""
     manifest = publisher.story + (
         "      - tune:\n          command: tune {{ facts.nowhere.speed }}\n"
         "      - check:\n          command: /bin/true\n          require: [exec#tune]\n"
@@ -417,11 +417,11 @@ def test_a_fact_that_is_missing_here_fails_its_resource_and_what_requires_it(
     ]
 
 
-# --- a dry run ----------------------------------------------------------------------------------------------
+# --- dry runs -------------------------------------------------------------------------------------------------
 
 
 def fingerprint(*roots: Path) -> dict[str, tuple[int, ...]]:
-    """Identity, mode, size and times of everything below: whatever is done to a file or directory shows."""
+    """Return identity, mode, size and times of all files and directories, which show any change."""
     found: dict[str, tuple[int, ...]] = {}
     for root in roots:
         for path in (root, *root.rglob("*")):
