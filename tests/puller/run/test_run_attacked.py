@@ -1,4 +1,4 @@
-"""What a whole run makes of mirrors that mean no good and of old signatures, and what it tells of its credentials."""
+"""Runs against hostile mirrors and expired signatures, without leaks of credentials."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_a_first_mirror_that_is_behind_does_not_hold_a_host_back(
     settled.assert_enforces("1.1.0")
 
 
-# --- what has expired ---------------------------------------------------------------------------------------
+# --- expired metadata -----------------------------------------------------------------------------------------
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 
 
 class Later(datetime):
-    """The clock of a host three hours from now."""
+    """A clock that is three hours ahead."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
@@ -136,7 +136,7 @@ def test_credentials_are_in_no_output_and_in_no_file_but_the_configuration(
 def files_with(texts: tuple[str, ...], directory: Path) -> Iterator[Path]:
     for path in directory.rglob("*"):
         if path.is_file():
-            packed = path.name.endswith(".json.gz")  # a list of resources that were in order
+            packed = path.name.endswith(".json.gz")  # the list of resources in sync
             data = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
             if any(text.encode() in data for text in texts):
                 yield path

@@ -1,4 +1,4 @@
-"""Runs whose words to the network are spoken by workers: they do what a run does otherwise, and a lie is refused."""
+"""Runs with network access in worker processes: same results as without workers, and hostile workers are refused."""
 
 import tarfile
 import time
@@ -23,7 +23,7 @@ _HOSTILE = "hostile_workers"
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The operations that are opened, in this order."""
+    """Return a list that collects the names of opened operations, in order."""
     seen: list[str] = []
     real = Network.open
 
@@ -37,7 +37,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Operations in the place of ours: name of the function, name of the one in ``hostile_workers``."""
+    """Yield a mapping from operations to their replacements in ``hostile_workers``."""
     instead: dict[str, str] = {}
     real = Network.open
 
@@ -47,7 +47,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
     monkeypatch.setattr(Network, "open", replaced)
     yield instead
-    assert instead  # or the test shows nothing
+    assert instead  # otherwise the test proves nothing
 
 
 def test_each_step_of_a_run_is_taken_by_workers(
@@ -55,7 +55,7 @@ def test_each_step_of_a_run_is_taken_by_workers(
 ) -> None:
     publisher.publish("1.0.0")
     assert host.run().status == 0
-    assert opened == ["open_mirror"]  # there was nothing to compare with
+    assert opened == ["open_mirror"]  # no earlier metadata to revalidate
     del opened[:]
     assert host.run().status == 0
     assert opened == ["open_glance"]
@@ -74,7 +74,7 @@ def test_two_releases_and_the_way_back(settled: "Host", publisher: "Publisher") 
 
 
 def note_missing_landlock(real: Any) -> Any:
-    """Let each session be that of a worker on a kernel without Landlock."""
+    """Make each session report a kernel without Landlock."""
 
     def open_unprotected(self: Network, *arguments: Any) -> Any:
         self.note_missing([b"landlock"])
@@ -110,7 +110,7 @@ resources:
 def test_all_that_a_run_fetches_and_sends_goes_by_workers(
     host: "Host", publisher: "Publisher", opened: list[str], tmp_path: Path
 ) -> None:
-    """Site data, remote sources, archives, reports: forth, again, and forth once more."""
+    """Workers fetch site data, remote sources and archives, and send reports, in several runs."""
     (tmp_path / "made").write_text("of the archive")
     with tarfile.open(tmp_path / "app.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "made", "made")
@@ -153,7 +153,7 @@ def test_a_worker_of_somebody_else_can_withhold_and_nothing_else(
     lie: str,
     status: ExitStatus,
 ) -> None:
-    """The last good bundle is enforced; where the other worker is ours, the new one is."""
+    """If the worker that fetches is hostile, the last good bundle stays enforced."""
     publisher.publish("1.1.0")
     hostile[operation] = lie
     before = tree(settled.state / "bundles")
@@ -170,7 +170,7 @@ def test_a_worker_of_somebody_else_can_withhold_and_nothing_else(
 def test_a_worker_that_never_ends_ends_with_the_time_for_fetching(
     settled: "Host", publisher: "Publisher", hostile: dict[str, str], operation: str, total_timeout: str
 ) -> None:
-    """That of a look whether there is anything new is shorter, and all else is asked then."""
+    """Revalidation has a shorter limit, after which the run fetches everything."""
     publisher.publish("1.1.0")
     settled.configure(http={"total_timeout": total_timeout, "read_timeout": "1s"})
     hostile[operation] = "silence"
@@ -182,5 +182,5 @@ def test_a_worker_that_never_ends_ends_with_the_time_for_fetching(
 
 
 def tree(directory: Path) -> list[str]:
-    """What is there, by name."""
+    """Return relative paths of all objects below a directory."""
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))

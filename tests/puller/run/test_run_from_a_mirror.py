@@ -1,4 +1,4 @@
-"""Hosts of a copy of a site: what the publisher says of a release reaches them with the copy's next run."""
+"""Hosts of a mirror: news of the publisher reach them with the next run of the mirror."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEFORE = RolloutRequest(percent=0)
 
 @pytest.fixture
 def follow(host: Host, publisher: Publisher, execute: Execute, tmp_path: Path) -> Follow:
-    """A run of the copy; the host is led there."""
+    """Point the host to a mirror, and return a function that updates the mirror."""
     copy = tmp_path / "copy"
 
     def run() -> None:
@@ -62,7 +62,7 @@ def test_a_rollout_grows_is_halted_and_arrives_by_way_of_a_copy(
 
 
 def test_a_release_is_taken_back_by_way_of_a_copy(follow: Follow, host: Host, publisher: Publisher) -> None:
-    """Also one that the copy has dropped meanwhile, and a version that it has never had."""
+    """Rollbacks also work to a version that the mirror has dropped or never had."""
     publisher.publish("1.1.0")
     follow()
     assert host.run().status == 0
@@ -86,7 +86,7 @@ def test_a_release_is_taken_back_by_way_of_a_copy(follow: Follow, host: Host, pu
 def test_what_a_host_trusts_is_newer_than_a_copy_that_stands_still(
     follow: Follow, host: Host, publisher: Publisher, tmp_path: Path
 ) -> None:
-    """Led to the site itself and back to a copy of before, a host keeps the release that it has."""
+    """A host that switches to the site and back to an outdated mirror keeps the newer release."""
     copy = host.settings["site"]
     publisher.publish("1.1.0")
     host.configure(site=str(publisher.served))

@@ -1,4 +1,4 @@
-"""A machine without a network is kept by a stick: a directory with a copy of the site, verified as over HTTP."""
+"""A machine without a network updates from a USB drive: a copy of the site, verified as over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Stick = Path
 
 @pytest.fixture
 def stick(tmp_path: Path, publisher: Publisher) -> Stick:
-    """Where the stick is mounted, with what ``publisher`` serves at this moment; ``plug`` puts it in."""
+    """Return the mount point of a USB drive with the current copy of the site."""
     place = tmp_path / "usb" / "public"
     publisher.publish("1.0.0")
     plug(place, publisher)
@@ -30,7 +30,7 @@ def stick(tmp_path: Path, publisher: Publisher) -> Stick:
 
 @pytest.fixture
 def offline(host: Host, stick: Stick) -> Host:
-    """A host that has only the stick, and has run once."""
+    """Return a host that has only the USB drive, and has run once."""
     host.configure(site=str(stick))
     assert host.run().status == 0
     host.assert_enforces("1.0.0")
@@ -38,7 +38,7 @@ def offline(host: Host, stick: Stick) -> Host:
 
 
 def plug(stick: Stick, publisher: Publisher) -> None:
-    """Put in a stick with what is published now."""
+    """Replace the content of the USB drive by the current copy of the site."""
     shutil.rmtree(stick, ignore_errors=True)
     shutil.copytree(publisher.served, stick)
 
@@ -101,12 +101,12 @@ def test_a_bundle_that_was_tampered_with_on_the_stick_is_refused(
     offline.assert_enforces("1.0.0")
 
 
-# --- beside a web server ------------------------------------------------------------------------------------
+# --- with a web server ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def mixed(host: Host, stick: Stick, web: WebServer) -> Host:
-    """A host with a web server and a stick, which has run once."""
+    """Return a host with a web server and a USB drive, which has run once."""
     host.configure(site=[web.url, str(stick)])
     assert host.run().status == 0
     return host
@@ -153,7 +153,7 @@ def test_a_noop_run_leaves_no_memory_of_mirrors(mixed: Host, stick: Stick) -> No
     assert sorted(mixed.state.rglob("*")) == before
 
 
-# --- hostile sticks -----------------------------------------------------------------------------------------
+# --- hostile USB drives ---------------------------------------------------------------------------------------
 
 
 def link_to(target: str) -> Callable[[Path], None]:
@@ -169,7 +169,7 @@ def replace(path: Path, put: Callable[[Path], object]) -> None:
 
 
 def listen(path: Path) -> None:
-    # The name of a socket is short, and that of a test's directory is not.
+    # The path of a socket is limited to 107 bytes, and the directory of a test may be longer.
     here = os.open(path.parent, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"/proc/self/fd/{here}/{path.name}")
@@ -182,7 +182,7 @@ def sparse(path: Path) -> None:
 
 
 HOSTILE: dict[str, tuple[str, Callable[[Path], object], int, str]] = {
-    # What is replaced, by what, and the exit status and sentence that follow.
+    # The replaced document, its replacement, the exit status and the message.
     "timestamp, a link out": (
         "metadata/timestamp.json",
         link_to("/etc/passwd"),

@@ -1,4 +1,4 @@
-"""``puller run`` in a process of its own: busy, stopped, killed, and not allowed what it needs."""
+"""``puller run`` in its own process: busy, stopped, killed, and without permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from foundation.problems import ProblemCode
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher, WebServer
 
-# Between the file that changes and what subscribes to it: a command that lasts until it is told to end.
+# A command that runs until it is released, after the file changes and before its subscriber.
 SLOW = """\
       - wait:
           command: sh -c 'touch begun; while [ ! -e go ]; do sleep 0.02; done; touch ended'
@@ -35,14 +35,14 @@ SLOW = """\
 
 
 def slow(publisher: Publisher) -> str:
-    """The usual manifest, in which the refresh comes after a slow command."""
+    """Return the usual manifest with a slow command before the refresh."""
     files, refresh = publisher.story.split("  - exec:\n")
     return f"{files}  - exec:\n{SLOW}{refresh}"
 
 
 @contextmanager
 def running(host: Host, *prefix: str) -> Iterator[subprocess.Popen[str]]:
-    """``puller run`` in a process of its own, which is dead after the block."""
+    """Start ``puller run`` in its own process, and kill it after the block."""
     command = [*prefix, sys.executable, "-m", "puller", "run", "--config", str(host.configuration)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
@@ -154,7 +154,7 @@ def test_a_run_killed_between_a_change_and_its_refresh_is_made_good_by_the_next(
 
 
 def test_without_permission_on_the_state_the_run_says_so_and_leaves_it_alone(settled: Host) -> None:
-    """Root, too, cannot read a directory without permissions if it lacks the capabilities for that."""
+    """Root is also denied if it lacks the capabilities that bypass permissions."""
     unprivileged: tuple[str, ...] = ()
     if os.geteuid() == 0:
         unprivileged = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner", "--")

@@ -1,6 +1,6 @@
-"""``puller run`` where the disk takes nothing any more, be it that of its state or of what it manages.
+"""``puller run`` with a full or read-only disk for its state or for managed files.
 
-What can be enforced is, what cannot is told, and the host is in order as soon as the disk is.
+Resources that can be enforced are enforced, and problems are reported. Once the disk is repaired, the host is in sync.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Disk:
         self.point = point
 
     def holds(self, directory: Path) -> Path:
-        """Move a directory here, and give its new path."""
+        """Move a directory to this file system, and return its new path."""
         shutil.copytree(directory, self.point / directory.name, symlinks=True)
         return self.point / directory.name
 
@@ -36,7 +36,7 @@ class Disk:
         subprocess.run(["mount", "-o", f"remount,{options}", self.point], check=True)
 
     def use_up_inodes(self) -> None:
-        """Every file that could still be made is made."""
+        """Create files until no inodes are left."""
         for number in range(os.statvfs(self.point).f_ffree):
             (self.point / f"filler{number}").touch()
         assert os.statvfs(self.point).f_ffree == 0
@@ -48,7 +48,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """Of 4 MiB and 300 inodes."""
+    """Yield a file system with 4 MiB and 300 inodes."""
     point = tmp_path / "disk"
     point.mkdir()
     options = "size=4m,nr_inodes=300,mode=700"
@@ -59,7 +59,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def on_disk(settled: Host, disk: Disk) -> Host:
-    """A settled host whose state is on the disk."""
+    """Return a settled host with its state on the small file system."""
     settled.state = disk.holds(settled.state)
     settled.configure(state_directory=str(settled.state))
     assert settled.run().status == 0
@@ -67,13 +67,13 @@ def on_disk(settled: Host, disk: Disk) -> Host:
 
 
 def drift(host: Host) -> None:
-    """Something to do: a file that nothing follows, and one that has a subscriber."""
+    """Delete a file without subscribers and a file with a subscriber."""
     (host.machine / "app.conf").unlink()
     (host.machine / "motd").unlink()
 
 
 def assert_most_is_enforced(host: Host, outcome: Outcome, why: str) -> None:
-    """All but what would owe a refresh, of which there could be no record; and the run says why."""
+    """Check that only resources with subscribers fail, because Puller could not record the pending refresh."""
     assert outcome.status == 78, outcome.output
     assert (host.machine / "app.conf").exists()
     assert not (host.machine / "motd").exists()

@@ -1,6 +1,6 @@
-"""``puller run`` when fetching fails in a way that nobody has thought of: too little memory, a bug of our own.
+"""``puller run`` with unexpected failures of fetching: too little memory, or a bug in Puller.
 
-Whatever it is, it is told, the exit status says so, and the last good bundle is enforced.
+The run reports each failure in its output and exit status, and enforces the last good bundle.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ finally:
 
 
 def run_within(host: Host, limit: int) -> tuple[int, str, int]:
-    """Exit status and output of a run with so many bytes of address space, and how many it has used.
+    """Return exit status, output and peak address space of a run with ``limit`` bytes of address space.
 
-    Threads share one arena of the allocator: those of their own would be counted as used, and be left empty.
+    All threads share one arena of the allocator, because mostly empty arenas would count as used address space.
     """
     command = [sys.executable, "-c", WITHIN, str(limit), "run", "--config", str(host.configuration)]
     done = subprocess.run(
@@ -60,7 +60,7 @@ BIN = bin_of("web/index.json")
 
 
 def fill(publisher: Publisher, count: int) -> None:
-    """Publish so many targets more, of 120 bytes each."""
+    """Publish ``count`` additional targets of 120 bytes each."""
     site = publisher.site
     with site.locked():
         edition = site.edition(lambda _: b"")
@@ -91,7 +91,7 @@ def test_with_too_little_memory_for_what_is_published_the_last_good_bundle_is_en
 def test_a_run_needs_memory_for_what_its_files_have_and_not_for_what_they_may_have(
     settled: Host, publisher: Publisher
 ) -> None:
-    """A manifest may have 64 MiB; this one has a thousand bytes."""
+    """The limit for manifests is 64 MiB, and this manifest has a thousand bytes."""
     publisher.publish("1.1.0")
     _, _, usual = run_within(settled, sys.maxsize)
     assert usual < 2048 * MIB

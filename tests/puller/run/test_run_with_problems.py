@@ -1,7 +1,6 @@
 """``puller run`` on a machine with problems: its configuration, its state directory, its disk.
 
-What is missing or damaged is named; nothing of it is thrown away; and the last good bundle is enforced wherever it is
-known what that is.
+The run reports missing and damaged files, and deletes none. It enforces the last good bundle if its version is known.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
 
 
-# --- what the operator provides ------------------------------------------------------------------------------
+# --- the operator's files -------------------------------------------------------------------------------------
 
 
 def test_a_host_that_was_never_configured_is_told_how_to_begin(host: Host) -> None:
@@ -104,7 +103,7 @@ def test_with_a_wrong_trust_anchor_the_last_good_bundle_is_enforced(
 def test_host_data_that_is_not_valid_is_told_and_nothing_is_changed(
     settled: Host, text: str, message: str
 ) -> None:
-    """To go on without an override could undo what it is there for."""
+    """Without an override, a run could undo its purpose."""
     Path(settled.settings["host_data"]).write_text(text)
     (settled.machine / "motd").unlink()
     outcome = settled.run()
@@ -203,7 +202,7 @@ def test_a_disk_that_is_full_is_told_and_the_last_good_bundle_is_enforced(
 def test_even_on_a_disk_without_a_free_byte_the_last_good_bundle_is_enforced(
     settled: Host, small_disk: Path
 ) -> None:
-    """What has subscribers fails, as it could not be told later that these are owed a refresh."""
+    """Resources with subscribers fail, because a full disk cannot record the pending refresh."""
     shutil.copytree(settled.state, small_disk / "state", symlinks=True)
     settled.state = small_disk / "state"
     settled.configure(state_directory=str(settled.state))
@@ -219,7 +218,7 @@ def test_even_on_a_disk_without_a_free_byte_the_last_good_bundle_is_enforced(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
+    """Yield a file system of 2 MiB."""
     point = tmp_path / "disk"
     point.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "puller-test", str(point)], check=True)

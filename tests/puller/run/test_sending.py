@@ -1,4 +1,4 @@
-"""Reports that are sent after a run, to servers of every mood: the run is as it would be without them."""
+"""Sending reports after a run, to servers with all kinds of problems: the run itself is not affected."""
 
 import errno
 import itertools
@@ -36,7 +36,7 @@ resources:
 
 
 class Sender:
-    """A host that sends its reports, and a server for them."""
+    """A host that sends its reports, and a report server."""
 
     def __init__(self, host: "Host", server: Any) -> None:
         self.host, self.server = host, server
@@ -53,11 +53,11 @@ class Sender:
         return outcome
 
     def documents(self) -> list[SentReport]:
-        """What the server has, in the order of arrival."""
+        """Return the documents of the server, in order of arrival."""
         return [read(data) for data in self.server.documents.values()]
 
     def waiting(self) -> list[str]:
-        """The runs that wait to be sent, of all destinations."""
+        """Return the runs in the spool, of all destinations."""
         return sorted(path.name.partition("-")[0] for path in self.host.state.glob("spool/*/*.json.gz"))
 
     def report(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def sender(settled: "Host", server: Any) -> Sender:
     return Sender(settled, server)
 
 
-# --- what arrives -----------------------------------------------------------------------------------------------
+# --- delivery -----------------------------------------------------------------------------------------------------
 
 
 def test_a_run_with_nothing_to_do_is_heard_of(sender: Sender) -> None:
@@ -210,7 +210,7 @@ def test_a_destination_at_the_origin_of_the_site_has_its_credentials(
 ) -> None:
     sender.host.configure(http={"retries": 0, "headers": {"X-Site": "s"}})
     sender.to(f"{web.url}/reports/")
-    outcome = sender.run()  # it takes nothing, which is what is told
+    outcome = sender.run()  # the server of the site accepts no documents
     assert "status 501" in "".join(warnings(outcome))
 
 
@@ -239,7 +239,7 @@ def test_a_proxy_is_asked(sender: Sender) -> None:
     assert "secret" not in outcome.output
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------------------------
 
 
 def test_what_a_server_that_is_away_misses_is_sent_later_the_newest_first(
@@ -292,7 +292,7 @@ def test_what_may_be_over_keeps_the_report(sender: Sender, status: int) -> None:
     (warning,) = warnings(sender.run())
     assert f"status {status}" in warning
     assert len(sender.waiting()) == 1
-    assert len(sender.server.requests) == 1  # a body goes nowhere else
+    assert len(sender.server.requests) == 1  # redirects are not followed
     sender.server.answer = lambda path: 204
     assert warnings(sender.run()) == []
     assert len(sender.server.documents) == 2
@@ -308,7 +308,7 @@ def test_a_document_that_is_refused_is_dropped_and_said(sender: Sender, status: 
 
 
 def test_a_bad_request_drops_a_document_only_where_others_are_taken(sender: Sender) -> None:
-    """nginx answers so to a host whose client certificate has expired: nothing is wrong with its documents."""
+    """nginx answers 400 if a client certificate has expired, and then the document itself is valid."""
     sender.server.answer = lambda path: 400
     for count in (1, 2):
         (warning,) = warnings(sender.run())
@@ -345,13 +345,13 @@ def test_a_name_that_does_not_resolve_and_one_that_takes_for_ever(
     began = time.monotonic()
     (warning,) = warnings(sender.run("--offline"))
     over.set()
-    assert time.monotonic() - began < 40  # of the 60 that a name takes
+    assert time.monotonic() - began < 40  # a resolver that takes 60 s
     assert "took longer than 1.0 s" in warning
     assert len(sender.waiting()) == 2
 
 
 def test_one_of_two_is_dead_and_the_other_gets_all(sender: Sender, tmp_path: Path) -> None:
-    """Whatever their order, and one of them is a directory."""
+    """One destination works, independent of their order. Another one is a directory."""
     (tmp_path / "there").mkdir()
     with reportserver.receiving() as silent:
         silent.mood = "silent"
@@ -446,7 +446,7 @@ def test_beyond_its_bound_the_spool_forgets_and_says_so(sender: Sender) -> None:
 
 
 class Killed(BaseException):
-    """No error that anything would handle."""
+    """An exception that no code handles."""
 
 
 def test_killed_between_the_spool_and_the_end_of_sending_nothing_is_lost(
@@ -465,7 +465,7 @@ def test_killed_between_the_spool_and_the_end_of_sending_nothing_is_lost(
     assert len(sender.waiting()) == 2
     assert Spool.remove is remove
     assert warnings(sender.run()) == []
-    assert len(sender.server.documents) == 3  # one of them came twice, under the same name
+    assert len(sender.server.documents) == 3  # one of them was sent twice, under the same name
     assert sender.waiting() == []
 
 
@@ -492,7 +492,7 @@ def test_a_signal_ends_sending_at_once_and_changes_nothing_of_the_run(
     began = time.monotonic()
     process.send_signal(number)
     output, _ = process.communicate(timeout=50)
-    assert time.monotonic() - began < 20  # of the 30 that sending may take
+    assert time.monotonic() - began < 20  # of the 30 s that sending may take
     assert process.returncode == sender.report()["exit_status"] == 0, output
     assert f"stopped by {number.name}: reports wait for the next run" in output
     assert len(sender.waiting()) == 1
@@ -504,7 +504,7 @@ def test_another_run_is_not_kept_waiting_by_one_that_sends(sender: Sender) -> No
     process = started(sender)
     wait_for(lambda: sender.server.requests)
     sender.to(f"{sender.server.url}/reports/", send_timeout="1s")
-    sender.run()  # it has the lock, does its work, and leaves the sending to the first
+    sender.run()  # it has the lock, completes, and leaves sending to the first run
     assert len(sender.waiting()) == 2
     process.terminate()
     process.communicate(timeout=20)

@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT at moments spread over a whole run: fetching, verifying, unpacking, applying, reporting.
 
-The signal comes at the n-th call of a Python function, so each moment is the same in every run of these tests. What is
-fetched aside is not counted; tests/puller/run/test_signals_while_fetching.py has random moments of that.
+The signal comes at the n-th call of a Python function, so that each moment is the same in every test run. Calls in
+other threads, which fetch, do not count. test_signals_while_fetching.py tests random moments of fetches.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.stories import Host, Outcome
 
-# Of the calls of a whole run: evenly spread, and closer together where it applies and reports.
+# Fractions of the calls of a whole run: evenly spread, and denser during applying and reporting.
 MOMENTS = [n / 14 for n in range(1, 14)] + [0.8 + n / 40 for n in range(8)]
 
 
 class Calls:
-    """Counts calls of functions in this thread, and sends this process a signal at one of them."""
+    """Counts calls of functions in this thread, and sends this process a signal at a given call."""
 
     def __init__(self, at: int = 0, number: signal.Signals = signal.SIGTERM) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ class Calls:
 
 @contextmanager
 def ignored(number: signal.Signals) -> Iterator[list[int]]:
-    """Outside of the time in which Puller listens, a signal is noted here and ends nothing."""
+    """Yield a list that collects the signals that arrive while Puller does not listen."""
     noted: list[int] = []
     before = signal.signal(number, lambda *_: noted.append(1))
     try:
@@ -60,13 +60,13 @@ def ignored(number: signal.Signals) -> Iterator[list[int]]:
 
 
 def forget(host: Host) -> None:
-    """As on a machine that has never run Puller: everything is fetched, unpacked and applied."""
+    """Reset the host, so that a run fetches, unpacks and applies everything."""
     shutil.rmtree(host.state, ignore_errors=True)
     shutil.rmtree(host.machine, ignore_errors=True)
 
 
 def stopped_run(host: Host, at: int, number: signal.Signals) -> tuple[Outcome, bool]:
-    """A first run that gets a signal at a call; and whether it came while Puller listened."""
+    """Run after a reset with a signal at call ``at``. Return whether Puller listened at that moment."""
     forget(host)
     calls = Calls(at, number)
     with ignored(number) as noted, calls.counted():
@@ -91,7 +91,7 @@ def stopped_run(host: Host, at: int, number: signal.Signals) -> tuple[Outcome, b
 def test_a_run_stops_cleanly_at_any_moment_and_the_next_is_in_order(
     settled: Host, number: signal.Signals, status: int, moments: list[float]
 ) -> None:
-    """A plain run tries every fourth moment."""
+    """A plain test run tries every fourth moment."""
     calls = Calls()
     forget(settled)
     with calls.counted():
@@ -101,7 +101,7 @@ def test_a_run_stops_cleanly_at_any_moment_and_the_next_is_in_order(
         outcome, listening = stopped_run(settled, int(moment * calls.count), number)
         where = f"moment {moment}: {outcome}"
         is_done = "4 resources, 0 stable, 3 changed, 1 refreshed" in outcome.output
-        # While the report is written, when all is done, a signal changes nothing any more.
+        # A signal after all changes, during reporting, does not affect the run.
         assert outcome.status == (status if listening else 0) or (is_done and outcome.status == 0), where
         assert is_done or not listening or f"stopped by {number.name}" in outcome.output, where
         assert "Traceback" not in outcome.output, where

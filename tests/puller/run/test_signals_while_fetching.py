@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT at any moment of a download: the run ends at once, and the next one goes on.
+"""SIGTERM and SIGINT at any moment of a download: the run ends immediately, and the next run resumes.
 
-What a download waits for is not ours (names, connections, TLS, sockets, locks of the HTTP library), so nothing may be
-raised into it from the handler of a signal: it is left behind.
+A download waits in foreign code (name resolution, connections, TLS, sockets, locks of the HTTP library). A signal
+handler must not raise an exception there, so the run abandons the download.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
 NOISE = {"files/noise": random.Random(1).randbytes(700_000)}
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130}
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-"""A connection that is left behind is closed by whatever collects it."""
+"""The garbage collector closes an abandoned connection."""
 
 AT_MOST = 2.0
-"""Seconds that a run may take to end, on a machine that is busy with other things."""
+"""Maximum seconds that a run takes to end on a busy machine."""
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind_stays() -> Iterator[None]:
-    """What a test has left behind ends with its server, and is collected before another test begins."""
+    """Collect abandoned downloads, and wait until their threads end, before the next test."""
     before = _thread._count()
     yield
     waited = time.monotonic() + 30
     gc.collect()
     while _thread._count() > before and time.monotonic() < waited:
         time.sleep(0.05)
-        gc.collect()  # the server's thread ends when the connection that it waits for is closed
+        gc.collect()  # the server's thread ends when its connection is closed
 
 
 @pytest.fixture(params=["http", "https"])
 def server(
     request: pytest.FixtureRequest, host: Host, publisher: Publisher, tmp_path: Path
 ) -> Iterator[MoodyServer]:
-    """What the host pulls from now; it has a bundle that takes a while to fetch."""
+    """Yield the server of the host, with a bundle that takes a while to fetch."""
     publisher.publish("1.0.0", files={**publisher.story_files, **NOISE})
     ours = authority.Authority(tmp_path)
     with moody.serving(publisher.served, ours.server() if request.param == "https" else None) as server:
@@ -69,14 +69,14 @@ def server(
 
 
 def forget(host: Host) -> None:
-    """As on a machine that has never run Puller."""
+    """Reset the host to the state of a new machine."""
     shutil.rmtree(host.state, ignore_errors=True)
     shutil.rmtree(host.machine, ignore_errors=True)
 
 
 @contextmanager
 def ignored() -> Iterator[list[int]]:
-    """Outside of the time in which Puller listens, signals are noted here and end nothing."""
+    """Yield a list that collects the signals that arrive while Puller does not listen."""
     noted: list[int] = []
     before = {number: signal.signal(number, lambda got, _: noted.append(got)) for number in STATUS}
     try:
@@ -87,7 +87,7 @@ def ignored() -> Iterator[list[int]]:
 
 
 class Signalled:
-    """A run that gets a signal; ``lasted`` is how many seconds it went on for."""
+    """A run that gets a signal. ``lasted`` has the seconds from the signal to its end."""
 
     def __init__(self, host: Host, number: signal.Signals, wait: Callable[[], object]) -> None:
         self._sent_at = 0.0
@@ -112,9 +112,9 @@ class Signalled:
 
 
 def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: int) -> list[float]:
-    """Signals at random moments of runs that fetch, from a server in all its moods; gives how long each lasted.
+    """Send signals at random moments of runs that fetch, and return the seconds that each run took to end.
 
-    There are ``count`` of them, and more for as long as too few came before a run had ended.
+    Send at least ``count`` signals, and more until a third of them has stopped a run.
     """
     chance, stopped = random.Random(seed), 0
     lasted: list[float] = []
@@ -126,7 +126,7 @@ def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: i
         delay = chance.random() ** 2 * 0.6
         signalled = Signalled(host, number, partial(threading.Event().wait, delay))
         where = f"seed {seed}, signal {round_} after {delay:.4f} s: {signalled.outcome}"
-        if signalled.outcome.status == 0:  # before Puller listened, or after it had done everything
+        if signalled.outcome.status == 0:  # before Puller listened, or after the run was complete
             host.assert_enforces("1.0.0")
         else:
             assert signalled.listened, where
@@ -144,13 +144,13 @@ def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: i
 
 @pytest.mark.attack("signals.sigterm", "signals.sigint")
 def test_a_signal_at_any_moment_of_a_download_ends_the_run(host: Host, server: MoodyServer) -> None:
-    """With far more of them below, which a plain run leaves out."""
+    """A test with more signals follows, which a plain test run leaves out."""
     assert_signals_end_runs(host, server, 12, seed=int.from_bytes(os.urandom(4)))
 
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """While the block runs, this machine has other things to do."""
+    """Keep the machine busy during the block."""
     with ExitStack() as stack:
         for _ in range(processes):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -164,7 +164,7 @@ def busy(processes: int) -> Iterator[None]:
 def test_hundreds_of_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
     host: Host, server: MoodyServer, capsys: pytest.CaptureFixture[str], thorough: bool
 ) -> None:
-    """Half of them over HTTP, half over TLS."""
+    """Half of the signals are during HTTP downloads, the other half during TLS downloads."""
     count = 250 if thorough else 120
     with busy(2 * (os.cpu_count() or 1)):
         lasted = sorted(assert_signals_end_runs(host, server, count, seed=int.from_bytes(os.urandom(4))))
@@ -178,7 +178,7 @@ def test_hundreds_of_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
 def test_a_signal_while_a_lock_of_the_http_library_is_taken_leaves_no_lock_behind(
     host: Host, server: MoodyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the acquisition of a lock and the block that releases it, an exception of a handler leaves it taken."""
+    """A handler's exception between acquiring a lock and entering its block would leave the lock acquired."""
     enter = threading.Condition.__enter__
     sent: list[int] = []
 
@@ -201,7 +201,7 @@ def test_a_signal_while_a_lock_of_the_http_library_is_taken_leaves_no_lock_behin
 def test_a_signal_while_the_server_is_silent_ends_the_run(
     host: Host, server: MoodyServer, moment: int
 ) -> None:
-    """Before and after the handshake of TLS, instead of an answer, within one."""
+    """The server falls silent before and after the TLS handshake, instead of an answer, or within an answer."""
     moods = iter([*["slow"] * moment, "silent"])
     server.mood = lambda: next(moods, "slow")
     signalled = Signalled(host, signal.SIGTERM, lambda: server.fell_silent.wait(60))
@@ -230,7 +230,7 @@ def test_a_signal_while_a_name_is_resolved_ends_the_run(
 
 
 def test_a_signal_while_a_connection_is_made_ends_the_run(host: Host, server: MoodyServer) -> None:
-    """To a server that accepts none: what comes when its queue is full is not answered."""
+    """The queue of the server is full, so it does not answer new connections."""
     asked = threading.Event()
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as clients:
         for _ in range(2):

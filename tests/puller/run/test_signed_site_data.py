@@ -1,4 +1,4 @@
-"""Site data that the site has signed: a host follows it as it follows its bundles, and stays with what was good."""
+"""Site data signed by the site: a host follows it like bundles, and keeps the last good version."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def publish(publisher: Publisher, text: str, name: str = "exports") -> None:
 
 
 def document(publisher: Publisher, name: str = "exports") -> Path:
-    """Where the present document is served."""
+    """Return the path of the current document in the served directory."""
     info = find_target(publisher.site.published(), data_path(name))
     assert info is not None
     return publisher.served / target_path(info)
@@ -56,7 +56,7 @@ def backends(host: Host) -> str:
 
 
 def assert_refused(host: Host, outcome: Outcome, status: int, message: str, kept: str) -> None:
-    """The run ended so and said it, and what was known before is enforced; so it is by the next run."""
+    """Check the outcome of the run, and that this and the next run enforce the earlier document."""
     assert outcome.status == status, outcome
     host.assert_told(message, outcome)
     assert backends(host) == kept
@@ -66,7 +66,7 @@ def assert_refused(host: Host, outcome: Outcome, status: int, message: str, kept
 
 @pytest.fixture
 def followed(host: Host, publisher: Publisher) -> Iterator[None]:
-    """A host that follows the document, and has its first version."""
+    """Make the host follow the document and apply its first version."""
     publisher.publish("1.0.0", MANIFEST, files={})
     publish(publisher, ONE)
     host.configure(data=["site:exports"])
@@ -200,7 +200,7 @@ def test_a_document_that_is_not_published_is_told(host: Host, publisher: Publish
 def test_a_document_that_is_not_valid_here_is_told(
     host: Host, publisher: Publisher, text: str | bytes, message: str
 ) -> None:
-    """The publisher refuses most of them; a host does not rely on that."""
+    """The publisher refuses most of these documents, and hosts do not rely on that."""
     publish_data(publisher.site, "exports", text if isinstance(text, bytes) else text.encode(), no_passphrase)
     publisher.deploy()
     outcome = host.run()
@@ -210,7 +210,7 @@ def test_a_document_that_is_not_valid_here_is_told(
 
 
 def test_a_document_of_a_later_format_is_refused_in_words(host: Host, publisher: Publisher) -> None:
-    """Then nothing of the site is understood here, as with an index of a later format."""
+    """The host then refuses the whole site, as with an index of a later format."""
 
     def later(published: datetime) -> dict[str, Any]:
         return {**custom_fields(published), "format": 2}
@@ -315,7 +315,7 @@ def test_one_document_under_the_name_of_another_is_refused(host: Host, publisher
 def test_a_document_that_another_key_has_signed_is_refused(
     host: Host, publisher: Publisher, whose: str
 ) -> None:
-    """Whoever has the keys of the snapshot and the timestamp signs the rest as it should be."""
+    """The attacker has the keys of the snapshot and the timestamp, and signs everything else correctly."""
     edition = publisher.site.edition(no_passphrase)
     assert list(edition.published.bins())
     root = edition.published.root

@@ -1,4 +1,4 @@
-"""The cache of compiled templates is used by the next run, and never executes code that others may have written."""
+"""Runs use the cache of compiled templates, and never execute code that other users may have written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def keep(path: Path, compiler: str = COMPILER, /, **values: object) -> None:
 
 
 def found(path: Path, *keys: str, compiler: str = COMPILER) -> dict[str, object]:
-    """Return the results of the code that the next run finds."""
+    """Return the results of the cached code in the next run."""
     cache = TemplateCache(path, compiler)
     values: dict[str, object] = {}
     for key in keys:
@@ -279,7 +279,7 @@ def test_code_that_others_may_have_written_is_not_executed(bundle: Bundle) -> No
     bundle.apply()
     bundle.cache.write_bytes(_poisoned(bundle, "{{ 'evil' }}2"))
     (bundle.here / "out").unlink()
-    assert bundle.apply() == "evil2 True"  # this user may write it
+    assert bundle.apply() == "evil2 True"  # this user may write the cache
     for path, mode in [(bundle.cache, 0o666), (bundle.cache.parent, 0o777)]:
         mode_before = path.stat().st_mode
         path.chmod(mode)

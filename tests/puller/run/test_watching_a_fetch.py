@@ -1,4 +1,4 @@
-"""A run that fetches something large: what it says meanwhile, and over how many connections."""
+"""A run that fetches a large file: its progress output, and its number of connections."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ def test_a_run_says_what_it_fetches_and_status_how_far_it_is(settled: "Host", pu
     pieces = itertools.count()
 
     def look() -> str:
-        """Between two pieces of what is served; half of the archive is far more than the client's buffers hold."""
+        """Read the progress between two chunks. Half of the archive far exceeds the client's buffers."""
         if next(pieces) == 500:
             for _ in range(1000):
                 if (record := load_fetching(directories, os.getpid())) is not None:
@@ -92,7 +92,7 @@ def test_a_dry_run_records_nothing(settled: "Host", publisher: "Publisher") -> N
 def test_several_bundles_come_over_one_connection(host: "Host", publisher: "Publisher") -> None:
     names = ["web", "db", "cache"]
     for number, name in enumerate(names):
-        noise = NOISE[100_000 * number :][:100_000]  # of one that they share a host has it already
+        noise = NOISE[100_000 * number :][:100_000]  # a host would reuse a shared file
         manifest = f"resources: [{{exec: [{{{name}: {{command: 'true', refreshonly: true}}}}]}}]\n"
         publisher.publish("1.0.0", manifest, files={"files/noise": noise}, name=name)
     with moody.serving(publisher.served) as server:
@@ -107,5 +107,5 @@ def test_several_bundles_come_over_one_connection(host: "Host", publisher: "Publ
         assert host.run().status == 0
         asked = [path for path, _ in server.asked if path.endswith(".tar.gz")]
     assert len(asked) == 3
-    # Each connection is served by a thread of its own; the revalidation before everything else has one, too.
+    # The server has a thread for each connection. The revalidation at the start has its own connection.
     assert len(set(connections)) <= 2
