@@ -1,4 +1,4 @@
-"""The engine's one flow: what runs, what does not, and that no pending refresh is lost."""
+"""Applying a catalog: which resources run, which are skipped, and that no pending refresh is lost."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def no_network(url: str) -> bytes:
 
 @pytest.fixture
 def apply(load: Callable[..., Manifest], tmp_path: Path) -> Apply:
-    """``apply(text, noop=…)``: the events of a run by name; ``{dir}`` in the text is a temporary directory."""
+    """Return ``apply(text, noop=…)``, which returns the events of a run by name. ``{dir}`` is a temporary directory."""
 
     def run(
         text: str,
@@ -87,7 +87,7 @@ def test_noop_predicts_the_subscriber_and_changes_nothing(apply: Apply, tmp_path
 def test_a_run_that_died_after_the_change_leaves_the_refresh_to_the_next(
     apply: Apply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reference forgets a notification when the run ends between a change and its subscriber."""
+    """The reference loses a notification if the run ends between a change and its subscriber."""
 
     class Died(BaseException):
         pass
@@ -207,7 +207,7 @@ def test_a_condition_that_is_no_truth_is_the_resources_failure(apply: Apply) -> 
 def test_one_bad_resource_never_ends_the_run(
     apply: Apply, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """In the reference a failing template, provider or reference of one resource aborts all."""
+    """In the reference, a failing template, provider or reference of one resource aborts the run."""
 
     def look(self: File) -> None:
         raise RuntimeError("a bug in a type")
@@ -265,7 +265,7 @@ def test_a_signal_stops_between_two_resources_and_what_was_done_is_reported(
 def test_a_resource_with_noop_of_its_own_changes_nothing_and_refreshes_nobody(
     apply: Apply, tmp_path: Path
 ) -> None:
-    """In the reference a noop child fires its real subscribers."""
+    """In the reference, a child with ``noop`` triggers its real subscribers."""
     events = apply("""
         resources:
           - file: [{DIR/conf: {alias: conf, content: a, noop: true, IDS}}]
@@ -372,7 +372,7 @@ def test_health_checks_run_after_the_resource_and_not_in_noop_or_after_a_failure
 def test_a_health_check_that_is_not_ok_fails_the_resource(
     apply: Apply, command: str, status: str, output: str
 ) -> None:
-    """In the reference a check that cannot be started, or takes too long, crashes the summary."""
+    """In the reference, a check that cannot be started or times out crashes the summary."""
     quoted = command.replace("'", "''")
     events = apply(
         f"resources: [{{exec: {{name: 'true', health_checks: [{{command: '{quoted}', timeout: 300ms}}]}}}}]\n"
@@ -427,7 +427,7 @@ def test_a_full_disk_is_told_with_the_path_and_what_is_free(
     def full(*_: object, **__: object) -> None:
         raise OSError(
             errno.ENOSPC, os.strerror(errno.ENOSPC)
-        )  # as a write to a descriptor raises it: without a path
+        )  # an error without a path, as from a write to a descriptor
 
     monkeypatch.setattr("puller.system.local.replace_file", full)
     path = tmp_path / "new"

@@ -1,4 +1,4 @@
-"""``puller explain``: what it says is what a run did, for keys and for resources; and it shows no secret."""
+"""``puller explain`` agrees with runs about keys and resources, and masks secrets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FILES = {
 
 @pytest.fixture
 def explain(execute: Execute) -> Any:
-    """``explain(host, subject)``: what the command says as data; with ``text`` as it prints it."""
+    """Return ``explain(host, subject)``, which returns the output as data, or with ``text`` as text."""
 
     def ask(host: Host, subject: str, *, text: bool = False) -> Any:
         options = () if text else ("--format", "json")
@@ -77,7 +77,7 @@ def with_role(host: Host, role: str) -> Host:
 
 
 def another(host: Host, name: str, publisher: Publisher, web: WebServer, execute: Execute) -> Host:
-    """A second host that follows the same site."""
+    """Return a second host that follows the same site."""
     made = type(host)(host.configuration.parent.parent / name, publisher.site.anchor, web.url, execute)
     made.configure(host_name=f"{name}.example.com")
     return made
@@ -85,7 +85,7 @@ def another(host: Host, name: str, publisher: Publisher, web: WebServer, execute
 
 @pytest.fixture
 def settled(host: Host, publisher: Publisher) -> Host:
-    """A host with the role web, on which the bundle is applied."""
+    """Return a host with the role web, on which the bundle is applied."""
     publisher.publish("1.0.0", MANIFEST, files=FILES)
     with_role(host, "web")
     outcome = host.run()
@@ -308,7 +308,7 @@ resources:
 
 @pytest.fixture
 def secretive(host: Host, publisher: Publisher) -> Host:
-    """A host whose bundle has an encrypted password, and whose own data a token."""
+    """Return a host with an encrypted password in its bundle, and a token in its own data."""
     private, certificate = create_key_pair()
     key = host.configuration.parent / "private.pem"
     key.write_bytes(private)

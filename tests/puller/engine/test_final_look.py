@@ -1,4 +1,4 @@
-"""The look at the end of a run: a resource that a later one of the same run has undone has failed."""
+"""The check at the end of a run: a resource fails if a later resource of the same run has undone its change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNDOING = """
 
 @pytest.fixture
 def run(load: Callable[..., Manifest], tmp_path: Path) -> Run:
-    """``run(text, …)`` gives the events by alias or name; several texts are several bundles."""
+    """Return ``run(text, …)``, which returns the events by alias or name. Each text is a bundle."""
 
     def apply(*texts: str, heard: list[str] | None = None, **settings: Any) -> dict[str, Event]:
         manifests = [load(text.replace("DIR", str(tmp_path)).replace("IDS", IDS)) for text in texts]
@@ -59,7 +59,7 @@ def run(load: Callable[..., Manifest], tmp_path: Path) -> Run:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each file and link was looked at, by the last part of its name."""
+    """Count how often Puller reads the state of each file and link, by base name."""
     counts: Counter[str] = Counter()
     for kind in (File, Link):
         look = kind.look
@@ -133,7 +133,7 @@ def test_a_child_manifest_fails_with_its_undone_resource(run: Run, tmp_path: Pat
     assert events["child.yaml"].children == {"failed": 1}
 
 
-# What is looked at again
+# Resources that are read again
 
 
 def test_a_run_without_changes_looks_once(run: Run, looks: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a dry run says of each resource, and what the run then does: the same, for what earlier resources bring too."""
+"""A dry run predicts the changes of a run for each resource, including effects of earlier resources."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server() -> Iterator[FileServer]:
 def foretold_and_done(
     load: Callable[..., Manifest], tmp_path: Path
 ) -> Callable[[str], tuple[Outcomes, Outcomes]]:
-    """State and errors of each resource by its alias: in a dry run, and in the run after it."""
+    """Return a function that returns states and errors by alias, in a dry run and in the following run."""
 
     def run(text: str) -> tuple[Outcomes, Outcomes]:
         manifest = text.replace("DIR", str(tmp_path)).replace("IDS", IDS)

@@ -1,4 +1,4 @@
-"""Expressions that could not be evaluated when the manifest was read are evaluated again when their turn comes."""
+"""Expressions that could not be evaluated while the manifest was read are evaluated again before their resource."""
 
 import os
 import textwrap
@@ -25,7 +25,7 @@ def no_network(url: str) -> bytes:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """The events of a run, by name or alias; ``DIR`` is the directory of the manifest."""
+    """Return a function that returns the events of a run by name or alias. ``DIR`` is the manifest's directory."""
 
     def build(text: str, *, noop: bool = False) -> dict[str, Event]:
         path = tmp_path / "manifest.yaml"

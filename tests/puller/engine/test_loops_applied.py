@@ -1,4 +1,4 @@
-"""Loops through a run: what templates, conditions and children of an item see, and what is said of it."""
+"""Loops in a run: the names that templates, conditions and children of an item have, and the reported events."""
 
 import os
 import textwrap
@@ -30,7 +30,7 @@ def no_network(url: str) -> bytes:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """The events of a run of these files, by name; ``DIR`` is the directory of their effects."""
+    """Return a function that applies files and returns the events by name. ``DIR`` is a directory for effects."""
 
     def build(files: Mapping[str, str], *, noop: bool = False, **facts: Any) -> dict[str, Event]:
         for name, text in files.items():

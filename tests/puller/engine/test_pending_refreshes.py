@@ -1,4 +1,4 @@
-"""Pending refreshes survive whatever happens between a change and its consequence."""
+"""Pending refreshes survive all failures between a change and its refresh."""
 
 from pathlib import Path
 

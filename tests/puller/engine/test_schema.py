@@ -1,4 +1,4 @@
-"""The JSON Schemas: valid as schemas, and true of every manifest and request in the documents."""
+"""The JSON Schemas are valid and accept every manifest and request in the documents."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def test_a_schema_is_one(schema: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_every_example_of_the_documents_is_valid(name: str, example: str) -> None:
-    if "/library.yaml" not in example:  # the one document of the pages that is no manifest
+    if "/library.yaml" not in example:  # the only document in the pages that is not a manifest
         assert problems(manifest_schema(), yaml_text.load(example, name)) == []
 
 

@@ -1,4 +1,4 @@
-"""Sessions: order without clocks, nothing readable by others, nothing removed that is not theirs."""
+"""Sessions: ordered without clocks, unreadable for other users, and limited to their own files."""
 
 import os
 import stat
@@ -25,7 +25,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def test_events_of_one_second_keep_their_order(session: Session) -> None:
-    """The reference orders them by identities that are random within a second, so its latest event may be any."""
+    """The reference orders events by identifiers that are random within a second, so its latest event may be any."""
     names = [f"/{number}" for number in range(30)]
     for name in names:
         session.record(event(name))
@@ -67,7 +67,7 @@ def test_the_latest_event_of_a_resource_is_found_by_name_and_alias(session: Sess
 
 
 def test_the_directory_is_made_and_everything_is_its_owners_alone(tmp_path: Path) -> None:
-    """The reference never makes the directory it is given, then cannot record; and its files are world-readable."""
+    """The reference never creates the directory, so it cannot record, and its files are world-readable."""
     session = Session.create(tmp_path / "deep" / "session")
     session.record(event("/a"))
     modes = {stat.S_IMODE(path.stat().st_mode) for path in session.directory.iterdir()}
@@ -105,7 +105,7 @@ def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_session_of_somebody_else_is_refused(session: Session) -> None:
-    """Its events decide what is run, so whoever writes them would decide what root runs."""
+    """The events decide which commands run, so their owner could run commands as root."""
     os.chown(session.directory, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to another user"):
         Session.open(session.directory)

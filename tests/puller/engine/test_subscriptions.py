@@ -1,4 +1,4 @@
-"""A subscriber waits for all its subjects, and a refresh that waits is done once, in whichever run."""
+"""A subscriber waits for all its subjects, and a pending refresh runs once, in this or a later run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def apply_in(directory: Path, text: str, *, noop: bool = False) -> dict[str, Eve
 
 @pytest.fixture
 def apply(tmp_path: Path) -> Apply:
-    """``apply(text, noop=…)``: the events of a run by alias or name; DIR in the text is a temporary directory."""
+    """Return ``apply(text, noop=…)``, which returns the events by alias or name. ``DIR`` is a temporary directory."""
     return lambda text, **options: apply_in(tmp_path, text, **options)
 
 
@@ -76,7 +76,7 @@ def test_a_failed_subject_skips_its_subscriber(apply: Apply, tmp_path: Path, mor
     (tmp_path / "ready").touch()
     assert apply(text)["run"].changed
     assert log.read_text() == "ran\n"
-    # The command of the check runs, and so changes, in every run: what follows is refreshed by it.
+    # The check's command changes in every run, so it refreshes its subscriber.
     events = apply(text, noop=True)
     assert events["run"].state.value == "would change"
 
@@ -194,7 +194,7 @@ COUNT = 6
 
 @st.composite
 def graphs(draw: Any) -> list[list[int]]:
-    """For each resource the subjects that it subscribes to; all of them stand before it."""
+    """Return the subjects of each resource. All subjects precede their subscribers."""
     return [
         draw(st.lists(st.sampled_from(range(index)), unique=True, max_size=3)) if index else []
         for index in range(COUNT)
@@ -211,7 +211,7 @@ RUNS = st.lists(
 def test_no_subscriber_runs_before_all_its_subjects(
     tmp_path_factory: pytest.TempPathFactory, graph: list[list[int]], runs: list[tuple[set[int], set[int]]]
 ) -> None:
-    """Files that fail or change, and a subscriber of each group: the law of a small model over several runs."""
+    """Compare several runs with a small model, with files that fail or change and their subscribers."""
     directory = tmp_path_factory.mktemp("law")
     version = dict.fromkeys(range(COUNT), 0)
     done = dict.fromkeys(range(COUNT), -1)

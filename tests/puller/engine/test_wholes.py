@@ -1,4 +1,4 @@
-"""Several resources that manage parts of one thing are changed at once, fail at once, and keep what each waits for."""
+"""Several resources that manage parts of one object change together, fail together, and keep their dependencies."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from puller.values.references import Reference
 PAGES: dict[str, list[str]] = {}
 WRITES: list[list[str]] = []
 REFUSED: set[str] = set()
-"""Words with which no page is written."""
+"""A page with one of these words is not written."""
 MISSPELT: set[str] = set()
-"""Words that fail, and are left out."""
+"""These words fail, and are left out of their page."""
 
 
 class WordProperties(Properties, frozen=True):
-    """The properties of a word."""
+    """Properties of a word."""
 
     page: str = "page"
-    """The page that it stands on."""
+    """The page of the word."""
     behind: tuple[str, ...] = ()
-    """The words that come before it, where nothing else is said."""
+    """Words that precede this word by default."""
 
 
 class Word(Resource[WordProperties, bool]):
@@ -92,7 +92,7 @@ class Word(Resource[WordProperties, bool]):
 
 
 class Phrase(Word):
-    """Another type with parts of the same whole."""
+    """Another type of parts of a page."""
 
     type_name = "phrase"
 
@@ -252,7 +252,7 @@ def test_a_part_that_is_undone_between_is_changed_alone(
     assert WRITES == [["a", "b", "c"], ["c"]]
 
 
-# The order that is implied, and what contradicts
+# Implied order and its contradictions
 
 
 def test_what_follows_another_by_its_nature_comes_after_it(apply: Apply) -> None:
