@@ -1,4 +1,4 @@
-"""Manifests with children: read, and applied."""
+"""Loading and applying manifests with children."""
 
 import os
 import textwrap
@@ -27,7 +27,7 @@ def no_network(url: str) -> bytes:
 
 @pytest.fixture
 def load_all(tmp_path: Path) -> Load:
-    """``load_all({name: text})``: ``manifest.yaml`` among these files; ``DIR`` is the directory of their effects."""
+    """Return ``load_all({name: text})``, which loads ``manifest.yaml``. ``DIR`` is a directory for effects."""
 
     def build(files: Mapping[str, str], **facts: Any) -> Manifest:
         for name, text in files.items():
@@ -41,7 +41,7 @@ def load_all(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def apply_all(load_all: Load, tmp_path: Path) -> Apply:
-    """The events of a run of these files, by name, in their order."""
+    """Return a function that applies files and returns the events of the run by name, in order."""
 
     def run(files: Mapping[str, str], *, noop: bool = False, **facts: Any) -> dict[str, Event]:
         manifest = load_all(files, **facts)

@@ -1,4 +1,4 @@
-"""Two declarations of one resource: what they say together, and what is said of them where they do not agree."""
+"""Two declarations of one resource: how they are combined, and how contradictions are reported."""
 
 from collections.abc import Callable, Mapping
 from itertools import permutations
@@ -42,7 +42,7 @@ NAMES = {
 
 
 def made(kind: str, properties: Values, line: int = 1, directory: Path = Path("/web")) -> Declaration:
-    """A declaration as it is read, before anything is checked that another may still say."""
+    """Return a declaration before the checks that need other declarations of the resource."""
     problems = Problems("web/manifest.yaml", lambda path: (line, 1), lambda path: None)
     own = BundleData(DataSource(Origin.MANIFEST, "web/manifest.yaml", {}), None, ())
     home = Home(BundleFiles.of(directory), Scope({}), own)
@@ -267,7 +267,7 @@ def test_what_is_open_in_one_is_the_failure_of_both(load: Load) -> None:
 
 
 def in_two_manifests(tmp_path: Path, first: str, second: str, **files: str) -> list[Declaration]:
-    """The first resource of each of two manifests in directories ``a`` and ``b``."""
+    """Return the first resource of each of two manifests in directories ``a`` and ``b``."""
     found = []
     for name, text in (("a", first), ("b", second)):
         path = tmp_path / name / "manifest.yaml"
@@ -353,7 +353,7 @@ DECLARED = st.lists(st.fixed_dictionaries({}, optional=OPTIONAL), min_size=2, ma
 
 
 def united(declarations: list[Declaration]) -> tuple[Any, ...] | None:
-    """What they say together; nothing when they do not agree."""
+    """Return the combined properties. None if the declarations contradict each other."""
     first, *rest = declarations
     for other in rest:
         try:

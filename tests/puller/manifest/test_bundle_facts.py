@@ -1,4 +1,4 @@
-"""Facts of a bundle, wherever its manifests ask for facts: expressions, templates of each engine, data, conditions."""
+"""Facts of a bundle in all places with facts: expressions, templates of each engine, data, conditions."""
 
 import textwrap
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ FAILURE = "facts.d/openssh.sh: exit code 4: no sshd is here"
 
 @pytest.fixture
 def lay(tmp_path: Path) -> Lay:
-    """``lay({name: text})``: the files of the bundle ``web``, those of ``facts.d`` that end in .sh executable."""
+    """Return ``lay({name: text})``, which writes files of the bundle ``web``. Scripts in ``facts.d`` are executable."""
 
     def write(files: Mapping[str, str], bundle: str = "web") -> Path:
         for name, text in files.items():
@@ -71,7 +71,7 @@ def apply(manifest: Manifest, tmp_path: Path, *, noop: bool = False) -> dict[str
 
 
 def asked(tmp_path: Path) -> int:
-    """How often the fact was made."""
+    """Return how often the fact's script ran."""
     return len((tmp_path / "asked").read_text().splitlines()) if (tmp_path / "asked").exists() else 0
 
 
@@ -124,7 +124,7 @@ def test_it_is_seen_wherever_facts_are_and_made_once(lay: Lay, tmp_path: Path, n
     if not noop:
         said = [(tmp_path / name).read_text() for name in ("jinja", "jet", "go")]
         assert said == ["jinja 9.2\n", "jet 9.2\n", "go 9.2\n"]
-    load(bundle, facts)  # as a bundle on trial is read again for its health checks
+    load(bundle, facts)  # a bundle on trial is read again for its health checks
     assert asked(tmp_path) == 1
 
 

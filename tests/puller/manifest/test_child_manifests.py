@@ -1,4 +1,4 @@
-"""Child manifests: one run, one order, one list of problems; what holds for ``apply`` holds for all below it."""
+"""Child manifests: one run, one order and one list of problems. Properties of ``apply`` hold for all descendants."""
 
 import textwrap
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ def refused(load_all: Load, files: Mapping[str, str]) -> str:
 
 
 def run(*names: str) -> str:
-    """The text of a manifest of commands that succeed."""
+    """Return a manifest of commands that succeed."""
     return "resources:\n" + "".join(f"  - exec: {{name: {name}, command: 'true'}}\n" for name in names)
 
 
@@ -138,7 +138,7 @@ def test_control_of_apply_holds_for_all_below_and_sees_the_parents_data(apply_al
 
 
 def test_a_child_in_noop_changes_nothing_and_refreshes_nobody(apply_all: Apply) -> None:
-    """The reference marks it changed, runs its subscribers for real, and its event does not say noop."""
+    """The reference reports the child as changed, runs its subscribers, and omits ``noop`` from its event."""
     parent = """
         resources:
           - apply: {name: a.yaml, noop: true}
@@ -175,7 +175,7 @@ def test_a_child_gets_the_data_it_is_given_or_all_of_its_parents(
 def test_relative_paths_start_at_the_child_and_names_at_its_directory(
     apply_all: Apply, tmp_path: Path
 ) -> None:
-    """Two children of one name in different directories are two resources."""
+    """Children with the same name in different directories are different resources."""
     parent = "resources: [{apply: [{a/main.yaml: }, {b/main.yaml: }]}]"
     main = """
         resources:
@@ -253,7 +253,7 @@ def test_a_child_that_must_not_be_applied_is_refused(
 
 
 def test_ten_manifests_within_each_other_are_the_most(load_all: Load) -> None:
-    """The reference hands on a depth of 0 each time, and recurses until it crashes."""
+    """The reference always passes a depth of 0, and recurses until it crashes."""
     files = {"manifest.yaml": "resources: [{apply: {name: 1.yaml}}]", **CHAIN}
     assert len(load_all({**files, "10.yaml": run("deepest")}).declarations) == 11
     assert "web/10.yaml:1: resources[0] apply#11.yaml: maximum apply depth of 10 exceeded" in refused(

@@ -1,4 +1,4 @@
-"""A child manifest that is applied from several places: with the same data it is one, with other data another one."""
+"""A child manifest that several manifests apply: one instance for equal data, and one for each different data."""
 
 import textwrap
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def references(manifest: Manifest) -> list[str]:
 
 
 def applying(*bodies: str) -> str:
-    """A manifest that applies these children."""
+    """Return a manifest that applies these children."""
     return "resources:\n" + "".join(f"  - apply: {{name: {body}}}\n" for body in bodies)
 
 
@@ -102,7 +102,7 @@ def test_with_other_data_it_is_another_child(load_all: Load, bodies: tuple[str, 
 
 
 def test_what_is_called_sensitive_above_makes_another_child(load_all: Load) -> None:
-    """Else what is a secret for one of those who apply it would be shown."""
+    """Otherwise the output would show a value that only one of its parents declares as a secret."""
     own = "data:\n  # @sensitive\n  p: canary\n"
     files = {
         "manifest.yaml": applying("a.yaml", "b.yaml"),
@@ -370,12 +370,12 @@ def test_an_alias_is_of_one_instance(load_all: Load) -> None:
     assert "apply#v is also a name of the resource at web/manifest.yaml:2" in refused(load_all, files)
 
 
-# References and what is handed down
+# References and inherited properties
 
 CURL = "{exec: {name: curl, command: 'true'}}"
 
 WAITS: dict[str, tuple[dict[str, str], list[str]]] = {
-    # files, the resources that "curl" requires
+    # resources that "curl" requires in these files
     "a child": ({"manifest.yaml": applying("a.yaml, require: [exec#x]") + "X"}, ["exec#x"]),
     "a child and its parent": (
         {"manifest.yaml": applying("a.yaml, require: [exec#x]") + f"  - {CURL}\nX"},
@@ -492,7 +492,7 @@ def test_a_child_that_requires_what_applies_it_is_a_named_circle(load_all: Load)
 
 
 def test_failing_and_stopping_are_of_all_manifests_that_a_resource_is_in(apply_all: Apply) -> None:
-    """``fail_on_error`` stops a manifest, and not what another one declares, too."""
+    """``fail_on_error`` stops a manifest, but not a resource that another manifest also declares."""
     bad = "{exec: {name: 'false'}}"
     stopping = f"fail_on_error: true\nresources: [{bad}, {CURL}, {{exec: {{name: own, command: 'true'}}}}]"
     files = {
@@ -616,7 +616,7 @@ resources:
 
 
 def test_versions_of_a_bundle_that_apply_a_child_more_or_less_often(publisher: Any, host: Any) -> None:
-    """Once, twice, with data that contradicts itself, and once again."""
+    """Versions apply the child once, twice, with contradicting data, and once again."""
     roles = {"base.yaml": BASE, "web.yaml": applying("base.yaml, data: {}").encode()}
     once = applying("web.yaml")
     publisher.publish("1.0.0", once, files=roles)

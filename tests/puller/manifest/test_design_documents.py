@@ -1,4 +1,4 @@
-"""The examples of the design documents load as they stand, and do what the text around them says."""
+"""The examples of the design documents load unchanged, and behave as documented."""
 
 import os
 import textwrap

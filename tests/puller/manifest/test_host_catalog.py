@@ -1,4 +1,4 @@
-"""The manifests of several bundles as one catalog: their order decides whom a resource belongs to, and nothing else."""
+"""The manifests of several bundles as one catalog: their order only decides which bundle owns a shared resource."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from puller.manifest.manifest import Inputs, Manifest
 
 PATHS = ["/srv/a", "/srv/b", "/srv/c"]
 ORDERED = ("require", "after", "subscribe", "health_checks")
-"""What both say: in the order of the bundles."""
+"""Lists that are concatenated in the order of the bundles."""
 
 
 def declarations(contents: list[str]) -> st.SearchStrategy[dict[str, dict[str, Any]]]:
-    """The files of one manifest by path; each may leave its content to others, and require one before it."""
+    """Return a strategy for the files of a manifest by path. Content is optional."""
     one = st.fixed_dictionaries(
         {"owner": st.just("root"), "group": st.just("root"), "mode": st.sampled_from(["0644", "x44"])},
         optional={
@@ -38,7 +38,7 @@ def declarations(contents: list[str]) -> st.SearchStrategy[dict[str, dict[str, A
 
 
 def read(directory: Path, files: dict[str, dict[str, Any]], chain: bool) -> Manifest:
-    """A manifest; in a ``chain`` each file requires the one before it, by the order of ``PATHS``."""
+    """Return a manifest. In a ``chain``, each file requires its predecessor in ``PATHS``."""
     entries, before = [], ""
     for path in sorted(files):
         require = {"require": [f"file#{before}"]} if chain and before else {}
@@ -57,7 +57,7 @@ def joined(manifests: tuple[Manifest, ...]) -> HostCatalog | None:
 
 
 def said(catalog: HostCatalog | None) -> dict[str, Any] | None:
-    """All that a catalog says of its resources, in no order."""
+    """Return the properties and requirements of all resources, independent of order."""
     if catalog is None:
         return None
     found = {}
@@ -71,7 +71,7 @@ def said(catalog: HostCatalog | None) -> dict[str, Any] | None:
 
 
 def is_in_order(catalog: HostCatalog) -> bool:
-    """Whether each resource comes once, and after all that it requires."""
+    """Return whether each resource occurs once, after all its requirements."""
     place = {index: number for number, index in enumerate(catalog.order)}
     everything = range(len(catalog.declarations))
     return sorted(catalog.order) == [*everything] and all(

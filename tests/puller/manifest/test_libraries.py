@@ -1,4 +1,4 @@
-"""Libraries: the same from the author's tree as from the packed bundle, whole, and never more than was meant."""
+"""Libraries: the author's tree and the packed bundle behave alike, complete and without unrelated files."""
 
 import os
 import tempfile
@@ -74,7 +74,7 @@ Lay = Callable[..., Path]
 
 @pytest.fixture
 def lay(tmp_path: Path) -> Lay:
-    """A repository of these files, changed by others (``None``: without one); gives the bundle's directory."""
+    """Return a function that writes a repository with changes (``None`` deletes a file) and returns the bundle."""
 
     def build(changes: Mapping[str, str | None] | None = None) -> Path:
         for name, text in {**REPOSITORY, **(changes or {})}.items():
@@ -96,7 +96,7 @@ def load(directory: Path, **sources: Any) -> Manifest:
 
 
 def packed(directory: Path, to: Path) -> Path:
-    """The bundle as a host has it."""
+    """Return the bundle as unpacked on a host."""
     archive = to / "web.tar.gz"
     build_bundle(directory, archive, name="web", version="1", libraries=used_libraries(directory))
     unpack(archive, to / "unpacked")
@@ -110,7 +110,7 @@ def refusal(directory: Path) -> str:
 
 
 def apply(manifest: Manifest, tmp_path: Path) -> list[str]:
-    """The failures of a run."""
+    """Return the failures of a run."""
 
     def fetch(url: str) -> bytes:
         raise AssertionError(url)
@@ -128,7 +128,7 @@ def apply(manifest: Manifest, tmp_path: Path) -> list[str]:
     return [error for event in applied.events for error in event.errors]
 
 
-# -- what a library gives -------------------------------------------------------------------------
+# -- resources of a library -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["the author's tree", "packed"])
@@ -157,7 +157,7 @@ def test_what_lies_where_a_library_was_is_not_used_by_a_packed_bundle(lay: Lay, 
 def test_in_a_template_that_is_extended_functions_take_paths_of_the_one_that_extends(
     lay: Lay, tmp_path: Path
 ) -> None:
-    """As docs/libraries.md says; what it includes is its own."""
+    """See docs/libraries.md. Paths in an included template start at that template."""
     base = "{% include 'templates/head.j2' %} {{ read_file('files/own') }} {% block body %}{% endblock %}"
     changes = {
         "libraries/common/templates/base.j2": base,
@@ -215,7 +215,7 @@ resources: [{apply: {name: roles/web.yaml}}]
 
 
 def test_a_default_of_a_library_hides_nothing_that_the_bundle_says(lay: Lay) -> None:
-    """What the manifest cannot say on this host is no reason to take the default of somebody else."""
+    """An expression without a value on this host does not select the library's default."""
     manifest = "libraries: {common: ../../libraries/common}\n%s\nresources: [{apply: {name: roles/web.yaml}}]"
     broken = "data: {port: '{{ facts.nope }}'}"
     changes: dict[str, str | None] = {
@@ -279,7 +279,7 @@ def test_a_library_may_lie_in_the_bundle_where_it_would_be_packed(lay: Lay, tmp_
     assert (tmp_path / "web").read_text() == WRITTEN["web"]
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- refused libraries ----------------------------------------------------------------------------
 
 
 def declaring(libraries: str) -> dict[str, str | None]:
@@ -404,7 +404,7 @@ def test_all_that_is_wrong_with_libraries_is_said_at_once(lay: Lay) -> None:
 
 @pytest.mark.attack("paths.whole")
 def test_a_packed_bundle_without_its_library_is_not_whole(lay: Lay, tmp_path: Path) -> None:
-    """Whatever is where the path leads."""
+    """The path in the manifest leads to a directory, but this is not part of the bundle."""
     lay()
     build_bundle(tmp_path / "bundles/web", tmp_path / "web.tar.gz", name="web", version="1")
     unpack(tmp_path / "web.tar.gz", tmp_path / "bundles/unpacked")
@@ -426,7 +426,7 @@ def test_libraries_that_use_each_other_without_end_are_refused(lay: Lay) -> None
     assert said == "../libraries/l99/library.yaml:1: more than 100 libraries in one bundle"
 
 
-# -- for who publishes ----------------------------------------------------------------------------
+# -- publishing -----------------------------------------------------------------------------------
 
 
 def test_the_libraries_that_are_packed_are_known_by_their_places(lay: Lay, tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_a_library_that_nothing_names_is_told(lay: Lay) -> None:
     ]
 
 
-# -- the author's tree and the packed bundle are one ----------------------------------------------
+# -- the author's tree equals the packed bundle --------------------------------------------------
 
 NAMES = ("alpha", "beta", "gamma")
 WHERE = ("", "deep/")
@@ -472,7 +472,7 @@ WHERE = ("", "deep/")
 
 @st.composite
 def repositories(draw: st.DrawFn) -> dict[str, str]:
-    """A bundle and three libraries, each of which may use those after it; manifests name files in every legal way."""
+    """Return a bundle and three libraries. Each may use later libraries and name files in every valid way."""
     files: dict[str, str] = {}
     trees = ["", *NAMES]
     for position, tree in enumerate(trees):
@@ -509,7 +509,7 @@ def _entry(draw: st.DrawFn, tree: str, where: str, uses: list[str], number: int)
 
 
 def catalog(directory: Path) -> list[Any]:
-    """What a host would be given: each resource, in order, and the content that its paths lead to."""
+    """Return the data and resources that a host gets, in order, with the contents of files."""
     manifest = load(directory)
     found: list[Any] = [dict(manifest.data.all)]
     for index in manifest.order:

@@ -1,4 +1,4 @@
-"""Manifests: what they may say, and that everything wrong is said at once, with file and line."""
+"""Loading manifests: valid content, and all errors at once with file and line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -201,7 +201,7 @@ def test_what_a_resource_names_comes_before_it(load: Load, text: str, order: lis
 
 
 def test_definitions_of_one_file_merge_where_they_align(load: Load) -> None:
-    """TinyCM: masks are merged digit by digit, other properties may be given by one side."""
+    """TinyCM merges masks digit by digit. Either definition may set other properties."""
     manifest = load("""
         resources:
           - file: [{/a: {owner: root, group: root, mode: 7xx}}]

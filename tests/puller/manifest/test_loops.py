@@ -1,4 +1,4 @@
-"""Loops in manifests: what they declare, what they see, and what is said of those that are wrong."""
+"""Loops in manifests: their resources, their names, and their errors."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -356,7 +356,7 @@ def test_without_data_a_loop_is_blamed_for_nothing(load: Load) -> None:
     assert "data.a: {{ facts.nope }}" in said
 
 
-# -- as it is written -----------------------------------------------------------------------------
+# -- source text ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -753,7 +753,7 @@ PROPERTIES = {
 
 
 def by_hand(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """What a loop's entry is for one item: its names replaced by literals."""
+    """Return the loop's entry for one item, with literals instead of names."""
 
     def written(text: Any) -> Any:
         if isinstance(text, list):

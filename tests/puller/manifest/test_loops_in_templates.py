@@ -1,4 +1,4 @@
-"""What templates of loops include, import and call: the names that it sees, and the files, in libraries too."""
+"""Includes, imports and calls in templates of loops: visible names, and files, also in libraries."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The mask that everything goes through that a run says of a resource."""
+"""The mask for all output of a run about a resource."""
 
 import os
 import re
@@ -77,7 +77,7 @@ def test_of_data_that_are_read_bit_by_bit_every_secret_is_known() -> None:
 
 
 def test_of_a_large_secret_no_more_is_searched_for_than_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An expression of all its lines took seconds to compile."""
+    """An expression of all lines of the secret took seconds to compile."""
     searched: list[str] = []
     substitute = re.sub
 

@@ -1,4 +1,4 @@
-"""Manifests for agents of ordinary users: what is theirs by itself, and what wants root."""
+"""Manifests for agents of ordinary users: default owners, and resources that require root."""
 
 import os
 import pwd
@@ -15,11 +15,11 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.resources.registry import type_names
 
 HERE = Inputs({}, {}, as_user=True)
-"""The agent of the user that the tests run as."""
+"""An agent of the user who runs the tests."""
 MACHINE = Inputs({}, {}, as_user=False)
 READER = Inputs({}, {})
 OTHER = "daemon"
-"""A user that nobody runs tests as."""
+"""An agent of another user."""
 
 
 def load(directory: Path, *resources: dict[str, Any], inputs: Inputs, **more: Any) -> Manifest:
@@ -114,7 +114,7 @@ def test_a_manifest_for_users_is_read_by_authors_as_that_of_any_user(tmp_path: P
     load(tmp_path, one("file", "/tmp/y", mode="0644"), of_somebody, inputs=READER, as_user=True)
     (problem,) = refused(tmp_path, one("package", "curl"), inputs=READER, as_user=True)
     assert "package resources want root" in problem
-    assert refused(tmp_path, one("file", "/tmp/y", mode="0644"), inputs=READER)  # owner and group are missing
+    assert refused(tmp_path, one("file", "/tmp/y", mode="0644"), inputs=READER)  # requires owner and group
 
 
 def test_as_user_is_true_or_false(tmp_path: Path) -> None:

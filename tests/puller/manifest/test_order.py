@@ -1,4 +1,4 @@
-"""Resources come in manifest order, and after what they name."""
+"""Resources follow manifest order, and come after the resources that they reference."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Paths in manifests and templates: at each place where one is written it means the same file."""
+"""Paths in manifests and templates: everywhere, a path means the same file."""
 
 import os
 import textwrap
@@ -59,7 +59,7 @@ Build = Callable[[Mapping[str, str]], Manifest]
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """The manifest of these files."""
+    """Return a function that loads the manifest of these files."""
 
     def load(files: Mapping[str, str]) -> Manifest:
         for name, text in files.items():
@@ -72,7 +72,7 @@ def build(tmp_path: Path) -> Build:
 
 
 def written(manifest: Manifest, tmp_path: Path) -> Any:
-    """What a run writes, or the failures."""
+    """Return the written files, or the failures of the run."""
 
     def fetch(url: str) -> bytes:
         raise AssertionError(url)
@@ -112,7 +112,7 @@ def test_a_path_in_a_child_leads_anywhere_in_the_bundle(
 def test_a_path_that_leads_out_of_the_bundle_is_refused(
     build: Build, tmp_path: Path, door: str, prefix: str
 ) -> None:
-    """Although the file is there."""
+    """The path is refused even if the file exists."""
     for name, text in BUNDLE.items():
         path = tmp_path / Path(name).name
         if name.startswith("shared/") and not name.startswith("shared/tree"):

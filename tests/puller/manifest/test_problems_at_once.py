@@ -1,4 +1,4 @@
-"""Whoever corrects a manifest sees all that is wrong with it at once, in words that say what to write."""
+"""All problems of a manifest are reported at once, each with a suggestion."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ ATTRIBUTES = 'owner: root, group: root, mode: "0644"'
 
 
 def problems(load: Load, text: str, **given: Any) -> list[str]:
-    """All that is wrong, without the places."""
+    """Return all problems, without their places."""
     with pytest.raises(ManifestError) as error:
         load(text, **given)
     return [
@@ -24,7 +24,7 @@ def problems(load: Load, text: str, **given: Any) -> list[str]:
 
 
 def one(load: Load, text: str, **given: Any) -> list[str]:
-    """The same of a manifest with this one resource."""
+    """Return all problems of a manifest with this resource."""
     return problems(load, f"resources:\n  - {text}\n", **given)
 
 
@@ -175,7 +175,7 @@ def test_an_expression_without_a_value_hides_no_other_problem(load: Load, open_o
 def test_what_depends_on_an_expression_without_a_value_is_no_problem_of_the_manifest(
     load: Load, text: str, failure: str
 ) -> None:
-    """On another machine, where it has one, there may be nothing wrong."""
+    """On another host the expression may have a valid value."""
     (declaration,) = load(f"resources:\n  - {text}\n").declarations
     assert declaration.failure.startswith(failure.split(".*")[0])
     assert failure.rpartition(".*")[2] in declaration.failure
@@ -320,7 +320,7 @@ def test_a_text_that_is_quoted_is_not_asked_to_be_quoted(load: Load) -> None:
     assert said == "content is true, wanted text; quote it, as 'yes'"
 
 
-# --- nothing hides anything else ----------------------------------------------------------------------------
+# --- independent problems -------------------------------------------------------------------------------------
 
 WITHOUT_ATTRIBUTES = [
     f"{name} is missing; it is required unless ensure is absent" for name in ("owner", "group", "mode")
@@ -341,7 +341,7 @@ WITHOUT_ATTRIBUTES = [
 def test_data_that_cannot_be_had_hides_nothing_and_is_blamed_once(
     load: Load, tmp_path: Path, data: str, problem: str
 ) -> None:
-    """What only follows from it (a name, a message, the data of a child, a list that is rendered) is not told."""
+    """Consequences (in a name, a message, the data of a child, a rendered list) are not reported."""
     (tmp_path / "child.yaml").write_text(
         "data: {b: \"{{ lookup('data.a') }}\"}\nresources: [{file: [{/y: {mdoe: x}}]}]\n"
     )

@@ -36,7 +36,7 @@ MAPS = ["line#maps-a", "line#maps-b"]
 
 
 def linked(manifest: Manifest) -> dict[str, list[str]]:
-    """What the last resource is linked to."""
+    """Return the targets of the last resource's links."""
     index, links = len(manifest.declarations) - 1, manifest.links
     names = [str(declaration.reference) for declaration in manifest.declarations]
     return {

@@ -1,4 +1,4 @@
-"""Nothing of a resource that is absent, or that ``control`` leaves out, is evaluated."""
+"""Properties of a resource that is absent or excluded by ``control`` are not evaluated."""
 
 from __future__ import annotations
 
