@@ -1,4 +1,4 @@
-"""A child manifest is asked the same tree, and is under the same data from outside, as its parent is."""
+"""A child manifest uses the same Hiera tree and the same external data as its parent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Load = Callable[..., Manifest]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """``load({name: text}, outside…)``: ``manifest.yaml`` of these files, below data from outside."""
+    """Return ``load({name: text}, outside…)``, which loads ``manifest.yaml`` with external data."""
 
     def build(files: Mapping[str, str], *outside: Mapping[str, Any]) -> Manifest:
         for name, text in files.items():
@@ -45,7 +45,7 @@ def load(tmp_path: Path) -> Load:
 
 
 def given(data: str) -> dict[str, str]:
-    """A parent, its child and its grandchild; ``data`` is what the child is given."""
+    """Return a parent, a child with ``data``, and a grandchild."""
     return {
         "manifest.yaml": f"""
             data: {{port: 1, list: [parent], own: parent, limits: {{cpu: 9}}}}
@@ -60,7 +60,7 @@ def given(data: str) -> dict[str, str]:
 
 
 def seen(manifest: Manifest, expression: str) -> list[Any]:
-    """What an expression gives in the parent, the child and the grandchild."""
+    """Return the values of an expression in the parent, the child and the grandchild."""
     grandchild, child, _ = manifest.declarations
     return [
         evaluate(expression, scope) for scope in (manifest.scope, child.home.scope, grandchild.home.scope)

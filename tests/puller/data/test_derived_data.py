@@ -1,4 +1,4 @@
-"""Expressions in data are evaluated over the data of all sources together."""
+"""Expressions in data are evaluated over the combined data of all sources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Bundle = Callable[..., Manifest]
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
-    """``bundle(manifest, host, …, file=text)``: a manifest below documents of the host, and other files beside it."""
+    """Return ``bundle(manifest, host, …, file=text)``, which loads a manifest with host documents and other files."""
 
     def build(manifest: str, *host: str, **files: str) -> Manifest:
         for name, text in {"manifest.yaml": manifest, **files}.items():
@@ -335,24 +335,24 @@ def document_of(written: Mapping[str, Any]) -> Document:
 
 
 def merged_text(written: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with its expressions, merged as text."""
+    """Return the merged document with unevaluated expressions."""
     if written["merge"] == "deep":
         return reduce(merge_deep, written["over"], dict(written["data"]))
     return {**written["data"], **(written["over"][0] if written["over"] else {})}
 
 
 class Circle(Exception):
-    """A value needs itself."""
+    """A value depends on itself."""
 
 
 def evaluated(data: Mapping[str, Any]) -> Any:
-    """Plain evaluation: each reference replaced by what it stands for, until none is left."""
+    """Evaluate data in a simple way: replace references by their values until all are replaced."""
 
     def at(name: str, active: tuple[str, ...]) -> Any:
         value: Any = data
         for step in re.findall(r"[a-z]+\d?|\d", name.removeprefix("data.")):
             value = value[int(step) if isinstance(value, list) else step]
-        # A list is evaluated as a whole.
+        # A list is always evaluated completely.
         return (
             of(data["list"], (*active, "data.list"))[0]
             if name == "data.list[0]"

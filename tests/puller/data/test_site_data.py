@@ -1,4 +1,4 @@
-"""Site data: what the operator keeps for all hosts wins over the bundle, and a problem with it stops nothing."""
+"""Site data: the operator's values for all hosts override bundles, and problems with them stop no run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ resources:
 
 @pytest.fixture
 def site(host: Host, publisher: Publisher, web: WebServer) -> str:
-    """The URL of site data that the host reads."""
+    """Return the URL of site data that the host reads."""
     publisher.publish("1.0.0", MANIFEST, files={})
     host.configure(data=f"{web.url}/site.yaml")
     return f"{web.url}/site.yaml"
 
 
 def write(web: WebServer, text: str, age: float = 60) -> None:
-    """Put the site data in place, some seconds ago."""
+    """Write the site data, with a modification time ``age`` seconds ago."""
     path = web.root / "site.yaml"
     path.write_text(text)
     os.utime(path, (time.time() - age, time.time() - age))
@@ -64,7 +64,7 @@ def test_what_has_not_changed_is_not_sent_again(host: Host, web: WebServer) -> N
     write(web, "data: {greeting: one}")
     host.run()
     before = copies(host)[0].stat().st_mtime_ns
-    write(web, "data: {greeting: unseen}")  # as old as before, so that only the server's word for it counts
+    write(web, "data: {greeting: unseen}")  # an old time, so that the server answers 304
     os.utime(web.root / "site.yaml", (1, 1))
     assert host.run().status == 0
     assert motd(host).startswith("one ")
@@ -232,7 +232,7 @@ def test_emptied_data_of_the_host_stop_the_run(
 
 
 class Unframed(BaseHTTPRequestHandler):
-    """Documents without a length, as a proxy gives them whose connection was lost."""
+    """Serves documents without a length, like a proxy that has lost its connection."""
 
     document = b""
 

@@ -1,4 +1,4 @@
-"""Where data comes from, lowest to highest: manifest, the bundle's Hiera tree, site data, this host, command line."""
+"""Sources of data in ascending precedence: manifest, Hiera tree, site data, host data, command line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Bundle = Callable[..., Manifest]
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
-    """``bundle(manifest, outside…, role=…)``: the manifest of a bundle with a Hiera tree."""
+    """Return ``bundle(manifest, outside…, role=…)``, which loads the manifest of a bundle with a Hiera tree."""
 
     def build(manifest: str, *outside: Mapping[str, Any], role: str = "db", **files: str) -> Manifest:
         texts = {"hiera.yaml": HIERARCHY, "data/common.yaml": COMMON, "data/roles/db.yaml": DB}
@@ -76,7 +76,7 @@ def bundle(tmp_path: Path) -> Bundle:
 
 
 def value(manifest: Manifest, expression: str) -> Any:
-    """What an expression in the manifest gives."""
+    """Return the value of an expression in the manifest."""
     return evaluate(expression, manifest.scope)
 
 
