@@ -1,4 +1,4 @@
-"""The configuration of a user's agent: where it is, who may have written it, and whom it is refused to."""
+"""The configuration of a user's agent: its location, its permissions, and users that may not run it."""
 
 import grp
 import json
@@ -23,7 +23,7 @@ from puller.state.default_paths import UserConfigurationFile, configuration_file
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with a configuration; root passes for a user."""
+    """Return a home directory with a configuration. Root counts as an ordinary user."""
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     home = tmp_path / "home"
@@ -149,7 +149,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple
 
 
 def test_every_command_that_reads_a_host_s_configuration_takes_it() -> None:
-    of_others = {("site", "mirror")}  # which takes only how to reach the site from it
+    of_others = {("site", "mirror")}  # only reads how to reach the site
     with_configuration, with_user = (
         {
             path
@@ -158,7 +158,7 @@ def test_every_command_that_reads_a_host_s_configuration_takes_it() -> None:
         }
         for option in ("--config", "--as-user")
     )
-    of_hiera = {path for path in with_configuration if path[0] == "hiera"}  # theirs is a hiera.yaml
+    of_hiera = {path for path in with_configuration if path[0] == "hiera"}  # their option takes a hiera.yaml
     without = {("config", "sample")}
     assert with_user - without == with_configuration - of_others - of_hiera
     assert {("run",), ("status",), ("check",), ("pin",), ("rollback",)} <= with_user

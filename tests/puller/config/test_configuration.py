@@ -1,4 +1,4 @@
-"""The configuration: every key is documented, and a mistake is named with its line."""
+"""The configuration: every key is documented, and errors have the line."""
 
 from pathlib import Path
 

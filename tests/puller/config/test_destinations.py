@@ -1,4 +1,4 @@
-"""Destinations of reports: what each may say, and what cannot work is refused with its line."""
+"""Destinations of reports: valid settings, and errors with the line."""
 
 from pathlib import Path
 

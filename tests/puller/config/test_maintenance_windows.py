@@ -1,4 +1,4 @@
-"""Maintenance windows: read as people write them, and open when the clock on their wall says so."""
+"""Maintenance windows: their notations, and their opening times in local time."""
 
 import re
 import textwrap
@@ -19,7 +19,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def load(tmp_path: Path, windows: str) -> Configuration:
-    """The configuration with these windows, through the reader that a run uses."""
+    """Return the configuration with these windows, from the reader that runs use."""
     path = tmp_path / "config.yaml"
     path.write_text("site: https://www.example.org/\nbundles: [{name: web}]\n" + textwrap.dedent(windows))
     return load_configuration(path)
@@ -34,15 +34,15 @@ def window(days: list[str], start: str = "00:00", end: str = "24:00", zone: str 
 NIGHTS = window(["fri"], "22:00", "04:00")
 
 
-# --- how they are written -----------------------------------------------------------------------------------
+# --- notations ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "start", "end"),
     [
         ('{from: "22:00", to: "04:00"}', 1320, 240),
-        ("{from: 22:00, to: 4:00}", 1320, 240),  # YAML 1.1 reads numbers to the base of 60
-        ("{from: 22:00, to: 04:00}", 1320, 240),  # and text, when a zero comes first
+        ("{from: 22:00, to: 4:00}", 1320, 240),  # YAML 1.1 reads a base 60 number
+        ("{from: 22:00, to: 04:00}", 1320, 240),  # text, because of the leading zero
         ("{from: 0:30, to: 24:00}", 30, 1440),
         ("{from: 1:00, to: 0:00}", 60, 0),
         ("{to: 8:00}", 0, 480),
@@ -150,7 +150,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, windows: str, message:
     assert message in str(error.value)
 
 
-# --- when they are open -------------------------------------------------------------------------------------
+# --- opening times --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, windows: str, message:
         ("2026-11-21 03:59:59", True),
         ("2026-11-21 04:00:00", False),
         ("2026-11-21 22:00:00", False),
-        ("2026-11-20 03:00:00", False),  # the night that began on Thursday
+        ("2026-11-20 03:00:00", False),  # the night that started on Thursday
     ],
 )
 def test_a_window_over_midnight_belongs_to_the_day_on_which_it_starts(moment: str, opened: bool) -> None:
@@ -198,7 +198,7 @@ def test_the_sentence_says_when_the_next_one_opens_in_utc() -> None:
     assert why_closed([berlin], datetime(2026, 11, 21, 22, 0, tzinfo=UTC)) == ""
 
 
-# --- when clocks are changed --------------------------------------------------------------------------------
+# --- clock changes --------------------------------------------------------------------------------------------
 
 SPRING = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)  # 02:00 becomes 03:00 in Berlin
 AUTUMN = datetime(2026, 10, 25, 1, 0, tzinfo=UTC)  # 03:00 becomes 02:00
@@ -206,7 +206,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def openings(subject: Window, now: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
-    """When it opens and closes, asked minute by minute."""
+    """Return opening and closing times, from a check for each minute."""
     found: list[tuple[datetime, datetime]] = []
     while now < until:
         if is_open([subject], now):
@@ -240,7 +240,7 @@ def test_what_the_clock_skips_in_spring_is_not_open(
             "01:00",
             "02:30",
             [("23:00", "00:30"), ("01:00", "01:30")],
-        ),  # opens again when the clock is put back
+        ),  # opens again when the clock is set back
         ("02:30", "03:30", [("00:30", "01:00"), ("01:30", "02:30")]),
     ],
 )
@@ -251,7 +251,7 @@ def test_what_the_clock_shows_twice_in_autumn_is_open_twice(
 
 
 def check_day(change: datetime, subject: Window, hours: list[tuple[str, str]]) -> None:
-    """It is open in these hours, UTC, of the day of the change, and ``next_opening`` finds each of them."""
+    """Check that the window is open in these UTC hours, and that ``next_opening`` returns each of them."""
     found = openings(subject, change - timedelta(hours=3), change + timedelta(hours=6))
     assert [(f"{start:%H:%M}", f"{end:%H:%M}") for start, end in found] == hours
     now = change - timedelta(hours=3)
@@ -264,7 +264,7 @@ def check_day(change: datetime, subject: Window, hours: list[tuple[str, str]]) -
 
 
 def test_a_day_that_a_zone_skips_is_waited_for_a_week_longer() -> None:
-    """Samoa went from Thursday to Saturday, at the end of 2011, by way of the date line."""
+    """Samoa skipped a Friday at the end of 2011, when it crossed the date line."""
     fridays = window(["fri"], "10:00", "11:00", "Pacific/Apia")
     now = datetime(2011, 12, 28, tzinfo=UTC)
     assert next_opening([fridays], now) == datetime(2012, 1, 6, 10, 0, tzinfo=ZoneInfo("Pacific/Apia"))
@@ -294,7 +294,7 @@ def any_window(draw: st.DrawFn) -> Window:
 moments = st.datetimes(
     datetime(2009, 1, 1), datetime(2037, 1, 1), timezones=st.just(UTC), allow_imaginary=False
 )
-# Within days of what is difficult.
+# Within days of an irregular event.
 difficult = st.builds(
     lambda change, minutes: change + timedelta(minutes=minutes),
     st.sampled_from(

@@ -1,4 +1,4 @@
-"""``puller config check`` refuses everything with which ``puller run`` cannot work on this machine."""
+"""``puller config check`` refuses every configuration with which ``puller run`` cannot work on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def anchor(change: Callable[[Path], object]) -> Change:
 
 
 def file(key: str, text: str, mode: int = 0o600) -> Change:
-    """The key names a file with this text."""
+    """Return a change that sets the key to a file with this text."""
 
     def apply(_: Host, place: Path) -> dict[str, Any]:
         (place / "file").write_text(text)
@@ -44,7 +44,7 @@ def file(key: str, text: str, mode: int = 0o600) -> Change:
 
 
 def nested(key: str, change: Change) -> Change:
-    """The same below another key."""
+    """Return a change below another key."""
 
     def apply(host: Host, place: Path) -> dict[str, Any]:
         return {key: {**host.settings.get(key, {}), **change(host, place)}}
@@ -103,7 +103,7 @@ ENDS_WELL = (
     *("no report directory", "no key", "key of others", "no user"),
     *("no authority", "damaged authority", "damaged certificate"),
 )
-"""With these a run of this host ends well: reports wait, no value is encrypted, the site has no encryption."""
+"""Problems that do not fail a run of this host: reports wait, and neither values nor the site use encryption."""
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,4 +1,4 @@
-"""Recorded machines: a YAML file that says which files there are, and what the kernel and libc answer."""
+"""Recorded machines: a YAML file with the files of a machine and the answers of its kernel and libc."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ UNAME = {
 
 
 class RecordedMachine(Machine):
-    """A machine whose files are below a directory, and whose kernel is a mapping."""
+    """A machine with its files below a directory and its kernel's answers in a mapping."""
 
     def __init__(self, root: Path, case: Mapping[str, Any], *, limit: float = 5.0) -> None:
         super().__init__(str(root), limit=limit)
@@ -76,7 +76,7 @@ Record = Callable[..., RecordedMachine]
 
 @pytest.fixture
 def record(tmp_path: Path) -> Record:
-    """Lay out the files of a case, and give the machine that has them."""
+    """Return a function that writes the files of a case and returns the machine."""
 
     def lay_out(case: Mapping[str, Any], name: str = "root") -> RecordedMachine:
         root = tmp_path / name

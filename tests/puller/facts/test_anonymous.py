@@ -1,4 +1,4 @@
-"""Facts without what identifies a machine: nothing of it survives, and all that says what the machine is does."""
+"""Anonymous facts contain no identification of the machine, and all other facts."""
 
 import json
 import re
@@ -20,7 +20,7 @@ MACHINES = sorted((Path(__file__).parents[2] / "cases" / "facts" / "machines").g
 
 CANARY = "c4n4ry"
 
-# What says which machine it is; anything below these is replaced by canaries.
+# Facts that identify a machine. The test replaces all values below them by canaries.
 IDENTIFYING = [
     ("disks", "vda", "serial"),
     ("disks", "vda", "wwn"),
@@ -68,7 +68,7 @@ def gathered(record: Callable[..., Machine], file: Path) -> dict[str, Any]:
 
 
 def planted(tree: Any) -> Any:
-    """With a key of a custom fact in every mapping, and a mapping whose name the machine has chosen."""
+    """Add a key of a custom fact to every mapping, and a mapping with a name from the machine."""
     if isinstance(tree, Mapping):
         below = {name: planted(value) for name, value in tree.items()}
         return below | {CANARY: CANARY, f"{CANARY}.d": {"owner": CANARY, "list": [CANARY]}}

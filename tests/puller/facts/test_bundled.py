@@ -1,4 +1,4 @@
-"""Facts that come with a bundle: which file is which fact, when it is read, what it may say, and how it fails."""
+"""Facts that come with a bundle: their files, the time when they run, their output, and their failures."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ def bundle(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def put(bundle: Path) -> Put:
-    """``put("openssh.sh", "echo 9.2")``: an executable, or with ``mode`` another file, of the bundle's facts."""
+    """Return ``put("openssh.sh", "echo 9.2")``, which writes an executable fact, or with ``mode`` another file."""
 
     def write(name: str, text: str, mode: int = 0o755) -> Path:
         path = bundle / "facts.d" / name
@@ -40,7 +40,7 @@ def host(tmp_path: Path, *, limit: float = 20, **given: Any) -> Facts:
 
 
 def facts_over(known: Mapping[str, Any], bundle: Path, *libraries: Path) -> Mapping[str, Any]:
-    """The facts of a bundle with whose files nothing is wrong."""
+    """Return the facts of a bundle, which must have no problems."""
     facts, problems = over(known, bundle, [place / "facts.d" for place in (bundle, *libraries)])
     assert problems == []
     return facts
@@ -57,7 +57,7 @@ def failure(facts: Mapping[str, Any], name: str) -> str:
     return str(caught.value)
 
 
-# --- what a file says ---------------------------------------------------------------------------------------
+# --- output of a file -----------------------------------------------------------------------------------------
 
 
 def test_each_file_is_the_fact_of_its_name(tmp_path: Path, bundle: Path, put: Put) -> None:
@@ -139,7 +139,7 @@ def test_what_an_executable_does_wrong_fails_what_asks_for_its_fact(
     facts = facts_over(host(tmp_path), bundle)
 
     assert failure(facts, "said").startswith(sentence)
-    # It is no fact that is not there, by whatever way it is asked for.
+    # A failed fact is not a missing fact, for all kinds of access.
     for ask in (lambda: "said" in facts, lambda: facts.get("said"), lambda: dict(facts)):
         with pytest.raises(HieraError):
             ask()
@@ -193,7 +193,7 @@ def test_a_file_that_has_gone_since_is_a_failure(tmp_path: Path, bundle: Path, p
     assert failure(facts, "said") == "facts.d/said.json: cannot be read: no such file or directory"
 
 
-# --- when it is read ----------------------------------------------------------------------------------------
+# --- time of reading ------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_read_when_its_fact_is_asked_for_and_once(tmp_path: Path, bundle: Path, put: Put) -> None:
@@ -208,7 +208,7 @@ def test_a_file_is_read_when_its_fact_is_asked_for_and_once(tmp_path: Path, bund
     assert len(list(facts)) == len(facts)
     assert not asked.exists()
 
-    again = facts_over(known, bundle)  # as the same bundle is read twice in a run
+    again = facts_over(known, bundle)  # a run reads a bundle twice
     assert [facts["one"], facts["one"], again["one"]] == [1, 1, 1]
     assert [failure(facts, "two"), failure(again, "two")] == ["facts.d/two.sh: exit code 1"] * 2
     assert asked.read_text() == "one\ntwo\n"
@@ -248,7 +248,7 @@ def test_an_executable_starts_in_the_root_with_a_fixed_environment(
     }
 
 
-# --- what wins ----------------------------------------------------------------------------------------------
+# --- precedence -----------------------------------------------------------------------------------------------
 
 
 def test_what_the_host_says_of_a_name_is_taken_and_the_file_is_left_alone(
@@ -283,7 +283,7 @@ def test_of_facts_that_stand_alone_documents_are_read_and_executables_must_be_gi
     assert not (tmp_path / "ran").exists()
 
 
-# --- what is wrong with files -------------------------------------------------------------------------------
+# --- problems with files --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -405,5 +405,5 @@ def test_a_file_that_this_user_may_not_read_is_a_failure(tmp_path: Path, bundle:
             said = failure(facts, "said")
             status = int(said != "facts.d/said.json: cannot be read: permission denied")
         finally:
-            os._exit(status)  # nothing of pytest may run on here
+            os._exit(status)  # do not return to pytest in the child
     assert os.waitpid(child, 0)[1] == 0

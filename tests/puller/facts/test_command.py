@@ -1,4 +1,4 @@
-"""``puller facts`` as it is typed, and the options that every command with facts has."""
+"""The command ``puller facts``, and the options of all commands with facts."""
 
 import json
 import os
@@ -19,7 +19,7 @@ Facts = Callable[..., str]
 
 @pytest.fixture
 def custom(tmp_path: Path) -> Path:
-    """A directory for custom facts, in the place of the machine's own."""
+    """Return a directory for custom facts, instead of the machine's own."""
     directory = tmp_path / "facts.d"
     directory.mkdir(mode=0o755)
     return directory
@@ -27,7 +27,7 @@ def custom(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def facts(custom: Path, capsys: pytest.CaptureFixture[str]) -> Facts:
-    """Run ``puller facts``; gives its output, or its errors when another status than 0 is expected."""
+    """Run ``puller facts``, and return its output, or its errors for a status other than 0."""
 
     def run(*arguments: str, status: int = 0) -> str:
         with pytest.raises(SystemExit) as caught:
@@ -141,7 +141,7 @@ def test_a_broken_facts_file_is_an_error_with_its_place(facts: Facts, tmp_path: 
 
 
 def options_of(*arguments: str) -> dict[str, object]:
-    """What a command with the options is called with."""
+    """Return the arguments that a command with the options gets."""
     found: dict[str, object] = {}
 
     @click.command()

@@ -1,4 +1,4 @@
-"""Custom facts: which files are read and run, in which order, and which are refused, with the reason."""
+"""Custom facts: files that are read and run, their order, and refused files with the reason."""
 
 import os
 from pathlib import Path
@@ -30,14 +30,14 @@ def script(directory: Path, name: str, body: str) -> Path:
 
 
 def facts_in(*directories: Path, limit: float = 20) -> dict[str, Any]:
-    """The facts, of directories without problems."""
+    """Return the facts of directories without problems."""
     facts, problems = load([str(directory) for directory in directories], limit)
     assert [str(problem) for problem in problems] == []
     return facts
 
 
 def problems_in(directory: Path, limit: float = 20) -> list[str]:
-    """The problems, of a directory without facts, with the directory's name shortened."""
+    """Return the problems of a directory without facts, with a short name for the directory."""
     facts, problems = load([str(directory)], limit)
     assert facts == {}
     return [str(problem).replace(str(directory), "facts.d") for problem in problems]
@@ -194,7 +194,7 @@ def is_running(process: int) -> bool:
         return False
 
 
-# Whom facts may come from
+# Trusted owners of facts
 
 
 def test_what_others_may_write_is_not_read(custom: Path) -> None:
@@ -281,7 +281,7 @@ JOE = 65534
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A directory of an ordinary user, who has a script of their own in it."""
+    """Return a directory of an ordinary user with a script."""
     home = tmp_path / "home"
     home.mkdir()
     script(home, "joes", "echo role=joes")
@@ -302,7 +302,7 @@ def joes_link(home: Path, target: Path, name: str = "link") -> Path:
 def test_a_link_that_a_user_can_change_is_not_followed_wherever_it_leads(
     custom: Path, home: Path, tmp_path: Path, owner: int
 ) -> None:
-    """What it leads to now is root's, and need not be when it is run; or it is a link of root's, moved there."""
+    """The user could change the link's target later, or has moved a link of root there."""
     good = script(tmp_path, "good", "echo role=good")
     (custom / "role").symlink_to(joes_link(home, good))
     os.chown(home / "link", owner, owner, follow_symlinks=False)
@@ -347,7 +347,7 @@ def test_in_a_sticky_directory_a_second_name_may_be_anybodys(custom: Path, tmp_p
 def test_what_is_run_and_read_is_what_was_judged(
     custom: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The link is root's own, and leads elsewhere as soon as the file behind it was judged."""
+    """The links belong to root, and their targets change right after the check."""
     for name, text in (("run", "#!/bin/sh\necho ran=$0\n"), ("read.yaml", "read: good\n")):
         put(tmp_path, name, text, 0o755)
         (custom / name).symlink_to(tmp_path / name)

@@ -1,4 +1,4 @@
-"""``docs/facts.md``: its tables are those that the code gives; ``PULLER_WRITE_DOCS=1`` writes them anew."""
+"""``docs/facts.md`` has the tables that the code generates. ``PULLER_WRITE_DOCS=1`` writes them."""
 
 import json
 import os
@@ -21,7 +21,7 @@ CASES = Path(__file__).parents[2] / "cases" / "facts"
 PAGE = Path(__file__).parents[3] / "docs" / "facts.md"
 COMPARISON = yaml.load((CASES / "facter.yaml").read_text(), yaml.CSafeLoader)
 
-# Where a machine gives names of its own, and what stands for all of them.
+# Places with names from the machine, and their placeholders.
 NAMED = {
     ("disks",): "DISK",
     ("mountpoints",): "PATH",
@@ -32,7 +32,7 @@ NAMED = {
 
 
 def rows(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Path and value of every fact, with the machine's own names replaced."""
+    """Yield path and value of every fact, with placeholders for names from the machine."""
     for name, value in tree.items():
         path = (*above, NAMED.get(above, name))
         if isinstance(value, dict) and value:
@@ -42,7 +42,7 @@ def rows(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 def agreement(path: str) -> str:
-    """What the comparison with Facter says about a fact."""
+    """Return the result of the comparison with Facter for a fact."""
     if any(fnmatchcase(path, pattern) for pattern in COMPARISON["ours"]):
         return "only here"
     sentences = (
@@ -56,7 +56,7 @@ def row(*cells: str) -> str:
 
 
 def table_of_facts(debian: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
-    """Every fact that some recorded machine has, with its value on the Debian one."""
+    """Return a table of all facts of the recorded machines, with the values of the Debian machine."""
     values = {path: "" for other in others for path, _ in rows(other)}
     values |= {path: f"`{cell_text(value)}`" for path, value in rows(debian)}
     lines = [row("fact", "on a Debian 12", "as Facter"), row("---", "---", "---")]
@@ -85,7 +85,7 @@ def table_of_what_only_facter_has() -> str:
 
 
 def table_of_systems() -> str:
-    """Every known system, and whether its release files and kernel were seen on a real one."""
+    """Return a table of known systems, and whether their release files and kernel are from a real one."""
     lines = [row("system", "is", "kernel", "from"), row("---", "---", "---", "---")]
     for name in known_systems():
         facts = facts_of(name)
@@ -96,7 +96,7 @@ def table_of_systems() -> str:
 
 
 def with_table(page: str, name: str, table: str) -> str:
-    """The page with the table between the marks of this name replaced."""
+    """Return the page with a new table between the marks of this name."""
     pattern = re.compile(f"(<!-- {name}: generated -->\n).*?(\n<!-- end -->)", re.DOTALL)
     replaced, count = pattern.subn(lambda found: found[1] + table + found[2], page)
     assert count == 1, f"docs/facts.md has {count} places for the table {name!r}"

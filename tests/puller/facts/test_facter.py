@@ -1,4 +1,4 @@
-"""The yardstick: where both have a fact, Puller and the real Facter agree, on the machine that runs the tests."""
+"""Puller and the real Facter agree about their common facts, on the machine that runs the tests."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def facter(*options: str) -> dict[str, Any]:
-    """The facts of Facter, which complains and exits with 1 about each source that this user may not read."""
+    """Return Facter's facts. Facter exits with 1 and warns about each source that this user may not read."""
     command = ["facter", "--json", *options]
     output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
     facts: dict[str, Any] = json.loads(output)
@@ -31,7 +31,7 @@ def facter(*options: str) -> dict[str, Any]:
 
 
 def leaves(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Values by dotted path; lists and empty mappings are values."""
+    """Return values by dotted path. Lists and empty mappings count as values."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         path = f"{above}.{name}" if above else name

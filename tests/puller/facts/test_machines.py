@@ -1,4 +1,4 @@
-"""Recorded machines: the facts that each one has, and the problems that gathering them meets."""
+"""Facts of recorded machines, and the problems while they are gathered."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ VIRTUAL = yaml.load((CASES / "virtual.yaml").read_text(), yaml.CSafeLoader)
 
 Record = Callable[..., Machine]
 
-# What host.info cannot be without; the cases of this file are about other things.
+# Files that host.info requires, and that the cases do not declare.
 RUNNING = {"/proc/uptime": "1.0 1.0\n", "/proc/stat": "btime 1750000000\n"}
 
 

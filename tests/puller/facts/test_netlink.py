@@ -1,4 +1,4 @@
-"""The kernel's own answers about links and addresses, beside what other sources say of the same machine."""
+"""The kernel's answers about links and addresses, compared with other sources on the same machine."""
 
 import errno
 import socket

@@ -1,4 +1,4 @@
-"""The facts of known systems: what gathering would give there; ``PULLER_WRITE_SYSTEMS=1`` writes them anew."""
+"""The facts of known systems. ``PULLER_WRITE_SYSTEMS=1`` writes their expected values."""
 
 import json
 import os
@@ -33,7 +33,7 @@ DOCUMENTATION = [
 
 
 def gathered(record: Record, name: str) -> dict[str, Any]:
-    """What such a machine gives, without the version of Puller, which changes by itself."""
+    """Return the facts of a system, without the version of Puller."""
     system = KNOWN["systems"][name]
     machine = KNOWN["machine"]
     case = {

@@ -1,4 +1,4 @@
-"""The tree: lazy by group, custom facts over built-in ones, given facts over both; failures stay where they happen."""
+"""The tree of facts: lazy groups, precedence of custom and given facts, and isolated failures."""
 
 import os
 import time
@@ -23,7 +23,7 @@ DEBIAN = {
 
 @pytest.fixture
 def custom(tmp_path: Path) -> Path:
-    """A directory for custom facts."""
+    """Return a directory for custom facts."""
     directory = tmp_path / "facts.d"
     directory.mkdir(mode=0o755)
     return directory
@@ -175,7 +175,7 @@ def test_a_source_that_cannot_be_read_costs_its_own_group_only(record: Record) -
 
 def test_a_file_that_may_not_be_read_is_a_problem_and_not_an_empty_fact(record: Record) -> None:
     machine = record({"files": {"/sys/class/dmi/id/sys_vendor": "Dell Inc.\n"}})
-    # A directory in the place of a file: it is there and cannot be read, also by root.
+    # A directory instead of a file cannot be read, even by root.
     os.mkdir(f"{machine.root}/sys/class/dmi/id/product_uuid")
     facts = gather(machine=machine, custom_directories=())
 
@@ -184,7 +184,7 @@ def test_a_file_that_may_not_be_read_is_a_problem_and_not_an_empty_fact(record: 
 
 
 class Stuck(Machine):
-    """A machine on which some questions are never answered."""
+    """A machine whose kernel never answers."""
 
     def uname(self) -> os.uname_result:
         time.sleep(60)
@@ -200,7 +200,7 @@ def test_a_group_that_hangs_is_given_up_after_its_time_limit() -> None:
 
 
 class DeadFileServer(Machine):
-    """Two mounts of a file server that does not answer, and a disk that does."""
+    """Two mounts of a file server that does not answer, and a working disk."""
 
     asked = 0
 
@@ -229,7 +229,7 @@ def test_a_dead_file_server_is_waited_for_once_and_costs_only_the_sizes_of_its_m
 
 
 class SilentResolver(Machine):
-    """A machine whose name servers do not answer, and which may not ask the kernel for its interfaces."""
+    """A machine whose name servers do not answer, and that may not query its kernel for interfaces."""
 
     def uname(self) -> os.uname_result:
         return os.uname_result(("Linux", "web1", "6.1", "#1", "x86_64"))

@@ -1,4 +1,4 @@
-"""Laws of merging, and of facts that are written down."""
+"""Invariants of merging and of serialized facts."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""One run at a time; the lock ends with its holder."""
+"""Only one run holds the lock, which ends with its process."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
         try:
             holder.wait(timeout=60)
             with only_run(tmp_path):
-                os.kill(child, 0)  # it lives on
+                os.kill(child, 0)  # still alive
         finally:
             os.kill(child, signal.SIGKILL)
 

@@ -1,14 +1,14 @@
-"""Every file, link and directory that a run keeps, damaged in every way.
+"""Damage to every file, link and directory that a run stores.
 
-What there is to damage is found by walking the directories of a host, so that a file which a later version adds is
-damaged here, too. Whatever is damaged, and however:
+The test finds its targets in the directories of a host, and so includes files of later versions of Puller. After each
+kind of damage:
 
-* ``puller status`` answers before and after;
-* the run ends, follows no link to what lies elsewhere, enforces the last good bundle, and ends with status 0;
-* it says what was wrong, unless nothing is lost by it (``SILENT``);
-* the run after it has nothing to say.
+* ``puller status`` works before and after the run;
+* the run follows no links, enforces the last good bundle, and ends with status 0;
+* the run reports the problem, unless it loses nothing (``SILENT``);
+* the next run reports no problem.
 
-Where a run cannot so much as begin (``NOT_BEGUN``) it says so with status 78, and all is well once that is put right.
+If a run cannot start (``NOT_BEGUN``), it exits with status 78, and works after a repair.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 VICTIM = b"a file of somebody else\n"
 
 
-# --- ways to damage ------------------------------------------------------------------------------------------
+# --- kinds of damage ------------------------------------------------------------------------------------------
 
 
 def truncate(path: Path, victim: Path) -> None:
@@ -87,7 +87,7 @@ def replace_by_link(path: Path, victim: Path) -> None:
 
 def move_behind_link(path: Path, victim: Path) -> None:
     if path.is_dir():
-        path.chmod(0o755)  # or an ordinary user cannot move it
+        path.chmod(0o755)  # otherwise an ordinary user cannot move it
     path.rename(victim.parent / "moved")
     path.symlink_to(victim.parent / "moved")
 
@@ -140,13 +140,13 @@ DAMAGE: dict[Damage, str] = {
     replace_by_directory: "file link",
     replace_by_fifo: "file directory link",
 }
-"""Each way, and what can be damaged so."""
+"""The kinds of objects for each damage."""
 
 QUICK = (fill_with_garbage,)
-"""Ways that a plain run of the tests tries, too."""
+"""Damage in plain test runs."""
 
 NEEDS_ROOT = (give_away, close_to_all)
-"""Ways that an ordinary user has not, or that shut out nobody but ordinary users."""
+"""Damage that requires root, or that only affects ordinary users."""
 
 ATTACKS: dict[Damage, str] = {
     truncate: "state.truncated",
@@ -162,7 +162,7 @@ ATTACKS: dict[Damage, str] = {
 """The cases of attacks.yaml."""
 
 HARMLESS = (give_away, close_to_all, open_to_all, move_behind_link, remove)
-"""Ways that leave what was there, or nothing, which needs not be told: nobody can say that there was something."""
+"""Damage that changes no content or removes all of it, so that a run cannot detect or need not report it."""
 
 SILENT = {
     r"run/(status\.json|lock)": "nothing in it outlives a run",
@@ -175,19 +175,20 @@ SILENT = {
     r"state/bundles/web/OLD(/.+)?": "it is compared when it is needed",
     r"state/spool/[0-9a-f]+/.+": "it is compared when it is sent",
 }
-"""What is repaired without a word, by path, and why nothing is lost by it."""
+"""Paths that a run repairs silently, and the reason why nothing is lost."""
 
 NOT_BEGUN = r"run|state|run/lock"
-"""Where something else is in the place of these, no run can begin: who put it there must take it away."""
+"""Paths that stop a run if another object replaces them. The operator must remove that object."""
 
 
-# --- a host with all that there can be ------------------------------------------------------------------------
+# --- a host with all kinds of state ---------------------------------------------------------------------------
 
 
 @pytest.fixture
 def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
-    """A host that has a file of every kind: two bundles, site data, a pending refresh, a pin, a quarantine, a trial,
-    and a report that waits for a server that is away.
+    """Return a host with every kind of state.
+
+    It has two bundles, site data, a pending refresh, a pin, a quarantine, a trial, and a report in the spool.
     """
     settled.configure(data=f"{web.url}/data.yaml", reports={"to": ["http://127.0.0.1:1/reports/"]})
     publisher.publish("1.1.0")
@@ -203,11 +204,11 @@ def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
     return settled
 
 
-# --- the story ----------------------------------------------------------------------------------------------
+# --- the test -------------------------------------------------------------------------------------------------
 
 
 class Hung(BaseException):
-    """Something waits for what never comes; not an ``Exception``, which a run would answer."""
+    """A timeout. Not an ``Exception``, because a run would handle that."""
 
 
 @contextlib.contextmanager
@@ -225,7 +226,7 @@ def bounded(seconds: float) -> Iterator[None]:
 
 
 class Kept:
-    """A copy of a host's own directory, to come back to; and a file of somebody else that nothing may touch."""
+    """A backup of a host's directory, and an unrelated file that must not change."""
 
     def __init__(self, host: Host, elsewhere: Path) -> None:
         self.directory = host.state.parent
@@ -236,7 +237,7 @@ class Kept:
         self._old = os.readlink(host.state / "bundles/web/previous")
 
     def paths(self, kinds: str) -> list[str]:
-        """All state of these kinds, relative to the directory."""
+        """Return the paths of all state of these kinds, relative to the directory."""
         tops = [self._copy / "state", self._copy / "run"]
         below = [path for top in tops for path in top.rglob("*")]
         names = [str(path.relative_to(self._copy)) for path in (*tops, *below)]
@@ -282,7 +283,7 @@ def test_a_host_gets_over_damage_to_anything_that_it_keeps(
 
 
 def problem_with(host: Host, kept: Kept, name: str, damage: Damage) -> str:
-    """What is wrong after this damage, or nothing."""
+    """Return the problem after this damage, or an empty text."""
     kept.restore()
     (host.machine / "motd").unlink()
     (kept.directory / name).parent.chmod(0o755)
@@ -325,6 +326,6 @@ def check(host: Host, kept: Kept, name: str, damage: Damage) -> None:
 
 
 def is_told(name: str, output: str) -> bool:
-    """Whether the run says something of what was damaged, other than by what became of its resources."""
+    """Return whether the output names the damaged file, other than in lines about resources."""
     lines = [line for line in output.splitlines() if not re.match(r"\w+ +(file|exec)#", line)]
     return any(name.rpartition("/")[2] in line for line in lines)

@@ -1,4 +1,4 @@
-"""Every kind of damage to a small state document has one answer: set aside, said, and gone on without."""
+"""Every kind of damage to a small state document has the same result: moved aside, reported, and ignored."""
 
 import os
 import re
