@@ -1,4 +1,4 @@
-"""``template()``, and what is called by it: the names that it sees."""
+"""``template()`` and other templates that a template uses: their visible names."""
 
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def test_what_cannot_be_called_says_why(text: str, sentence: str, scope: Scope, 
     assert len(str(caught.value)) < 1000
 
 
-# -- further names of a scope, such as the variables of a loop in the manifest --------------------------
+# -- names of a scope, such as the variables of a loop in the manifest -------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_partial_of_jinja_sees_facts_data_and_the_loop_of_its_caller(scope: Sc
 
 
 def test_data_that_is_asked_for_in_a_call_has_no_callers(scope: Scope, tmp_path: Path) -> None:
-    """An expression of its own answers for itself, whatever names the template has that asked for it."""
+    """A separate expression does not see the names of the template that requests its value."""
 
     def ask() -> Any:
         return resolve("{{ x | default('none') }}", Scope({}))

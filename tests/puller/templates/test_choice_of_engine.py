@@ -1,4 +1,4 @@
-"""One rule chooses the engine of a template, wherever it is named: what is given, else its name, else the place."""
+"""One rule chooses the engine of a template everywhere: an explicit engine, then the file name, then the context."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Load = Callable[[str], Manifest]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """The manifest of this text, among templates of all engines."""
+    """Return a function that loads a manifest with this text, next to templates of all engines."""
     for name, text in TEXTS.items():
         (tmp_path / "sub").mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -1,4 +1,4 @@
-"""The Go engine does what Go and Sprig do: recorded cases of the real thing, cases of our own, and laws."""
+"""The Go engine agrees with Go and Sprig: recorded cases, our own cases, and invariants."""
 
 import json
 import time
@@ -27,7 +27,7 @@ def cases(name: str) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The cases were recorded on a machine whose zone is UTC."""
+    """Set the time zone to UTC, as on the machine that recorded the cases."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "UTC")
         time.tzset()
@@ -166,7 +166,7 @@ def test_rendering_is_deterministic_and_ranging_a_map_follows_its_keys(value: An
 @given(VALUES.filter(lambda value: value == value))
 def test_json_that_is_written_reads_back_as_the_same_text(value: Any) -> None:
     once = render("{{ toJson .data.v }}", TemplateScope(data={"v": value}))
-    if once:  # infinities and NaN give nothing
+    if once:  # infinities and NaN have no JSON
         assert render("{{ fromJson .data.j | toJson }}", TemplateScope(data={"j": once})) == render(
             "{{ fromJson .data.j | toJson | fromJson | toJson }}", TemplateScope(data={"j": once})
         )

@@ -1,4 +1,4 @@
-"""The Go engine's errors in templates, and where it stops one that would not end."""
+"""Errors of templates in the Go engine, and limits for templates that would not end."""
 
 import tracemalloc
 from typing import Any
@@ -33,7 +33,7 @@ def failure(text: str, limits: Limits | None = None) -> TemplateError:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        # the text cannot be cut or parsed
+        # invalid syntax
         ("a\n{{ .data.port", "2:1: unclosed action"),
         ("{{/* a", "1:3: unclosed comment"),
         ("{{ .data.max-age }}", "1:13: bad character U+002D '-'"),
@@ -53,7 +53,7 @@ def failure(text: str, limits: Limits | None = None) -> TemplateError:
         ("{{ $a, $b := 1 }}", "1:6: too many declarations in command"),
         ("{{ range $a, 5 }}{{ end }}", "1:12: range can only initialize variables"),
         ("{{ nil.x }}", "1:7: a constant has no fields"),
-        # names that do not exist
+        # unknown names
         ("{{ $prot }}", "1:4: undefined variable '$prot'"),
         ('{{ uper "a" }}', "1:4: there is no function uper (did you mean 'upper'?)"),
         ("{{ xyzzy }}", "1:4: there is no function xyzzy"),

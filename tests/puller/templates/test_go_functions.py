@@ -1,4 +1,4 @@
-"""Sprig's functions where a table of cases does not reach: names, laziness, hostile arguments, random results."""
+"""Sprig's functions beyond the table of cases: names, laziness, hostile arguments, random results."""
 
 import base64
 import importlib
@@ -121,7 +121,7 @@ def test_a_function_takes_anything_and_raises_nothing_but_a_template_error(
         assert cause is None or isinstance(cause, FunctionError | ValueError), repr(cause)
 
 
-# Random and secret things --------------------------------------------------------------------------------------------
+# Random and secret values --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

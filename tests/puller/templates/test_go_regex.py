@@ -1,4 +1,4 @@
-"""Regular expressions of the Go engine: RE2's language, on Python's ``re`` where that is safe and else on a machine."""
+"""Regular expressions of the Go engine: RE2's syntax, executed by ``re`` where that is safe, otherwise by a machine."""
 
 import re
 
@@ -22,7 +22,7 @@ PLACES = st.sampled_from(["^", "$", r"\b", "(?m:^)", "(?m:$)"])
 
 
 def look() -> None:
-    """A search that has all the time it wants."""
+    """Never interrupt a search."""
 
 
 def by_machine(pattern: str, text: str) -> Match | None:
@@ -41,7 +41,7 @@ def repeated(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 FLAT = st.lists(ITEMS | PLACES | repeated(ITEMS) | st.builds("({})".format, ITEMS), max_size=4).map("".join)
 CHOICES = st.lists(FLAT, min_size=1, max_size=3).map("|".join)
-# Repetitions of what always takes a character: where a round may be empty, RE2 and Python differ.
+# Repetitions of non-empty matches, because RE2 and Python differ for empty rounds.
 NESTED = st.recursive(
     ITEMS,
     lambda inner: (

@@ -1,4 +1,4 @@
-"""Times of the Go engine: the calendar, layouts by example, and durations."""
+"""Times in the Go engine: the calendar, layouts by example, and durations."""
 
 import time
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_a_time_that_is_written_reads_back(seconds: int, nanoseconds: int, zone:
     there = find_zone(zone)
     assert there is not None
     written = Time(seconds, nanoseconds, there).format(RFC3339)
-    if abs(seconds) < 2**36 and there.at(seconds)[1] % 60 == 0:  # a year of four digits, an offset of minutes
+    if abs(seconds) < 2**36 and there.at(seconds)[1] % 60 == 0:  # a four-digit year, an offset in minutes
         assert parse_time(RFC3339, written, UTC_ZONE).moment() == Time(seconds, nanoseconds).moment()
 
 

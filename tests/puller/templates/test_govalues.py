@@ -1,4 +1,4 @@
-"""Values of Go as Python holds them: printed, quoted, encoded and read as Go does."""
+"""Go values in Python: printed, quoted, encoded and parsed as in Go."""
 
 import json
 import math
@@ -65,7 +65,7 @@ from puller.templates.govalue.types import (
 scalars = (
     st.none()
     | st.booleans()
-    | st.integers(-(2**53), 2**53)  # the integers that JSON readers with floats keep apart
+    | st.integers(-(2**53), 2**53)  # integers that JSON parsers with floats represent exactly
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text()
 )
@@ -104,7 +104,7 @@ def test_each_value_has_the_name_of_its_type_in_go(value: object, name: str, kin
 
 def test_a_subclass_of_a_plain_type_is_that_type_to_go() -> None:
     class Text(str):
-        """As a YAML library may give it."""
+        """A subclass, as a YAML library may return."""
 
     assert type_name(Text("x")) == "string"
 
@@ -243,7 +243,7 @@ PRINTF: list[tuple[str, tuple[Any, ...], str]] = [
     ("%#v %#v", (NilSlice(), NilMap()), "[]interface {}(nil) map[string]interface {}(nil)"),
     ("%T %T %T %T %10T|", (1, "a", None, [1], 2.5), "int string <nil> []interface {}    float64|"),
     ("%v %s %q", (GoError("bad"), GoError("bad"), GoError("bad")), 'bad bad "bad"'),
-    # what is wrong shows in the text
+    # errors are part of the text
     ("%d|%s|%t|%f", ("a", 5, 1, "x"), "%!d(string=a)|%!s(int=5)|%!t(int=1)|%!f(string=x)"),
     ("%d %s", (2.5, True), "%!d(float64=2.5) %!s(bool=true)"),
     ("%s %d %v", (None, MISSING, None), "%!s(<nil>) %!d(<nil>) <nil>"),
@@ -253,7 +253,7 @@ PRINTF: list[tuple[str, tuple[Any, ...], str]] = [
     ("%d", (1, "x", None), "1%!(EXTRA string=x, <nil>)"),
     ("100%", (), "100%!(NOVERB)"),
     ("%5d", ("a",), "%!d(string=    a)"),
-    # operands by number, width and precision from operands
+    # operands by number, and width and precision from operands
     ("%[2]d %[1]d", (1, 2), "2 1"),
     ("%[1]d %d %[1]q", (65, 66), "65 66 'A'"),
     ("%[3]d %[x]d %[0]d", (1, 2), "%!d(BADINDEX) %!d(BADINDEX) %!d(BADINDEX)"),

@@ -1,4 +1,4 @@
-"""The Jet engine does what Jet does: recorded cases of the Go implementation, and cases of our own."""
+"""The Jet engine agrees with Jet: recorded cases of the Go implementation, and our own cases."""
 
 import json
 from pathlib import Path

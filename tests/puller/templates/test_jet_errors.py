@@ -1,4 +1,4 @@
-"""Jet's errors in templates: the place, what is wrong, and what was perhaps meant."""
+"""Errors of Jet templates: place, cause and suggestion."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def failure(text: str, **functions: Any) -> TemplateError:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        # names and keys that do not exist
+        # unknown names and keys
         ("[[ prot ]]", "1:4: prot is not defined"),
         ("a\n  [[ dta.port ]]", "2:6: dta is not defined (did you mean 'data'?)"),
         ("[[ uper(1) ]]", "1:4: uper is not defined (did you mean 'upper'?)"),
@@ -82,7 +82,7 @@ def failure(text: str, **functions: Any) -> TemplateError:
         ("[[ upper ]]", "1:4: upper is a function: it cannot be printed, only called"),
         ("[[ range ints(3, 1) ]][[ end ]]", "1:10: ints: from (3) must be smaller than to (1)"),
         ("[[ block b(x) ]][[ end ]]", "1:4: block b: the parameter x has no value here, and no default"),
-        # text that is no template
+        # invalid syntax
         ("[[ if data.x ]]\nx", "1:4: if is not closed with end"),
         ("[[ range data.x ]][[ if . ]]x[[ end ]]", "1:4: range is not closed with end"),
         ("a\n[[ data.x", "2:1: the action is not closed with ]]"),
@@ -172,7 +172,7 @@ def limited(text: str, limits: Limits) -> LimitError:
 
 
 class Clock:
-    """A clock that moves on by a second whenever it is looked at."""
+    """A clock that advances by a second for each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -265,7 +265,7 @@ def test_a_template_nested_too_deeply_is_refused(text: str) -> None:
     ],
 )
 def test_compiling_takes_no_longer_for_each_level_of_nesting(opening: str, closing: str) -> None:
-    depth = 25  # at twice the time for each level this would take minutes
+    depth = 25  # with twice the time for each level, this would take minutes
     JetEngine().compile("t", f"[[ {opening * depth}1{closing * depth} ]]")
 
 

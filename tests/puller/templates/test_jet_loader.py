@@ -1,4 +1,4 @@
-"""Jet templates that use one another: include, extends, import, exec."""
+"""Jet templates that use other templates: include, extends, import, exec."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Template files in Jinja2: the whole language, in a sandbox, with errors at their lines."""
+"""Jinja2 template files: the complete language, in a sandbox, and errors with lines."""
 
 import tracemalloc
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_an_expression_that_would_take_all_memory_is_stopped(expression: str) ->
 def test_a_template_that_would_not_end_is_stopped(
     text: str, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To use up all of the budget takes seconds, and is left out of a plain run."""
+    """Using the whole budget takes seconds, so a plain test run leaves that out."""
     monkeypatch.setattr(limits, "BUDGET", budget)
     with pytest.raises(LimitError, match=r"^main.j2:\d:\d+: "):
         render(text)
@@ -124,7 +124,7 @@ def test_delimiters_of_expressions_can_be_changed() -> None:
         JinjaEngine("{%", "%}")
 
 
-# -- where includes come from ---------------------------------------------------------------------
+# -- places of includes ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -367,6 +367,6 @@ def test_any_text_renders_or_is_a_template_error(text: str) -> None:
     ],
 )
 def test_what_has_no_text_of_its_own_is_not_written(template: str, said: str) -> None:
-    """Python would write its address, which is another one in every run: no file would ever be in order."""
+    """Python would write the object's address, which differs in each run, so the file would never be in sync."""
     with pytest.raises(TemplateError, match=said):
         render(template, Scope({}, {"m": {"a": 1}, "n": [1, 2]}))

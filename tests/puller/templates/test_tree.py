@@ -1,4 +1,4 @@
-"""A tree of templates becomes a tree of texts: order, partials, render and write."""
+"""A tree of templates becomes a tree of files: order, partials, render and write."""
 
 from collections.abc import Mapping
 from typing import Any
