@@ -1,4 +1,4 @@
-"""Goss files: matchers and kinds as goss documents them, asked of this machine; what is not supported is named."""
+"""Goss files: matchers and kinds as documented by goss, checked on this machine, and errors for unsupported ones."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ from tests.support.stories import Host, Publisher
 
 TEXT = Lines("alpha one\nbeta two\n!gamma\n")
 
-# Facts of goss's documentation of matchers, with values of our own.
+# Examples from goss's documentation of matchers, with our own values.
 MATCHING: list[tuple[Any, Any, bool]] = [
     ("foo", "foo", True),
     ("foo", "fo", False),

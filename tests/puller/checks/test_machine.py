@@ -1,4 +1,4 @@
-"""Checks of this machine: processes, files, disks; what cannot be told is never in order."""
+"""Checks of this machine: processes, files, disks. An unknown state is never in order."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def of_file(path: Path, **more: Any) -> HealthResult:
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with a name of its own."""
+    """Yield a process with a unique name."""
     program = tmp_path / "a-rather-long-name"
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([str(program), "600"]) as process:
@@ -59,7 +59,7 @@ def test_processes_by_name_number_and_count(sleeper: subprocess.Popen[bytes], tm
     deadline = time.monotonic() + 10
     while ") Z " not in Path(f"/proc/{sleeper.pid}/stat").read_text():
         assert time.monotonic() < deadline
-    # A zombie still has its number and its name.
+    # A zombie keeps its process id and name.
     assert asked(process=Process(pidfile=str(pidfile))).status is Health.CRITICAL
     assert asked(process=Process(name=name)).status is Health.CRITICAL
     pidfile.write_text("none\n")
@@ -129,7 +129,7 @@ def test_free_space(tmp_path: Path) -> None:
     assert wrong.output.endswith("are free, wanted 900PB")
     assert asked(disk=Disk(path=where, free="100%", inodes=1)).status is Health.CRITICAL
     assert asked(disk=Disk(path=f"{where}/none", free=1)).status is Health.UNKNOWN
-    # The kernel counts no inodes there.
+    # /proc has no inode counts.
     assert asked(disk=Disk(path="/proc", inodes="5%")).status is Health.UNKNOWN
 
 
@@ -215,7 +215,7 @@ UNIT = {
 
 
 def systemd_with(monkeypatch: pytest.MonkeyPatch, *answers: dict[str, str]) -> None:
-    """``systemctl show`` describes ``app`` by each answer in turn, and all other units by their names."""
+    """Let ``systemctl show`` return each answer for ``app`` in turn, and the names of all other units."""
     pending = [{**UNIT, **answer} for answer in answers]
 
     def answer(self: LocalSystem, command: Command) -> Completed:

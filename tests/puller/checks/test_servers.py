@@ -1,4 +1,4 @@
-"""Checks of servers: in order, not in order, lying, slow, and never coming to an end."""
+"""Checks of servers: healthy, failing, wrong, slow, and endless."""
 
 import socket
 import ssl
@@ -23,11 +23,11 @@ from tests.simulators.moodyserver import serving
 Talk = Callable[[Any], None]
 LIMIT = 1.0
 PATIENCE = 40
-"""Seconds: more than a busy machine needs beyond ``LIMIT``, and less than the servers here are silent."""
+"""Seconds beyond ``LIMIT`` that a busy machine may need. The test servers are silent for longer."""
 
 
 def asked(timeout: float = 10.0, **kind: Any) -> HealthResult:
-    """The answer to a check of one try."""
+    """Return the result of a check with a single try."""
     return check_health(HealthCheck(timeout=Duration(timeout), **kind), LocalSystem())
 
 
@@ -42,7 +42,7 @@ def assert_in_order(result: HealthResult) -> None:
 
 @contextmanager
 def talking(talk: Talk, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server that has this to say to everybody; gives its port."""
+    """Start a server that runs ``talk`` for each connection, and yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def attend(stream: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""A directory as a destination: atomic, readable by others, and led nowhere else by them."""
+"""A directory as a destination: atomic, readable for others, and safe against links of other users."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The document that is sent: whole where it fits, and never without how the run ended."""
+"""The sent document: complete if it fits, and always with the result of the run."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ NOISE = random.Random(3)
 
 
 def noise(size: int) -> str:
-    """Text that no compression makes much smaller."""
+    """Return text that compresses badly."""
     return NOISE.randbytes(size // 2).hex()
 
 
@@ -158,7 +158,7 @@ def test_what_is_no_document_is_refused_in_words(data: bytes, message: str) -> N
 
 
 class Broken(dict[str, Any]):
-    """Facts of which one cannot be gathered."""
+    """Facts with one that cannot be gathered."""
 
     def __getitem__(self, key: str) -> Any:
         if key == "broken":

@@ -1,4 +1,4 @@
-"""Reports in an object store, by its S3 API: moto's server stands for one."""
+"""Reports in an object store with an S3 API, which moto's server simulates."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from puller.delivery.report_document import unpack
 if TYPE_CHECKING:
     from tests.support.stories import Host, Outcome
 
-# boto3 warns of what botocore itself calls, and moto leaves sockets to the collector.
+# boto3 and moto emit warnings about their own code and unclosed sockets.
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """A client of a store on loopback, which boto3 finds by the environment; it has an empty bucket ``reports``."""
+    """Yield a client of a local store with an empty bucket ``reports``. boto3 finds the store in the environment."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -39,7 +39,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
         "AWS_EC2_METADATA_DISABLED": "true",
     }.items():
         monkeypatch.setenv(name, value)
-    requests.post(f"http://{host}:{port}/moto-api/reset", timeout=30)  # all its servers have one state
+    requests.post(f"http://{host}:{port}/moto-api/reset", timeout=30)  # all moto servers share one state
     client = boto3.client("s3")
     client.create_bucket(Bucket="reports")
     yield client

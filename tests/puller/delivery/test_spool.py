@@ -1,4 +1,4 @@
-"""Documents that wait: which go first, which are forgotten first, and what damage does."""
+"""Documents in the spool: their order of delivery and removal, and damage."""
 
 import fcntl
 import os
@@ -39,7 +39,7 @@ def put(spool: Spool, *numbers: int, failed: bool = False, data: bytes = DATA) -
 
 
 def order(spool: Spool) -> list[int]:
-    """The documents, as they are sent one after the other."""
+    """Return the documents in the order of delivery."""
     tried: list[str] = []
     while one := spool.next(tried):
         tried.append(one.run)

@@ -1,4 +1,4 @@
-"""Exit statuses are an interface: each error has one, and the most serious wins."""
+"""Exit statuses are a stable interface: each error has one, and the most serious wins."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is on its way: on a terminal, in the log, and on record for ``puller status``."""
+"""Progress of a download: on a terminal, in the log, and in ``puller status``."""
 
 import io
 import os
@@ -16,14 +16,14 @@ MB = 1_000_000
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps all that was written to it."""
+    """A terminal that records its output."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Place:
-    """A command that fetches, with a clock."""
+    """A command that fetches, with a simulated clock."""
 
     def __init__(self, directory: Path, terminal: io.StringIO) -> None:
         self.now = 50.0

@@ -1,4 +1,4 @@
-"""What a report does not list, because it was in order: kept once, given back whole, and never taken for nothing."""
+"""Resources in sync, which reports omit: stored once, restored completely, and never confused with no resources."""
 
 import hashlib
 import random

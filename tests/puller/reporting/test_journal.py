@@ -1,4 +1,4 @@
-"""Entries of the journal: a socket in the place of journald's reads them as journald does."""
+"""Journal entries: a test socket parses them like journald."""
 
 import array
 import fcntl
@@ -29,7 +29,7 @@ ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl
 
 
 def parsed(data: bytes) -> list[tuple[str, bytes]]:
-    """The fields of an entry, by journald's own rules: ``NAME=value``, or a name, a length, and so many bytes."""
+    """Return the fields of an entry in journald's format: ``NAME=value``, or a name, a length and a value."""
     fields = []
     while data:
         line, _, data = data.partition(b"\n")
@@ -43,7 +43,7 @@ def parsed(data: bytes) -> list[tuple[str, bytes]]:
 
 
 class Journald:
-    """Receives entries, and is what a stream is connected to."""
+    """Receives entries, and has the stream that is connected to the journal."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "socket"
@@ -60,7 +60,7 @@ class Journald:
         return Log(self.stream, level=level, journal=str(self.path))
 
     def entries(self) -> list[dict[str, str]]:
-        """Of all that have come; a file that a descriptor names must be sealed, as journald wants it."""
+        """Return all received entries. A file descriptor must be sealed, as journald requires."""
         found = []
         while select.select([self.socket], [], [], 0)[0]:
             data, ancillary, _, _ = self.socket.recvmsg(4 * 1024 * 1024, socket.CMSG_SPACE(4))
@@ -82,7 +82,7 @@ class Journald:
 @pytest.fixture
 def journald(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journald]:
     monkeypatch.chdir(tmp_path)
-    there = Journald(Path())  # the path of a socket has room for 100 letters
+    there = Journald(Path())  # relative, because a socket's path is limited to 107 bytes
     monkeypatch.setenv("JOURNAL_STREAM", there.name)
     there.listen()
     yield there
@@ -239,7 +239,7 @@ def test_a_journal_that_is_restarted_gets_the_rest(journald: Journald) -> None:
 def test_a_stream_that_is_not_the_journals_gets_lines(
     journald: Journald, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that systemd has started may send its output elsewhere."""
+    """A program that systemd started may redirect its output."""
     monkeypatch.setenv("JOURNAL_STREAM", "1:1")
     log = journald.log()
     log.notice("a notice")
@@ -255,6 +255,6 @@ def test_the_page_has_every_message_id_and_every_field() -> None:
     named = re.findall(r"^\| `((?:PULLER_|MESSAGE_)\w+)` \| (?!kind)", PAGE.read_text(), re.MULTILINE)
     assert named == [*NAMES.values()]
     asked = re.findall(r"^    journalctl (\w+)=(\S*)", PAGE.read_text(), re.MULTILINE)
-    searched = {*NAMES.values()} - {"MESSAGE_ID", "PULLER_DIFFERENCES"}  # nobody searches for the JSON
+    searched = {*NAMES.values()} - {"MESSAGE_ID", "PULLER_DIFFERENCES"}  # the JSON is not for searches
     assert {name for name, _ in asked} == searched
     assert {value for name, value in asked if name == "PULLER_STATE"} <= {*State}

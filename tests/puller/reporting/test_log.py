@@ -1,4 +1,4 @@
-"""Log lines, for people."""
+"""Log lines for people."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""Metrics of a host, read back by the reference parser of Prometheus' own Python client."""
+"""Metrics of a host, parsed by the reference parser of Prometheus' Python client."""
 
 import re
 import shutil
@@ -64,7 +64,7 @@ def sent(**fields: Any) -> SentReport:
 
 
 def parsed(text: str) -> Samples:
-    """Every sample, by its name and labels; each family has help and type, and no sample is there twice."""
+    """Return all samples by name and labels. Each family must have help and type, and each sample must be unique."""
     found: Samples = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation
@@ -131,7 +131,7 @@ def test_what_holds_a_bundle_is_one_of_few_words() -> None:
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    """Of a host whose first run has ended before there was anything; zero would be the year 1970."""
+    """A value of zero would mean 1970 for a host whose first run failed early."""
     document = sent(metadata_expire="", bundles=[PublishedBundle(name="web")])
     document.report.last_good = ""
     document.report.bundles = []
@@ -159,7 +159,7 @@ def test_twenty_restless_resources_are_named_and_all_are_counted() -> None:
 
 @given(st.text(max_size=150))
 def test_no_name_makes_another_sample(name: str) -> None:
-    """Whatever a resource is called: it is one label of one sample."""
+    """Special characters in a resource's name stay in one label of one sample."""
     restless = [RestlessResource(bundle="web", reference=f"file#{name}", runs=5, changes=5)]
     text = metrics.text(sent(restless=restless))
     usual = metrics.text(sent())

@@ -1,4 +1,4 @@
-"""``puller status --check``: what monitoring is told, in one line and with the exit status of a Nagios plugin."""
+"""``puller status --check``: one line of output, and the exit status of a Nagios plugin."""
 
 import json
 import re
@@ -23,7 +23,7 @@ OLDEST = timedelta(hours=2)
 
 
 def report(exit_status: int = 0, *, minutes: float = 12, **fields: Any) -> Report:
-    """One of a run that ended so many minutes ago."""
+    """Return the report of a run that ended this number of minutes ago."""
     finished = (NOW - timedelta(minutes=minutes)).isoformat()
     return Report(
         run="1", started=finished, finished=finished, host="a", puller="1", exit_status=exit_status, **fields

@@ -1,4 +1,4 @@
-"""Reports contain problems as objects, also of versions of Puller that have other codes."""
+"""Reports contain problems as objects, including codes of other versions of Puller."""
 
 from __future__ import annotations
 

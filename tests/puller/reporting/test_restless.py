@@ -1,4 +1,4 @@
-"""Restless resources: rules about runs that are handed in, the newest last."""
+"""Rules for restless resources, on reports in order of their runs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from puller.reporting.sent_report import RestlessResource
 
 
 def run(*states: State, sha256: str = "1", **fields: Any) -> Report:
-    """One in which ``file#/0``, ``file#/1``... became this."""
+    """Return a report with these states for ``file#/0``, ``file#/1``, and so on."""
     own = {name: fields.pop(name) for name in ("outcome", "given_up") if name in fields}
     events = [
         Event(type="file", name=f"/{number}", state=state, differences=[changed("content", "A", "B")])
@@ -34,7 +34,7 @@ C, S, F, R, X = State.CHANGED, State.STABLE, State.FAILED, State.REFRESHED, Stat
 
 
 def found(runs: list[Report], known: list[RestlessResource] | None = None) -> list[tuple[str, int, int]]:
-    """After the run that has brought the version, and these."""
+    """Return restless resources after an update and these runs."""
     *earlier, last = [run(C, C), *runs]
     every = find_restless(last, reversed(earlier), known or [])
     return [(one.reference, one.changes, one.runs) for one in every]
@@ -52,10 +52,10 @@ KNOWN = RestlessResource(bundle="web", reference="file#/0", runs=5, changes=3)
         ([C, C, S, S, S, C], []),
         ([C, C, S, S, C], [("file#/0", 3, 5)]),
         ([C, C, C, C, C, C], [("file#/0", 5, 5)]),
-        ([C, C, C, S], []),  # nothing becomes restless by a run that changes nothing
-        ([F, F, F], []),  # what fails is told as that
-        ([R, R, R], []),  # what it follows from is what changes
-        ([C, X, X, X, C, X, C], [("file#/0", 3, 3)]),  # left out: nothing is known of it
+        ([C, C, C, S], []),  # a run without a change makes no resource restless
+        ([F, F, F], []),  # failures are reported as failures
+        ([R, R, R], []),  # the subject of the refresh is restless instead
+        ([C, X, X, X, C, X, C], [("file#/0", 3, 3)]),  # skipped runs do not count
     ],
 )
 def test_three_changes_in_five_runs_make_a_resource_restless(
@@ -67,7 +67,7 @@ def test_three_changes_in_five_runs_make_a_resource_restless(
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
-        ([C, S, C, S, C, S], [("file#/0", 2, 5)]),  # every other run: told once
+        ([C, S, C, S, C, S], [("file#/0", 2, 5)]),  # every other run: reported once
         ([C, C, C, S, S, S], [("file#/0", 2, 5)]),
         ([C, C, C, S, S, S, S], []),
         ([S, S, S, S, S], []),

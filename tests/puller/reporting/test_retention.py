@@ -1,4 +1,4 @@
-"""Which reports are kept, and for how long."""
+"""Which reports are kept, and how long."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Differences as values and as text: for people, for the journal and as JSON."""
+"""Differences as values and as text: for people, the journal and JSON."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Permission bits are parsed once and compared as numbers."""
+"""File modes are parsed once and compared as numbers."""
 
 import re
 import stat
@@ -109,7 +109,7 @@ CHANGES = [
 @pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR])
 def test_changes_come_to_what_chmod_makes_of_them(changes: str, kind: int, tmp_path: Path) -> None:
-    """As often as they change anything: what one more run would change would not be as wanted."""
+    """Repeat each change until it changes nothing, because otherwise the next run would be out of sync."""
     path = tmp_path / "path"
     path.mkdir() if kind == stat.S_IFDIR else path.touch()
     for before in (0o644, 0o755, 0o600, 0o7777, 0, 0o4711, 0o2070, 0o1666):

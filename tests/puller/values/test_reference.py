@@ -1,4 +1,4 @@
-"""References are parsed once."""
+"""Parsing of references."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sizes, speeds and percentages in the words of Facter; the values are its own answers."""
+"""Sizes, speeds and percentages in Facter's notation, with values from Facter."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Versions that are asked for, as Python's packaging understands them."""
+"""Version ranges, as in Python's packaging library."""
 
 import pytest
 from hypothesis import given

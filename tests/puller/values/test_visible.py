@@ -1,4 +1,4 @@
-"""What others have written is shown, and moves no cursor."""
+"""Text from other sources is printed visibly and does not move the cursor."""
 
 import io
 import json
@@ -52,7 +52,7 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Terminal(io.StringIO):
-    """Where somebody looks at it."""
+    """An output that is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""No output for people has a character that a terminal acts on, that hides, or that changes the order of text."""
+"""Output contains no characters that control a terminal, are invisible, or reorder text."""
 
 from __future__ import annotations
 
