@@ -158,7 +158,7 @@ def test_what_is_no_document_is_refused_in_words(data: bytes, message: str) -> N
 
 
 class Broken(dict[str, Any]):
-    """Facts with one that cannot be gathered."""
+    """Facts with a fact ``broken``, which cannot be gathered."""
 
     def __getitem__(self, key: str) -> Any:
         if key == "broken":

@@ -68,7 +68,7 @@ def gathered(record: Callable[..., Machine], file: Path) -> dict[str, Any]:
 
 
 def planted(tree: Any) -> Any:
-    """Add a key of a custom fact to every mapping, and a mapping with a name from the machine."""
+    """Return a tree with a custom fact in every mapping, and with a mapping that the machine has named."""
     if isinstance(tree, Mapping):
         below = {name: planted(value) for name, value in tree.items()}
         return below | {CANARY: CANARY, f"{CANARY}.d": {"owner": CANARY, "list": [CANARY]}}

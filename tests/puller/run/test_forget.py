@@ -1,4 +1,4 @@
-"""A bundle that leaves the configuration: listed, kept, enforced when it returns, removed by ``puller forget``."""
+"""A bundle that leaves the configuration: listed, kept, enforced when it returns, forgotten on command."""
 
 import json
 import re

@@ -351,7 +351,7 @@ def test_a_name_that_does_not_resolve_and_one_that_takes_for_ever(
 
 
 def test_one_of_two_is_dead_and_the_other_gets_all(sender: Sender, tmp_path: Path) -> None:
-    """One destination works, independent of their order. Another one is a directory."""
+    """Working destinations get everything, in any order. This includes a directory."""
     (tmp_path / "there").mkdir()
     with reportserver.receiving() as silent:
         silent.mood = "silent"

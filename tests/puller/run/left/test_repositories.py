@@ -7,7 +7,7 @@ import pytest
 from puller.resources.packages.layouts import AptLayout
 from tests.support.stories import Host, Publisher
 
-pytestmark = pytest.mark.root  # Only root may write the files of repositories.
+pytestmark = pytest.mark.root  # only root may write the files of repositories
 
 # The repositories are disabled, so that no package manager of this machine fetches anything.
 TOP = """\
@@ -43,7 +43,7 @@ def test_a_repository_that_is_renamed_given_up_and_named_as_before_leaves_nothin
     assert host.run().status == 0
     first = files(etc)
     assert set(first) == {"ours.sources", "old.sources", "old.pref"}
-    # After a rollback, all files that the version removed, created or changed are restored.
+    # The rollback undoes all changes of the version.
     given_up = (
         TOP + "      - new: {url: 'file:///b'}\n      - ours: {url: 'file:///c', priority: 1}\n" + FAILS
     )
