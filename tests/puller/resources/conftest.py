@@ -1,4 +1,4 @@
-"""Resources by hand: properties as a manifest gives them, on the real machine below a temporary directory."""
+"""Single resources with properties as in a manifest, applied to this machine below a temporary directory."""
 
 import grp
 import os
@@ -23,7 +23,7 @@ GROUP = grp.getgrgid(os.getegid()).gr_name
 
 @pytest.fixture
 def ours() -> dict[str, str]:
-    """Owner, group and mode that every user may give a file."""
+    """Return the owner, group and mode that every user may give a file."""
     return {"owner": OWNER, "group": GROUP, "mode": "0644"}
 
 
@@ -36,7 +36,7 @@ Make = Callable[..., Resource[Any, Any]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """``make(File, properties, noop=…, facts=…, data=…, fetch=…)``: decoded and checked as a manifest's would be."""
+    """Return a function that makes a resource with checked properties: ``make(File, properties, noop=…, data=…)``."""
 
     def build(
         resource_type: ResourceType,
@@ -70,7 +70,7 @@ def make(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def converge() -> Callable[[Resource[Any, Any]], list[str]]:
-    """Look, change, look again; gives the sentences of what differed at first."""
+    """Return a function that applies a resource and returns its first differences."""
 
     def run(resource: Resource[Any, Any]) -> list[str]:
         actual = resource.look()

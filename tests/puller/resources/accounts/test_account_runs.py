@@ -1,6 +1,4 @@
-"""Users and groups of whole manifests: what a run and a dry run make of several, of machines that are not as they
-should be, and of manifests that cannot be meant.
-"""
+"""Users and groups of whole manifests: runs and dry runs, unusual machines, and contradictory manifests."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Acc
 
 @pytest.fixture
 def apply(machine: Accounts, load: Load, tmp_path: Path) -> Apply:
-    """``apply(text, noop=…)``: the events of a run of these resources, in their order, by reference."""
+    """Return a function that applies a manifest and returns its events by reference: ``apply(text, noop=…)``."""
 
     def run(text: str, *, noop: bool = False) -> dict[str, Event]:
         resources = yaml.safe_load(text.replace("DIR", str(tmp_path)))
@@ -71,14 +69,14 @@ def apply(machine: Accounts, load: Load, tmp_path: Path) -> Apply:
 
 
 def outcomes(events: dict[str, Event]) -> dict[str, str]:
-    """In words: the dry run's sentence, the failure, or the state."""
+    """Return the error, the dry run's message or the state of each event."""
     return {
         name: "; ".join(event.errors) or event.noop_message or str(event.state.value)
         for name, event in events.items()
     }
 
 
-# What a dry run knows of earlier resources
+# Resources that a dry run expects from earlier resources
 
 
 @pytest.mark.parametrize(
@@ -175,7 +173,7 @@ def test_a_command_before_may_bring_users_groups_and_shells(apply: Apply) -> Non
     assert [event.errors for event in apply(text, noop=True).values()] == [[], [], []]
 
 
-# Machines that are not as they should be
+# Unusual machines
 
 
 @pytest.mark.parametrize("ensure", ["present", "absent"])
@@ -330,7 +328,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def holder(machine: Accounts) -> Iterator[subprocess.Popen[str]]:
-    """Another tool, which holds the lock until its standard input ends."""
+    """Start another tool that holds the lock until the test ends."""
     command = [sys.executable, "-c", HOLD, f"{databases.DIRECTORY}/.pwd.lock"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -372,7 +370,7 @@ def test_the_lock_is_not_kept_for_the_tool_takes_it_itself(machine: Accounts, ap
 
 @pytest.fixture
 def busy_user(machine: Accounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """``a`` has a process: what /proc says of it."""
+    """Create user ``a`` with a process in a simulated /proc. Return the expected message."""
     machine.bring("useradd -u 3001 -m -d DIR/homes/a -s /bin/sh -- a".replace("DIR", str(tmp_path)))
     proc = tmp_path / "proc"
     for pid, name, uid in (("self", "puller", 0), ("17", "init", 0), ("247", "sleep", 3001)):
@@ -436,7 +434,7 @@ def test_the_hash_is_on_standard_input_and_nowhere_else(
     assert machine.inputs == [f"a:{HASH}\n".encode()]
 
 
-# Manifests that cannot be meant
+# Contradictory manifests
 
 REFUSED = {
     "user: {name: -a}": "name is '-a', wanted letters, digits",
@@ -649,7 +647,7 @@ def test_an_empty_directory_that_something_is_mounted_at_is_given_to_nobody(
 
 
 def test_users_and_groups_that_are_in_order_import_nothing_heavy(tmp_path: Path) -> None:
-    """Of this machine, which they leave as they are."""
+    """The resources are in sync with this machine, so the run changes nothing."""
     resources = [
         {"group": {"name": "root", "members": []}},
         {"user": {"name": "root", "uid": 0, "group": "root"}},

@@ -1,6 +1,6 @@
-"""Users and groups: every state towards every other, on tools that are simulated.
+"""Users and groups: every current state with every desired state, on simulated tools.
 
-``tests/system/test_accounts.py`` puts the same table to the real ones.
+``tests/system/test_accounts.py`` runs the same table with the real tools.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Apply = Callable[..., list[Event]]
 
 
 def filled(value: Any, homes: Path | str) -> Any:
-    """A value of the table with its placeholders."""
+    """Return a value of the table with its placeholders replaced."""
     if isinstance(value, dict):
         return {filled(name, homes): filled(item, homes) for name, item in value.items()}
     if isinstance(value, list):
@@ -78,7 +78,7 @@ def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Acc
 
 @pytest.fixture
 def apply(machine: Accounts, load: Load, tmp_path: Path) -> Apply:
-    """``apply([{"user": [{"a": {…}}]}], noop=…)``: the events of a run."""
+    """Return a function that applies resources and returns the events: ``apply([{"user": [{"a": {…}}]}], noop=…)``."""
 
     def run(resources: list[Any], *, noop: bool = False) -> list[Event]:
         manifest = load(yaml.safe_dump({"resources": resources}))
@@ -90,7 +90,7 @@ def apply(machine: Accounts, load: Load, tmp_path: Path) -> Apply:
 
 
 def bring(machine: Accounts, homes: Path, case: Mapping[str, Any]) -> None:
-    """What is found, made by the tools that the table names."""
+    """Create the current state of a case with the commands in the table."""
     for name in case.get("users", ()):
         machine.bring(f"useradd -M -d /x -- {name}")
     for line in filled(case.get("found", []), homes):
@@ -186,7 +186,7 @@ def test_a_run_that_is_cut_short_anywhere_is_finished_by_the_next(
 
 
 class CutShort:
-    """Raises behind the change that is one too many."""
+    """Raises an exception after the last allowed change."""
 
     def __init__(self, allowed: int) -> None:
         self.allowed = allowed

@@ -1,4 +1,4 @@
-"""``~/.ssh/authorized_keys``, whose owner may put anything there at any moment."""
+"""``~/.ssh/authorized_keys``, a file that its owner can replace at any moment."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def user_at(home: Path) -> Identity:
 
 
 def apply(keys: Wanted) -> KeysState:
-    """Look, write, look again; gives what was found."""
+    """Write the keys if they are out of sync, and return the state before the change."""
     found = look(keys)
     if not found.is_right:
         write(keys, lambda act: LocalSystem().act_as(user_at(Path(keys.home)), act))
@@ -48,7 +48,7 @@ def apply(keys: Wanted) -> KeysState:
 
 
 def put(home: Path, content: str = "", *, uid: int = UID, mode: int = 0o600) -> Path:
-    """The directory and the file, as the user has made them."""
+    """Create ``.ssh`` and ``authorized_keys`` with the user as owner. Return the path of the file."""
     directory = home / ".ssh"
     directory.mkdir(mode=0o700)
     os.chown(directory, UID, GID)
@@ -196,7 +196,7 @@ def test_a_file_that_is_too_large_is_refused(home: Path) -> None:
         look(wanted(home))
 
 
-# The process of the user
+# The process that acts as the user
 
 
 @pytest.mark.attack("authorized-keys.process")

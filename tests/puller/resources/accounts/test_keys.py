@@ -1,4 +1,4 @@
-"""Lines of ``authorized_keys``: what is taken as a key, and what becomes of a file."""
+"""Lines of ``authorized_keys``: which are valid keys, and how a file is edited."""
 
 import base64
 import subprocess

@@ -1,4 +1,4 @@
-"""The order of users and groups that nobody has written, and what two of them cannot both want."""
+"""The implied order of users and groups, and declarations that contradict each other."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

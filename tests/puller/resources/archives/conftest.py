@@ -1,4 +1,4 @@
-"""What every story of an archive has."""
+"""Fixtures that all tests of archives share."""
 
 from pathlib import Path
 
@@ -9,6 +9,6 @@ from puller.resources.archives import archive_receipts
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where receipts are kept: below the test's own directory, not below that of this user."""
+    """Keep receipts below the directory of the test, and return that directory."""
     monkeypatch.setattr(archive_receipts, "default_directory", lambda: tmp_path / "state")
     return tmp_path / "state"

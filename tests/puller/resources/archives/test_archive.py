@@ -1,4 +1,4 @@
-"""The archive resource: every state towards every other, and what it refuses."""
+"""The archive resource: every current state with every desired state, and rejected properties."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def server() -> Iterator[FileServer]:
 
 
 class Place:
-    """Where things are in a test, and what a manifest would say of it."""
+    """The paths of a test, and the properties of its archive."""
 
     def __init__(self, directory: Path, url: str, owner: str, group: str) -> None:
         (directory / "downloads").mkdir()
@@ -110,7 +110,7 @@ def everything_below(directory: Path) -> dict[str, Any]:
     return found
 
 
-# Every actual state, made of what can be there, towards every wanted one
+# Every current state, built from an archive and extracted files, with every desired state
 
 ARCHIVES = {"none": None, "right": GOOD, "other": packed(OLD)}
 EXTRACTED = ("nothing", "ours", "ours of an old archive", "half of ours", "by somebody else")
@@ -209,7 +209,7 @@ def test_every_state_converges_in_one_run_as_noop_said(
         ("right", "by somebody else", "extracted, with creates, known", "stable"),
         ("none", "by somebody else", "cleaned up, known", "stable"),
         ("right", "by somebody else", "cleaned up, known", "Would have cleaned up"),
-        # The rest of its table.
+        # The remaining rows of that table.
         ("none", "nothing", "absent", "stable"),
         ("right", "nothing", "absent", "Would have removed"),
         ("none", "nothing", "the archive", "Would have downloaded"),
@@ -219,7 +219,7 @@ def test_every_state_converges_in_one_run_as_noop_said(
         ("none", "nothing", "cleaned up", "Would have downloaded. Would have extracted. Would have cleaned up"),
         ("right", "nothing", "cleaned up", "Would have extracted. Would have cleaned up"),
         ("other", "by somebody else", "extracted, with creates, known", "Would have downloaded. Would have extracted"),
-        # What a receipt adds to it.
+        # Rows for archives with a receipt.
         ("right", "nothing", "extracted", "Would have extracted"),
         ("right", "ours", "extracted", "stable"),
         ("right", "half of ours", "extracted, with creates", "Would have extracted"),
@@ -242,7 +242,7 @@ def test_noop_messages(
 def test_a_failed_extraction_is_not_taken_for_a_finished_one(
     make: Make, place: Place, server: FileServer
 ) -> None:
-    """In the reference the archive stays, the next run is stable, and nothing is ever extracted."""
+    """In the reference the archive stays, the next run is stable, and its contents are never extracted."""
     place.parent.mkdir(parents=True)
     place.parent.joinpath("bin").write_text("in the way")
     with pytest.raises(
@@ -322,7 +322,7 @@ def test_an_archive_without_what_it_should_create_is_not_cleaned_up(
 
 @pytest.mark.root
 def test_owner_and_group_are_those_of_the_manifest_inside_too(make: Make, place: Place) -> None:
-    """The reference's tar, as root, keeps the ids and the setuid bits of whoever made the archive."""
+    """The reference's tar, as root, keeps the ids and setuid bits of the archive's author."""
     apply(make(Archive, place.extracting(owner="nobody", group=12345)))
     nobody = pwd.getpwnam("nobody").pw_uid
     paths = [place.archive, place.app, place.app.parent, place.parent / "README"]
@@ -345,7 +345,7 @@ def test_it_is_readable_by_its_owner_alone(make: Make, place: Place) -> None:
 def test_an_owner_is_repaired_without_a_download(
     make: Make, place: Place, server: FileServer, checksum: str | None
 ) -> None:
-    """In the reference this fails for ever when a checksum is given, and fetches all of it again when none is."""
+    """The reference always fails if a checksum is declared, and downloads the whole archive again otherwise."""
     known = {} if checksum is None else {"checksum": checksum}
     apply(make(Archive, place.extracting(**known)))
     os.chown(place.archive, 12345, 12345)
@@ -438,7 +438,7 @@ def test_a_directory_in_its_place_is_left_alone(make: Make, place: Place, ensure
         apply(make(Archive, place.properties(ensure=ensure)))
 
 
-# What is foretold
+# Dry runs
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_a_directory_in_its_place_is_left_alone(make: Make, place: Place, ensure
 def test_what_would_fail_is_known_before_anything_is_fetched(
     make: Make, place: Place, server: FileServer, more: dict[str, str], sentence: str
 ) -> None:
-    """The reference asks for the owner when all is transferred, and noop knows nothing of it."""
+    """The reference looks up the owner only after the download, so its dry run misses the failure."""
     assert predict(make(Archive, place.properties(**more), noop=True)) == f"failure: {sentence}"
     with pytest.raises(ResourceError, match=sentence):
         apply(make(Archive, place.properties(**more)))
@@ -558,7 +558,7 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
 def test_properties_that_make_no_sense_are_refused_at_load(
     make: Make, place: Place, properties: dict[str, Any], message: str
 ) -> None:
-    """The reference takes relative paths, and finds out about a wrong scheme when the run is half done."""
+    """The reference accepts relative paths, and detects an invalid scheme only during the run."""
     with pytest.raises(PropertyError, match=message) as refusal:
         make(Archive, place.properties(**properties))
     assert "canary" not in str(refusal.value)
@@ -577,7 +577,7 @@ def test_names_of_one_kind(make: Make, place: Place, name: str, url: str) -> Non
 
 
 def test_absent_needs_the_name_alone(make: Make, place: Place) -> None:
-    """The reference wants a URL and an owner of what is to go away."""
+    """The reference requires a URL and an owner even for removal."""
     place.archive.write_bytes(GOOD)
     resource = make(Archive, {"name": str(place.archive), "ensure": "absent"})
     assert apply(resource) == ["ensure present → absent"]

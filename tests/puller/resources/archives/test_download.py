@@ -1,4 +1,4 @@
-"""Fetching: from a server that breaks off, forgets and lies; into a place that never has the wrong file."""
+"""Downloads from servers that break off, forget and send wrong data. The path never has invalid content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between attempts."""
+    """Remove the pauses between attempts."""
     monkeypatch.setattr(tenacity, "wait_random_exponential", lambda **_: lambda state: 0.0)
 
 
@@ -65,7 +65,7 @@ def test_a_file_arrives_private_and_with_its_checksum(fetch: Callable[..., str],
     assert os.listdir(tmp_path) == ["a.tar.gz"]
 
 
-# What breaks off
+# Lost connections
 
 
 @pytest.mark.parametrize("checksum", [None, SHA256], ids=["no checksum", "a checksum"])
@@ -164,7 +164,7 @@ def test_parts_of_older_versions_are_removed(fetch: Callable[..., str], tmp_path
 def test_a_part_that_somebody_else_may_have_put_there_is_not_used(
     fetch: Callable[..., str], tmp_path: Path, planted: str
 ) -> None:
-    """In a directory such as /tmp, anybody can."""
+    """In a directory such as /tmp, any user can create a partial download."""
     part, other = tmp_path / f".a.tar.gz.{SHA256[:16]}.part", tmp_path / "precious"
     other.write_text("precious")
     other.chmod(0o600)
@@ -202,7 +202,7 @@ def test_a_part_that_becomes_somebody_elses_file_after_the_look_is_not_written_t
     assert other.read_text() == "precious"
 
 
-# What is refused
+# Rejected downloads
 
 
 def refused(fetch: Callable[..., str], directory: Path, **more: Any) -> str:
@@ -270,7 +270,7 @@ def test_a_missing_file_is_named(fetch: Callable[..., str], tmp_path: Path) -> N
 
 
 def test_a_download_ends_in_time(server: FileServer, fetch: Callable[..., str], tmp_path: Path) -> None:
-    """The reference gives every transfer one minute, whatever its size."""
+    """The reference limits every transfer to one minute, whatever its size."""
     server.drip = 0.01
     message = refused(fetch, tmp_path, timeout=0.3, checksum=SHA256)
     assert "took longer than the 0.3 s that it may take" in message
@@ -335,7 +335,7 @@ def test_progress_is_told(fetch: Callable[..., str]) -> None:
 
 
 class Recording:
-    """Remembers what it is told."""
+    """Records the reported progress."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, int | None]] = []

@@ -1,4 +1,4 @@
-"""Putting contents in place: all or nothing as far as can be known, and never half a file."""
+"""Extraction puts all files in place or fails, and never writes part of a file."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ CALLS = (
 
 
 class Manifest:
-    """An archive whose download is done already, so that no server is needed."""
+    """A manifest with a downloaded archive, so that tests need no server."""
 
     def __init__(self, directory: Path, story: str) -> None:
         self.directory = directory
@@ -144,7 +144,7 @@ class Manifest:
             self.archive.write_bytes(self.old)
 
     def declare(self, version: str, tree: Mapping[str, str]) -> None:
-        """From here on another archive, for the same ``creates`` and at its place already."""
+        """Change the declaration to another archive, already present, with the same ``creates``."""
         archive = self.directory / f"app-{version}.tar.gz"
         archive.write_bytes(data := tarred(tree))
         self.properties |= {
@@ -168,15 +168,15 @@ class Manifest:
 
 @pytest.fixture
 def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill loses nothing that was written, so that nobody has to wait for the disk."""
+    """Skip fsync: a killed process loses no written data, and syncing would slow the tests."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(placing, "sync_filesystem", lambda descriptor: None)
 
 
 def killed_at(step: int, work: Callable[[], object]) -> bool:
-    """Do ``work`` in a process that is gone, without cleaning up, at its so-and-so-many-th call that changes a disk.
+    """Run ``work`` in a child process that exits without cleanup before disk change number ``step``.
 
-    False when it came to its end before.
+    Return False if ``work`` ends before that step.
     """
     if (child := os.fork()) == 0:
         calls = itertools.count()
@@ -210,7 +210,7 @@ def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_ne
         manifest = Manifest(directory, story)
         killed = killed_at(step, manifest.apply)
         for name, text in contents(manifest.place).items():
-            # The link goes to a file that is asked about itself.
+            # The target of the link ``current`` is checked under its own name.
             if not name.startswith(".puller-") and name != "current":
                 assert text in (OLD.get(name, "new"), NEW.get(name, "new")), (step, name)
         assert not manifest.archive.exists() or manifest.archive.read_bytes() in (manifest.new, manifest.old)
@@ -229,7 +229,7 @@ def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_ne
 def test_a_new_version_that_is_killed_at_any_step_leaves_nothing_that_passes_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, next_version: str
 ) -> None:
-    """Whatever is declared next: it is in place, and nothing else is."""
+    """The version declared next is complete afterwards, without files of other versions."""
     versions = {"the one before": OLD, "another one": {"bin/app": "3", "other/x": "3"}}
 
     def is_killed_at(step: int) -> bool:

@@ -1,4 +1,4 @@
-"""Somebody else who may write to an archive, or to its directory, while it is verified and extracted."""
+"""An attacker who may write to an archive or to its directory during verification and extraction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Make = Callable[..., Resource[Any, Any]]
 
 
 def packed(text: str) -> bytes:
-    """Not compressed, so that all have one size."""
+    """Return an uncompressed tar, so that all have the same size."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         member = tarfile.TarInfo("app")
@@ -47,7 +47,7 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """In a directory that the attacker may write to."""
+    """Return the path of an archive in a directory that the attacker may write to."""
     (tmp_path / "cache").mkdir()
     return tmp_path / "cache/app.tar"
 
@@ -77,7 +77,7 @@ def app(tmp_path: Path) -> Path:
 
 
 def swap(archive: Path) -> None:
-    """Another file under the name of the archive."""
+    """Replace the archive by another file."""
     other = archive.with_name("other")
     other.write_bytes(EVIL)
     other.chmod(0o600)
@@ -85,7 +85,7 @@ def swap(archive: Path) -> None:
 
 
 def rewrite(archive: Path) -> None:
-    """Other bytes in the same file."""
+    """Overwrite the content of the archive."""
     with archive.open("r+b") as stream:
         stream.write(EVIL)
 
@@ -100,7 +100,7 @@ def apply(resource: Resource[Any, Any]) -> list[str]:
 def meanwhile(
     resource: Resource[Any, Any], attack: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attack when the archive is in its place, and before it is extracted."""
+    """Attack after the archive is in place, and before it is extracted."""
     make_directory = resource.context.system.make_directory
 
     def then(*arguments: Any, **options: Any) -> None:
@@ -211,7 +211,7 @@ def test_an_archive_behind_a_link_is_not_read(
 def test_a_part_that_was_there_already_is_copied_before_it_is_extracted(
     declared: Callable[..., Any], archive: Path, app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be open to somebody who owned it once."""
+    """A former owner may still have it open."""
     part = archive.with_name(f".app.tar.{CHECKSUM[:16]}.part")
     part.write_bytes(GOOD)
     part.chmod(0o600)

@@ -1,4 +1,4 @@
-"""What others pack, we unpack: the same names, contents and permissions, whichever tool and dialect it was."""
+"""Archives of other tools and dialects: the same names, contents and permissions."""
 
 import io
 import os
@@ -77,7 +77,7 @@ def test_what_zipfile_packs_comes_out_again(tmp_path: Path, tree: Tree, method: 
 
 
 class Unseekable(io.BytesIO):
-    """A pipe: sizes and checksums follow the data."""
+    """A stream like a pipe: sizes and checksums follow the data."""
 
     def seekable(self) -> bool:
         return False
@@ -91,7 +91,7 @@ class Unseekable(io.BytesIO):
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """A directory as projects release them: programs, links, a long name, a hard link."""
+    """Create a directory like those of released projects: programs, links, a long name, a hard link."""
     root = tmp_path / "release/app-1.4"
     (root / "bin").mkdir(parents=True)
     (root / "lib").mkdir()
@@ -167,7 +167,7 @@ def test_a_source_gives_exactly_what_is_asked_for(pieces: list[bytes], counts: l
 
 
 def test_members_are_read_one_by_one_in_bounded_memory(tmp_path: Path) -> None:
-    """Of a large file no more than a piece is there at a time."""
+    """At most one piece of a large file is in memory."""
     (tmp_path / "a").write_bytes(tarred({"a": bytes(5_000_000), "b": b"b"}, tarfile.PAX_FORMAT, "w:gz"))
     with (tmp_path / "a").open("rb") as stream:
         members = read_members(stream, Kind.TAR_GZ)

@@ -1,4 +1,4 @@
-"""An archive through time: the next version, the rollback, what is left of the one before, and what stands beside."""
+"""An archive through time: upgrade, rollback, leftover files, and files of other archives."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VERSIONS: dict[str, Tree] = {
 
 
 def packed(tree: Tree) -> bytes:
-    """Of a file, or of a link where the text begins with ``->``; a name that ends in ``/`` is a directory."""
+    """Return a tar: text that begins with ``->`` makes a link, and a name that ends in ``/`` a directory."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, text in tree.items():
@@ -78,7 +78,7 @@ class App:
         self.server.files[f"/{name}.tar.gz"] = packed(tree)
 
     def declare(self, name: str, **more: Any) -> dict[str, Any]:
-        """The properties of an archive that is called the same here and on the server."""
+        """Return the properties of an archive that has the same name on this host and on the server."""
         properties = {
             "name": str(self.directory / f"cache/{name}.tar.gz"),
             "url": f"{self.server.url}/{name}.tar.gz",
@@ -91,7 +91,7 @@ class App:
         return properties
 
     def apply(self, properties: dict[str, Any], log: Callable[[str], None] = lambda line: None) -> list[str]:
-        """As a run of its own does; gives what differed."""
+        """Apply the archive as a separate run would. Return the differences."""
         resource = self.make(Archive, properties, log=log)
         actual = resource.look()
         if differences := resource.differences(actual):
@@ -166,7 +166,7 @@ def test_what_is_in_place_is_the_version_that_is_declared_forth_and_back(app: Ap
 
 @pytest.mark.parametrize("way", NO_SIGN)
 def test_without_creates_another_name_replaces_files_and_removes_nothing(app: App, way: str) -> None:
-    """Nothing says that the two are for the same, and not side by side."""
+    """Two archives without ``creates`` may be meant to stand side by side."""
     for version, before in (("1.0", {}), ("1.1", VERSIONS["1.0"]), ("1.0", VERSIONS["1.1"])):
         properties = NO_SIGN[way](app, version)
         assert app.predict(properties) != "stable"
@@ -203,7 +203,7 @@ def test_a_dry_run_tells_nothing_of_leftovers_when_the_archive_on_disk_has_them_
 def test_puller_state_says_what_is_there_and_where_it_was_extracted_to(
     app: App, ours: dict[str, str]
 ) -> None:
-    """In words, and not in what libraries call things."""
+    """The state is described in words of users, without names of libraries."""
     properties = app.declare("app-1.0", **SIGN)
     app.apply(properties)
     resource = app.make(Archive, {"name": properties["name"], "ensure": "absent"}, noop=True)
@@ -226,7 +226,7 @@ def test_puller_state_tells_versions_that_were_replaced_or_not_finished(app: App
     assert extracted.endswith(f"(sha256 {SHA256['1.0'][:12]}…), replaced by {app.declare('app-1.1')['name']}")
 
 
-# What the version before has left
+# Leftover files of the previous version
 
 
 def test_what_was_changed_since_stays_and_is_named(app: App) -> None:
@@ -311,7 +311,7 @@ def test_a_version_without_what_it_should_create_changes_nothing(app: App) -> No
         app.predict(app.declare("app-2", **SIGN))
 
 
-# Who else is there
+# Other versions and other files in the same directory
 
 
 def test_versions_in_directories_of_their_own_stand_side_by_side(app: App) -> None:
@@ -342,7 +342,7 @@ def test_contents_by_another_hand_are_left_alone(app: App) -> None:
 
 
 def test_a_directory_that_is_another_one_by_now_is_filled_again(app: App) -> None:
-    """Its name leads to another place, of which nothing is known."""
+    """Its path now leads to another directory, with unknown contents."""
     blue, green = app.directory / "blue", app.directory / "green"
     for colour in (blue, green):
         colour.mkdir()
@@ -401,7 +401,7 @@ BASE, PLUGIN = {"bin/app": "1", "README": "the same"}, {"plugins/p": "1", "READM
 
 @pytest.mark.parametrize("more", [{}, {"creates": "bin/app"}, {"creates": "bin/app", "cleanup": True}])
 def test_several_archives_fill_one_directory(site: Site, app: App, more: dict[str, Any]) -> None:
-    """Also where the second one is said to create what is the first one's."""
+    """Also if the second one declares a file of the first one as ``creates``."""
     app.serve("base-1", BASE)
     app.serve("plugin-1", PLUGIN)
     both = app.declare("base-1", **more), app.declare("plugin-1", **more)

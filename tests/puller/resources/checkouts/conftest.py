@@ -1,4 +1,4 @@
-"""Remotes of git on this machine, and checkouts of them whose processes are counted."""
+"""Git remotes on this machine, and checkouts whose processes are counted."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ from tests.support.git_remotes import Remote, git
 
 
 class CountingSystem(LocalSystem):
-    """The machine, which tells what was started on it."""
+    """The real system, with a record of the commands it started."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class CountingSystem(LocalSystem):
 
 
 class CountingNoopSystem(NoopSystem, CountingSystem):
-    """The same, on which every change raises."""
+    """A dry run's system with the same record. Every change raises an error."""
 
 
 class Place:
-    """The tree ``path``, and how it is declared."""
+    """The path of a checkout, and functions that declare and apply it."""
 
     def __init__(self, path: Path, make: Callable[..., Resource[Any, Any]]) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class Place:
         return found
 
     def apply(self, **properties: Any) -> list[str]:
-        """Look, change, look again; gives what differed. ``started`` is all until the second look."""
+        """Apply the checkout and return its differences. ``started`` has the commands before the final check."""
         resource = self.resource(**properties)
         actual = resource.look()
         differences = resource.differences(actual)
@@ -98,7 +98,7 @@ class Place:
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Remote:
-    """With the commits ``one`` (tag v1) and ``two`` (tag v2) on main."""
+    """Return a remote with the commits ``one`` (tag v1) and ``two`` (tag v2) on main."""
     found = Remote(tmp_path / "remote")
     found.commit("one", tag="v1")
     found.commit("two", tag="v2")
@@ -107,7 +107,7 @@ def remote(tmp_path: Path) -> Remote:
 
 @pytest.fixture
 def place(tmp_path: Path, make: Callable[..., Resource[Any, Any]]) -> Iterator[Place]:
-    """Where nothing is left beside the tree when a test has ended."""
+    """Return a checkout, and check after the test that no leftover stands beside it."""
     (tmp_path / "srv").mkdir()
     found = Place(tmp_path / "srv/app", make)
     yield found
@@ -116,7 +116,7 @@ def place(tmp_path: Path, make: Callable[..., Resource[Any, Any]]) -> Iterator[P
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """A directory that every user can reach, unlike those of pytest."""
+    """Return a directory that every user can reach, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="puller-checkout-") as name:
         os.chmod(name, 0o755)
         yield Path(name)

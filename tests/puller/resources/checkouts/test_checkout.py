@@ -1,4 +1,4 @@
-"""The checkout resource on real repositories: the table of its page, what is refused, what is left alone."""
+"""The checkout resource with real repositories: the table of its page, rejected and ignored states."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.git_remotes import Remote, git, give
 
 
 def picture(directory: Path) -> dict[Path, tuple[int, ...]]:
-    """All that is in a tree, and when it was changed last."""
+    """Return the inode and the times of all paths in a tree."""
     found = {path: path.lstat() for path in directory.rglob("*")}
     return {path: (one.st_ino, one.st_mtime_ns, one.st_ctime_ns) for path, one in found.items()}
 

@@ -1,4 +1,4 @@
-"""Only git commands that speak to the remote get its credentials, and only in a tree of the expected owner."""
+"""Only git commands that contact the remote get its credentials, and only in a tree of the expected owner."""
 
 import os
 import re
@@ -18,7 +18,7 @@ NOBODY = 65534
 
 
 def given_credentials(place: Place) -> set[str]:
-    """The git commands that had credentials in their environment."""
+    """Return the git commands that had credentials in their environment."""
     pairs = zip(place.started, place.commands, strict=False)
     return {name for name, command in pairs if "GIT_CONFIG_VALUE_0" in command.environment}
 

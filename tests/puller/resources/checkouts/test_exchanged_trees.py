@@ -1,4 +1,4 @@
-"""Git never runs where another user could exchange the tree for one whose configuration names programs."""
+"""Git never runs where another user could replace the tree by a tree whose configuration names programs."""
 
 import os
 import re
@@ -23,7 +23,7 @@ REFUSED = re.escape("where others could exchange the tree")
 
 @pytest.fixture
 def home(open_to_all: Path, place: Place) -> Path:
-    """A directory of an ordinary user, with the place of the tree in it."""
+    """Create a directory of an ordinary user, and declare the checkout in it."""
     path = open_to_all / "home"
     path.mkdir()
     give(path, NOBODY)
@@ -33,7 +33,7 @@ def home(open_to_all: Path, place: Place) -> Path:
 
 @pytest.fixture
 def exchanged(home: Path, open_to_all: Path) -> Iterator[Path]:
-    """A mark that a program leaves if git reads the configuration of the user who exchanges the staging directory."""
+    """Return the marker file of a program that runs if git reads the attacker's configuration."""
     marks = open_to_all / "marks"
     marks.mkdir()
     marks.chmod(0o777)
@@ -54,7 +54,7 @@ def exchanged(home: Path, open_to_all: Path) -> Iterator[Path]:
 
 
 def _exchange(staging: Path, home: Path) -> None:
-    """Put a prepared directory in the place of each new staging directory, until this process is killed."""
+    """Replace each new staging directory by a prepared directory, until this process is killed."""
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
@@ -86,7 +86,7 @@ def test_a_tree_exchanged_during_a_clone_runs_nothing(
 
 
 def give_to(uid: int, gid: int, mode: int) -> Callable[[Path], None]:
-    """Return a change of a directory."""
+    """Return a function that changes owner, group and mode of a directory."""
 
     def change(path: Path) -> None:
         os.chown(path, uid, gid)

@@ -1,4 +1,4 @@
-"""What a repository, a remote or a URL may try, and what an ordinary user may put in the way."""
+"""Hostile repositories, remotes and URLs, and obstacles that an ordinary user can create."""
 
 import os
 import re
@@ -142,7 +142,7 @@ PROGRAMS = """
 
 
 def arm(tree: Path, marks: Path) -> None:
-    """Let everything that a repository can name run a program, which leaves a mark with the id of its user."""
+    """Let everything that a repository can name run a program that records the id of its user."""
     program = marks / "program"
     program.write_text(f"#!/bin/sh\nid -u >> {marks}/ran\nexit 1\n")
     program.chmod(0o755)
@@ -332,7 +332,7 @@ def test_a_head_that_says_nothing_is_no_commit(place: Place, remote: Remote, tex
 def test_a_configuration_that_takes_long_to_read_is_read_in_one_go(
     place: Place, remote: Remote, text: str
 ) -> None:
-    """What is searched from each of a million places anew would not end before the limit of a test."""
+    """If each of a million positions restarted the search, the test would exceed its timeout."""
     place.apply(url=remote.url, revision="v1")
     path = place.path / ".git/config"
     found = path.lstat()
@@ -364,7 +364,7 @@ def test_a_record_that_is_not_ours_says_nothing(place: Place, remote: Remote) ->
 def test_a_tree_exchanged_before_git_starts_is_refused(
     place: Place, open_to_all: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if root has allowed git every directory. The exchange happens after Puller has looked at the tree."""
+    """Also if root has allowed git every directory. The tree is replaced after Puller has checked it."""
     (open_to_all / "home").mkdir()
     (open_to_all / "home/.gitconfig").write_text("[safe]\n\tdirectory = *\n")
     monkeypatch.setattr(

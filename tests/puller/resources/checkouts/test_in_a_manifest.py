@@ -1,4 +1,4 @@
-"""Checkouts among other resources: declared twice, followed by what needs them, in a dry run as in the real one."""
+"""Checkouts among other resources: duplicates, dependent resources, and dry runs that agree with real runs."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.git_remotes import Remote
 
 
 def apply(directory: Path, *resources: dict[str, Any], noop: bool = False) -> list[str]:
-    """The states of all resources, in order."""
+    """Apply resources and return their states in order."""
     (directory / "manifest.yaml").write_text(yaml.safe_dump({"resources": list(resources)}))
     manifest = load_manifest(directory / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
     system = NoopSystem() if noop else LocalSystem()

@@ -1,4 +1,4 @@
-"""A checkout that is killed anywhere: the next run finishes it, and takes nobody's work for its own leftovers."""
+"""Killed checkouts: the next run finishes them, and never mistakes a user's work for its own leftovers."""
 
 import os
 from typing import Any
@@ -13,11 +13,11 @@ from tests.support.git_remotes import Remote, git
 
 
 class Died(BaseException):
-    """The run is killed here."""
+    """Raised where the run is killed."""
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Let the change with this number not happen any more."""
+    """Raise ``Died`` in the place of change number ``step``."""
     left = [step]
 
     def counted(method: Any) -> Any:
@@ -69,7 +69,7 @@ def test_wherever_it_is_killed_the_next_run_finishes_it(
 
 
 def half_done(place: Place, monkeypatch: pytest.MonkeyPatch, url: str, revision: str) -> None:
-    """A git that is killed when it has written a part of the files, as KILL leaves it."""
+    """Simulate a git that KILL ends after it has written some of the files."""
 
     real = LocalSystem.execute
 

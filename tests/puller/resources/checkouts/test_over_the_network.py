@@ -1,4 +1,4 @@
-"""Checkouts over HTTP, with credentials, and from git's own server, both on this machine."""
+"""Checkouts over HTTP, with credentials, and over git's own protocol. Both servers run on this machine."""
 
 import base64
 import contextlib
@@ -22,7 +22,7 @@ HEADER = base64.b64encode(f"joe:{SECRET}".encode()).decode()
 
 
 class Backend(BaseHTTPRequestHandler):
-    """What a web server does for git http-backend: a process for each request, behind a password."""
+    """A web server for git http-backend: one process for each request, with a password."""
 
     root: Path
     seen: list[str]
@@ -67,7 +67,7 @@ class Backend(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        """Nothing on the terminal."""
+        """Print nothing."""
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_without_the_right_ones_nobody_is_asked_and_nothing_is_shown(
 
 
 class Elsewhere(BaseHTTPRequestHandler):
-    """Another server, which says to be git's, and remembers with which credentials it was asked."""
+    """A foreign server that poses as a git server, and records the credentials it receives."""
 
     protocol_version = "HTTP/1.1"
     seen: list[str | None]
@@ -148,7 +148,7 @@ class Elsewhere(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        """Nothing on the terminal."""
+        """Print nothing."""
 
 
 def redirecting_to(port: int) -> type[BaseHTTPRequestHandler]:
@@ -166,7 +166,7 @@ def redirecting_to(port: int) -> type[BaseHTTPRequestHandler]:
 
 @contextlib.contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    """The port of a server."""
+    """Start a server and return its port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -206,7 +206,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def daemon(remote: Remote) -> Iterator[str]:
-    """The URL of the remote as git daemon serves it."""
+    """Start git daemon and return the URL of the remote."""
     port = free_port()
     options = ("--export-all", "--reuseaddr", "--verbose", "--log-destination=stderr")
     root = remote.bare.parent

@@ -1,4 +1,4 @@
-"""Work of a person in a checkout is never removed with it, unless ``force`` gives it up."""
+"""A user's work in a checkout is never removed without ``force``."""
 
 import os
 from collections.abc import Callable
@@ -128,7 +128,7 @@ WORKS: dict[Make, WorkKind] = {
 
 
 def assert_kept(place: Place) -> None:
-    """Neither a declaration nor a leftover removes the tree."""
+    """Check that neither a declaration nor a leftover removes the tree."""
     for act in (place.predict, place.apply):
         with pytest.raises(ResourceError, match="force: true gives it up"):
             act(ensure="absent")
@@ -159,7 +159,7 @@ def test_work_keeps_a_tree_that_goes(place: Place, remote: Remote, make_work: Ma
 
 @pytest.fixture
 def with_submodule(place: Place, remote: Remote, tmp_path: Path) -> Path:
-    """A checkout whose submodule was filled by hand, with a submodule of its own; gives the path of the inner one."""
+    """Create a checkout with nested submodules filled by hand, and return the path of the inner one."""
     allowed = ("-c", "protocol.file.allow=always")
     inner, outer = Remote(tmp_path / "inner"), Remote(tmp_path / "outer")
     inner.commit("inner")
