@@ -19,7 +19,7 @@ Apply = Callable[..., dict[str, Event]]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """The directory of the files that are edited."""
+    """Create and return the directory of the edited files."""
     directory = tmp_path / "etc"
     directory.mkdir()
     return directory
@@ -27,7 +27,10 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def apply(load: Callable[..., Any], tmp_path: Path) -> Apply:
-    """``apply({"line#a": {…}, …}, noop=…)``: the events by reference, of resources in this order."""
+    """Return a function that applies edits in order: ``apply({"line#a": {…}, …}, noop=…)``.
+
+    It returns events by reference.
+    """
 
     def run(
         resources: dict[str, dict[str, Any]],

@@ -1,4 +1,4 @@
-"""The rows of block: what is wanted, what is found, what is done; and what is refused when the manifest is read."""
+"""The table of the block type: declared state, current state, action, and errors at load."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Edits that cannot all be content are refused when the manifest is read, with both places."""
+"""Contradictory edits are rejected when the manifest is loaded. The error names both places."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The files that are edited: missing, made, followed, refused; and what of them stays."""
+"""Edited files: missing files, links, rejected files, and preserved attributes."""
 
 import os
 import stat
@@ -100,7 +100,7 @@ def make_fifo(path: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() takes no path as long as those of tests
+    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() accepts only shorter paths than those of tests.
 
 
 @pytest.mark.attack("edits.special")
@@ -137,7 +137,7 @@ def test_owner_mode_and_attributes_of_the_file_stay(apply: Apply, place: Path) -
     has_attributes = True
     try:
         os.setxattr(path, "user.note", b"kept")
-    except OSError:  # a file system that has none
+    except OSError:  # The file system lacks extended attributes.
         has_attributes = False
     before = path.stat()
     apply(line(path))
@@ -276,7 +276,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(
     path.write_text("mine\n")
 
     def require_and_write(*looked_at: Any) -> None:
-        """Somebody writes right after it was found to be what was looked at."""
+        """Append to the file right after Puller has checked its identity."""
         require_same(*looked_at)
         with path.open("a") as stream:
             stream.write("more\n")

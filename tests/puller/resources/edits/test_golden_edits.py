@@ -1,4 +1,4 @@
-"""Every case of tests/cases/edits.json, as a resource in a manifest: applied twice, and once in noop."""
+"""Every case of tests/cases/edits.json, as a resource in a manifest: applied twice, and once as a dry run."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ CASES = json.loads((ROOT / "tests/cases/edits.json").read_text())
 def outcome(
     apply: Callable[..., Any], case: dict[str, Any], path: Path, *, noop: bool = False
 ) -> tuple[bool, bool]:
-    """Whether it failed, and whether it would have changed something or has."""
+    """Return whether the edit fails, and whether it changes something or would do so."""
     properties = {"path": str(path), **case["properties"]}
     try:
         (event,) = apply({f"{case['type']}#edit": properties}, noop=noop).values()

@@ -1,4 +1,4 @@
-"""Byte order marks, and carriage returns in wanted lines."""
+"""Byte order marks, and carriage returns in declared lines."""
 
 from collections.abc import Callable
 from pathlib import Path

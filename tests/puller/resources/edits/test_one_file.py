@@ -1,4 +1,4 @@
-"""Several edits of one file: read once, planned on one text, written once, and what contradicts is written never."""
+"""Several edits of one file: one read, one plan, one write, and no write if they contradict each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Apply = Callable[..., Any]
 
 
 class Watched(LocalSystem):
-    """This machine, with a note of each file that is read or written, and of each process."""
+    """This machine, with a record of each file read or written, and of each process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def test_a_write_that_fails_fails_all_that_changed_something(apply: Apply, path:
     assert path.read_text() == AFTER
 
 
-# Refused edits leave the others alone
+# Rejected edits do not affect other edits
 
 
 def test_one_that_is_refused_keeps_no_other_from_its_change(apply: Apply, path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_sensitive_edit_that_would_differ_again_is_not_told_in_words(apply: Ap
     ]
 
 
-# What contradicts
+# Contradictions
 
 
 @pytest.mark.attack("edits.way-back")
@@ -338,7 +338,7 @@ def test_a_sensitive_edit_hides_the_diff_of_its_file_for_good(apply: Apply, path
     assert "password = other" in path.read_text()
 
 
-# What happens meanwhile
+# Concurrent changes
 
 
 @pytest.mark.attack("edits.exchange")
@@ -405,7 +405,7 @@ def test_a_kill_before_the_write_leaves_the_file_and_the_next_run_makes_it(apply
     assert path.read_text() == AFTER
 
 
-# What only looks, and what is not known at first
+# Edits with noop, and paths known only during the run
 
 
 def test_an_edit_with_noop_is_told_and_not_written_with_the_others(apply: Apply, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The examples of the pages of edits: what they say comes of a file is what comes of it."""
+"""Examples on the pages of edits produce the documented files."""
 
 import re
 import textwrap

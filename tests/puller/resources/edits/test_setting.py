@@ -1,4 +1,4 @@
-"""The properties of setting: what is refused when the manifest is read, and what the sentences say."""
+"""The properties of the setting type: errors at load, and messages."""
 
 from collections.abc import Callable
 from pathlib import Path

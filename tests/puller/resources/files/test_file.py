@@ -1,4 +1,4 @@
-"""The file resource: every state towards every other, and what it refuses."""
+"""The file resource: every current state with every desired state, and rejected states."""
 
 import itertools
 import os
@@ -69,7 +69,7 @@ def fifo(path: Path) -> None:
 
 def socket_file(path: Path) -> None:
     here = Path.cwd()
-    os.chdir(path.parent)  # a socket's address is shorter than most temporary paths
+    os.chdir(path.parent)  # The address of a socket is shorter than most temporary paths.
     try:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(path.name)

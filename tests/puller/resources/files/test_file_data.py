@@ -1,4 +1,4 @@
-"""``data`` of a file: what its template sees instead of the manifest's data."""
+"""``data`` of a file: variables of its template that replace the manifest's data."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ TEMPLATES = {
 
 @pytest.fixture
 def wanted(load: "Load", tmp_path: Path) -> Any:
-    """``wanted(properties)``: the text that a file declared so should hold, and its declaration."""
+    """Return a function that returns the expected text of a file and its declaration: ``wanted(properties)``."""
     for name, text in TEMPLATES.items():
         (tmp_path / name).write_text(text)
 

@@ -1,4 +1,4 @@
-"""The link resource: every state of a path towards every declaration, as the table of its page has it."""
+"""The link resource: every current state with every declaration, by the table of its page."""
 
 import os
 import re
@@ -26,7 +26,7 @@ Converge = Callable[[Resource[Any, Any]], list[str]]
 
 
 def make_socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() takes no path as long as those of tests
+    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() accepts only shorter paths than those of tests.
 
 
 def make_full(path: Path) -> None:
@@ -50,7 +50,7 @@ NO_LINK = "and only a link is removed"
 CREATED, CHANGED = "Would have created the link", "Would have changed the link"
 REPLACED, REMOVED = "Would have replaced the file by a link", "Would have removed the link"
 DIRECTORY = "Would have replaced the directory by a link"
-TABLE = [  # found, then what is said in noop (nothing: stable), or why it is refused: present, with force, absent
+TABLE = [  # Current state, then the dry run's message (empty if in sync) or error for: present, with force, absent.
     ("nothing", CREATED, CREATED, ""),
     ("same", "", "", REMOVED),
     ("other", CHANGED, CHANGED, REMOVED),
@@ -74,7 +74,7 @@ EVERY_PAIR = [
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Of the link; both releases are there."""
+    """Create both releases, and return the path of the link."""
     for release in ("1", "2"):
         (tmp_path / "releases" / release).mkdir(parents=True)
     return tmp_path / "current"
@@ -151,7 +151,7 @@ def test_in_order_it_is_one_look_at_the_path(make: Make, path: Path, monkeypatch
 
     for name in ("stat", "lstat", "readlink"):
         monkeypatch.setattr(os, name, counted(name))
-    resource.context.system.lstat(str(path))  # the directories above are judged once for all that is in them
+    resource.context.system.lstat(str(path))  # Parent directories are checked once for all their entries.
     asked.clear()
     assert not resource.differences(resource.look())
     assert asked == ["lstat", "readlink"]
@@ -296,7 +296,7 @@ def test_somebody_who_was_faster_is_not_overwritten(make: Make, path: Path) -> N
 def test_what_is_put_in_the_place_of_a_new_link_is_not_given_away(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody who may write to the directory exchanges it between its making and its new owner."""
+    """A user who may write to the directory replaces the link before its owner is set."""
     precious = path.parent / "precious"
     precious.write_text("x")
     real = os.symlink
@@ -314,7 +314,7 @@ def test_what_is_put_in_the_place_of_a_new_link_is_not_given_away(
 
 
 class Died(BaseException):
-    """The run is killed here."""
+    """Raised where the run is killed."""
 
 
 @pytest.mark.parametrize("found", ["nothing", "other", "file", "empty"])
@@ -343,7 +343,7 @@ PAGE = Path(__file__).parents[4] / "docs/resources/link.md"
 
 
 def apply(directory: Path, resources: list[Any], *, noop: bool = False) -> dict[str, Any]:
-    """The events by their references, short of the directory."""
+    """Apply resources and return the events by reference, relative to the directory."""
     (directory / "manifest.yaml").write_text(yaml.safe_dump({"resources": resources}))
     manifest = load_manifest(directory / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
     system = NoopSystem() if noop else LocalSystem()

@@ -1,4 +1,4 @@
-"""Modes of files and directories, and attributes of what is there already: special bits, changes, ``create: false``."""
+"""Modes of files and directories, and attributes of existing files: special bits, changes, ``create: false``."""
 
 import os
 import stat
@@ -130,7 +130,7 @@ def test_a_program_from_somewhere_else_runs_as_its_owner_only_by_its_checksum(
     make(File, {**remote, "mode": "1755"})
 
 
-# Attributes of what is there
+# Attributes of existing files
 
 
 def nothing(path: Path) -> None:

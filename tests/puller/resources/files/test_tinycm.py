@@ -1,4 +1,4 @@
-"""TinyCM's file definitions work as its documents say (and not as its code does)."""
+"""TinyCM's file definitions work as documented, even where TinyCM's code differs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_what_cannot_be_interpolated_is_named_and_python_is_out_of_reach(
 def test_a_template_is_rendered_by_jinja_unless_it_says_that_it_is_not(
     make: Make, converge: Converge, definition: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The example of its documents has no ``interpolate``."""
+    """The documented example omits ``interpolate``."""
     (tmp_path / "template.conf").write_text("{% for n in nameservers %}ns {{ n }}\n{% endfor %}")
     template = {**definition, "type": "template", "contents": "template.conf"}
     converge(make(File, template, data=CONSTANTS))

@@ -1,4 +1,4 @@
-"""A directory of which more than itself is managed: a tree of files, attributes of what is below, purging."""
+"""Directories with managed contents: trees of files, attributes of contents, and purging."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ SOMEBODY = 65534
 
 
 class Done:
-    """One application: what differed, what noop said before, and whether anything was changed."""
+    """The result of one application: its differences, and the dry run's message."""
 
     def __init__(self, differences: list[str], noop: str) -> None:
         self.differences, self.noop = differences, noop
@@ -41,7 +41,7 @@ def changed(resource: Resource[Any, Any]) -> None:
 
 
 class Bench:
-    """A source, a directory, and what else is declared in the run."""
+    """A source, a target directory, and the other resources of the run."""
 
     def __init__(self, root: Path, ours: dict[str, str]) -> None:
         self.source, self.target, self.state = root / "source", root / "target", root / "state"
@@ -88,7 +88,7 @@ class Bench:
         self.others.append(Part(f"{type_.type_name}#{name}", type_, declared))
 
     def apply(self, **more: Any) -> Done:
-        """Look in noop, change, and require that a second run changes nothing."""
+        """Apply after a dry run, and check that a second run changes nothing."""
         wanted = self.wanted(**more)
         before = picture(self.target)
         noop = self.foretold(wanted)
@@ -110,7 +110,7 @@ class Bench:
         return resource.noop_message(differences, actual) if differences else ""
 
     def refused(self, **more: Any) -> str:
-        """The failure, which noop foretells, and which has changed nothing."""
+        """Return the error that the run and its dry run raise without changing anything."""
         before = picture(self.target)
         resource = self.resource(self.wanted(**more))
         with pytest.raises(ResourceError) as failure:
@@ -122,7 +122,7 @@ class Bench:
         return str(failure.value).replace(f"{self.target.parent}/", "")
 
     def forget(self) -> list[str]:
-        """Nobody declares it any more, and it is taken away; gives what differed."""
+        """Remove the directory as a leftover, and return the differences."""
         properties = LeftFile.properties_type(name=str(self.target), ensure="absent")
         noop = LeftFile(properties, self.context(noop=True))
         found = noop.look()
@@ -138,7 +138,7 @@ class Bench:
 
 
 def picture(root: Path) -> dict[str, tuple[Any, ...]]:
-    """All that is there, by its path."""
+    """Return mode, content and owner of all files by path."""
     found = {}
     for path in [root, *sorted(root.rglob("*"))] if os.path.lexists(root) else []:
         is_file = path.is_file() and not path.is_symlink()
@@ -159,7 +159,7 @@ def modes_in(root: Path) -> dict[str, str]:
 
 
 def put(root: Path, *paths: str) -> None:
-    """Files that hold their own path; directories end in a slash."""
+    """Create files that contain their own path. A trailing slash makes a directory."""
     for path in paths:
         place = root / path
         if path.endswith("/"):
@@ -290,7 +290,7 @@ def test_a_source_that_an_earlier_resource_brings_is_foretold(bench: Bench) -> N
     assert resource.reach() == str(bench.target)
 
 
-# What is in the way
+# Obstacles
 
 
 def test_a_file_takes_the_place_of_a_link_and_what_that_leads_to_stays(bench: Bench, tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_what_puller_itself_keeps_is_never_removed(state: str, bench: Bench, tmp
 
 @pytest.fixture
 def mounted(bench: Bench) -> Iterator[Path]:
-    """Another file system below the directory."""
+    """Mount another file system below the directory, and return the mount point."""
     point = bench.target / "other" / "mnt"
     point.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", point], check=True)
@@ -518,7 +518,7 @@ def test_what_another_resource_declares_is_not_removed_by_force(bench: Bench) ->
     assert bench.refused(force=True) == "target/a is in the way, and another resource is declared below it"
 
 
-# Attributes alone
+# Only attributes
 
 
 def test_without_a_source_owner_group_and_mode_alone_are_set_below(bench: Bench, tmp_path: Path) -> None:
@@ -634,18 +634,18 @@ def test_all_that_a_change_does_is_told_before_so_that_it_can_be_undone(bench: B
     assert any(path.startswith(str(bench.state)) for path in told)
 
 
-# Killed anywhere
+# Killed at any step
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Raised where the process is killed."""
 
 
 CHANGES = ("replace_file", "make_directory", "set_attributes", "remove", "remove_tree")
 
 
 class Failing(LocalSystem):
-    """Is killed before its n-th change."""
+    """The real system, killed before change number ``left``."""
 
     def __init__(self, left: int) -> None:
         super().__init__()

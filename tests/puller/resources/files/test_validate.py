@@ -1,4 +1,4 @@
-"""``validate`` of a file: new content takes its place only when a program says so."""
+"""``validate`` of a file: new content is used only after a program accepts it."""
 
 import os
 import re
@@ -24,7 +24,7 @@ as_root = pytest.mark.root
 
 @pytest.fixture
 def wanted(make: Make, ours: dict[str, str], tmp_path: Path) -> Callable[..., Resource[Any, Any]]:
-    """``wanted("command {}", …)``: a file ``app.conf`` with content ``new`` that is validated so."""
+    """Return a function that makes a file ``app.conf`` with the given ``validate`` command."""
 
     def build(
         command: str, *, noop: bool = False, uncertain: bool = False, **more: Any
@@ -80,7 +80,7 @@ def test_the_copy_is_in_the_same_directory_with_owner_mode_and_suffix(
 
 
 def test_a_new_program_can_be_started_to_validate_it(wanted: Make, converge: Converge, file: Path) -> None:
-    """What is open for writing cannot be executed."""
+    """A file open for writing cannot be executed."""
     converge(wanted("{} --check", content='#!/bin/sh\n[ "$1" = --check ]\n', mode="0755"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o755
 
@@ -222,7 +222,7 @@ def test_a_directory_in_the_way_is_not_removed_for_what_may_be_refused(
 def test_where_others_could_exchange_the_copy_no_program_is_asked_about_it(
     uid: int, mode: int, who: str, wanted: Make, converge: Converge, file: Path
 ) -> None:
-    """The configuration of a server may name code that the server loads to test it, as root."""
+    """A server may load code named by its configuration, as root, when it tests the configuration."""
     os.chown(file.parent, uid, -1)
     file.parent.chmod(mode)
     if not who:
@@ -258,7 +258,7 @@ def test_another_process_does_not_take_the_copy_for_a_leftover_while_it_is_valid
     assert file.read_text() == "new\n"
 
 
-# In place
+# The check runs with the file in place
 
 
 @as_root

@@ -1,4 +1,4 @@
-"""fstab: what its lines say, and what an edit leaves as it was."""
+"""fstab: how its lines are read, and edits that keep all other text."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""The kernel_module resource on a simulated kernel: its files below a directory, and a modprobe that changes them.
+"""The kernel_module resource on a simulated kernel: files below a directory, and a modprobe that changes them.
 
-The modprobe is as the manual pages of kmod and their messages have it; ``tests/system/test_kernel_modules.py`` has the
-files that Puller writes read by the real one.
+The simulated modprobe follows kmod's manual pages and messages. ``tests/system/test_kernel_modules.py`` lets the real
+modprobe read the files that Puller writes.
 """
 
 import os
@@ -29,7 +29,7 @@ AVAILABLE = ("br_netfilter", "dummy", "foo_bar", "user_of_dummy", "cramfs", "kvm
 
 
 class Kernel(LocalSystem):
-    """A kernel with its files below ``root``, and modprobe for it."""
+    """A simulated kernel with files below ``root``, and its modprobe."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Kernel(LocalSystem):
         return {line.split()[0] for line in (self.root / "proc/modules").read_text().splitlines()}
 
     def use(self, name: str, *, references: int = 0, users: str = "-") -> None:
-        """A module is loaded."""
+        """Add a module to the loaded modules."""
         with (self.root / "proc/modules").open("a") as stream:
             stream.write(f"{name} 16384 {references} {users} Live 0x0000000000000000\n")
 
@@ -79,7 +79,7 @@ class Kernel(LocalSystem):
 
 
 class Place:
-    """The kernel, and modules of it as they are declared."""
+    """The kernel, and functions that declare and apply modules."""
 
     def __init__(self, root: Path, make: Callable[..., Resource[Any, Any]]) -> None:
         self.kernel = Kernel(root)
@@ -113,7 +113,7 @@ class Place:
         return resource.noop_message(differences, actual) if differences else ""
 
     def text(self, path: str) -> str:
-        """A file without the line of Puller's; nothing when it is not there."""
+        """Return the text of a file without Puller's comment, or an empty text if the file is missing."""
         file = self.root / path
         return file.read_text().removeprefix("# Written by Puller.\n") if file.exists() else ""
 
@@ -377,7 +377,7 @@ def test_what_modprobe_says_is_the_failure(place: Place) -> None:
 
 
 class Died(BaseException):
-    """The run is killed here."""
+    """Raised where the run is killed."""
 
 
 @pytest.mark.parametrize("wanted", WANTED)

@@ -1,6 +1,6 @@
-"""The mount resource: every state of fstab and of the kernel towards every other, on mounts that are simulated.
+"""The mount resource: every state of fstab and kernel with every declaration, on simulated mounts.
 
-``tests/system/test_mounts.py`` does the same with real ones.
+``tests/system/test_mounts.py`` does the same with real mounts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BESIDE = "# by hand\nproc /proc proc defaults 0 0\n"
 
 
 class Machine:
-    """One that manifests are applied on; ``DIR`` in them is where its mount points are."""
+    """A simulated machine. ``DIR`` in manifests is the directory of its mount points."""
 
     def __init__(self, load: Callable[..., Any], directory: Path) -> None:
         self._load, self.directory = load, directory
@@ -54,7 +54,7 @@ class Machine:
         return self.system.ran
 
     def mounted(self, name: str = "a") -> list[str]:
-        """What is mounted at a point, the topmost last: type, and options."""
+        """Return type and options of the mounts at a point, the topmost last."""
         table = MountTable(self.mountinfo.read_text())
         return [
             f"{mount.type} {','.join(sorted(mount.all_options))}"
@@ -117,7 +117,7 @@ MOUNTS: dict[str, dict[str, str]] = {
 
 
 def steps(ensure: str, entry: str, mounted: str) -> tuple[list[str], list[str]]:
-    """What is done, and how a dry run says it (``types.md`` section 6)."""
+    """Return the expected commands and the dry run's phrases (``types.md`` section 6)."""
     away = (["umount a"], ["unmounted"]) if mounted != "no" else ([], [])
     line = (["fstab", "daemon-reload"], ["written to fstab"]) if entry != "same" else ([], [])
     if ensure == "unmounted":
@@ -132,7 +132,7 @@ def steps(ensure: str, entry: str, mounted: str) -> tuple[list[str], list[str]]:
     elif mounted == "device":
         then = (["umount a", "mount a"], ["unmounted", "mounted"])
     elif mounted == "options" or entry == "options":
-        # Only ``noexec`` leaves the entry, which is a flag of the mount point; ``size`` is one of the file system.
+        # Only ``noexec`` is removed. It is a flag of the mount point, while ``size`` belongs to the file system.
         how = "remount a" if mounted == "options" else "remount bind a"
         return [how, *line[0]], ["remounted", *line[1]]
     else:
@@ -203,7 +203,7 @@ def test_what_is_mounted_below_goes_before_what_is_above(machine: Machine) -> No
 def test_nor_does_their_order_matter_where_none_is_implied(
     machine: Machine, make: Callable[..., Any]
 ) -> None:
-    """As when both are taken away because nobody declares them any more."""
+    """As when both are removed as leftovers."""
     members = []
     for name in ("a", "a/b"):
         machine.add(name)
@@ -254,7 +254,7 @@ def test_another_device_that_cannot_be_mounted_leaves_the_old_one(machine: Machi
 
 @pytest.mark.parametrize("has_entry", [True, False])
 def test_nofail_hides_no_failed_mount(machine: Machine, has_entry: bool) -> None:
-    """mount(8) ends without an error then, and mounts nothing."""
+    """With ``nofail``, mount(8) exits without an error and mounts nothing."""
     old = f"tmpfs {machine.points}/a tmpfs size=5m 0 0\n" if has_entry else ""
     machine.fstab.write_text(old)
     machine.add("a", options="size=5m")
@@ -281,7 +281,7 @@ def test_a_failed_remount_leaves_the_old_entry(machine: Machine) -> None:
 
 @pytest.mark.parametrize("step", range(4))
 def test_a_killed_change_of_options_is_finished(machine: Machine, step: int) -> None:
-    """The kernel shows ``rw`` where nothing is declared, so a new entry alone would look right."""
+    """The kernel shows ``rw`` without declared options, so the new entry alone would seem in sync."""
     (machine.directory / "data").mkdir()
     declared = {"device": f"{machine.directory}/data", "type": "none"}
     machine.apply(mount("a", options="bind,ro", **declared))
@@ -302,7 +302,7 @@ def test_a_server_that_does_not_answer_is_a_failure_of_its_own(machine: Machine)
     assert "mnt/a" not in machine.fstab.read_text()
 
 
-# What is in use
+# Mounts in use
 
 
 def hold(machine: Machine, number: int, how: str, path: str) -> None:
@@ -403,7 +403,7 @@ def test_what_the_system_needs_is_remounted(machine: Machine) -> None:
     assert machine.ran == []
 
 
-# The mount point
+# Mount points
 
 
 def test_a_missing_mount_point_is_made(machine: Machine) -> None:
@@ -436,7 +436,7 @@ def test_a_link_in_the_place_of_the_point_is_refused(machine: Machine) -> None:
 def test_a_point_that_becomes_a_link_before_it_is_mounted_leads_nowhere(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_theirs: bool
 ) -> None:
-    """Its user sees by fstab that it is about to be mounted."""
+    """A user who reads fstab can foresee the mount."""
     theirs, elsewhere = machine.points / "user", machine.directory / "elsewhere"
     (theirs / "a").mkdir(parents=True)
     elsewhere.mkdir()
@@ -537,7 +537,7 @@ def test_a_directory_of_a_mount_that_comes_in_the_same_run_is_bound(machine: Mac
 
 
 def test_nothing_is_mounted_below_what_could_not_be(machine: Machine) -> None:
-    """It would be hidden as soon as that can be mounted."""
+    """The inner mount would be hidden as soon as the outer mount succeeds."""
     events = machine.apply(mount("a", options="wrong"), mount("a/b"), mount("ab"))
     assert [events[name].state for name in ("a", "a/b", "ab")] == ["failed", "failed", "changed"]
     assert events["a/b"].errors == [f"nothing could be mounted at {machine.points}/a, which is above it"]
@@ -610,7 +610,7 @@ def test_versions_one_two_and_back(machine: Machine) -> None:
         assert ("noexec" in machine.mounted()[0]) is ("noexec" in options)
 
 
-# When the manifest is read
+# Errors at load
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ CASES = {
 
 
 def short(remount: Remount) -> list[str]:
-    """The commands without the flags that say the default."""
+    """Return the options of the commands without flags that have the default value."""
     found = []
     for arguments in remount.commands:
         kind = arguments[1] if arguments[0] == "-t" else "bind"
@@ -100,7 +100,7 @@ def test_options_of_a_file_system_mounted_twice_are_refused() -> None:
 
 
 def test_every_flag_is_given_in_full() -> None:
-    """Newer versions of mount keep flags that are not given, older versions clear them."""
+    """Without explicit flags, newer versions of mount keep them and older versions clear them."""
     table = BOUND.format("rw,nodiratime,noatime,nosymfollow", "rw")
     [arguments] = plan(table, "/www", "bind,ro,noexec,strictatime", "bind,nodiratime,nosymfollow").commands
     words = "remount,bind,ro,suid,dev,noexec,diratime,symfollow,strictatime"

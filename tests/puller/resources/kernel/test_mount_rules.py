@@ -1,4 +1,4 @@
-"""The rules of mounts: what is where, which options are in force, whether a device is the one that is mounted."""
+"""Rules of mounts: the mount at a path, the options in force, and whether the declared device is mounted."""
 
 import os
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def test_options_that_are_not_in_force(wanted: str, found: Mounted, missing: lis
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of names of devices, which are files here."""
+    """Create a directory of device names that link to ordinary files."""
     for name in ("by-uuid/11-aa", "by-label/my\\x20disk", "by-partuuid/p1"):
         (tmp_path / "disk" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name.replace("/", "_")).write_text("")
@@ -191,7 +191,7 @@ def test_a_file_is_known_by_the_loop_device_that_it_is_behind(
     ("device", "number", "root", "same"),
     [
         ("/srv/data", "254:0", "/srv/data", True),
-        ("/srv/data", "254:0", "/srv/data//deleted", False),  # another directory has its name now
+        ("/srv/data", "254:0", "/srv/data//deleted", False),  # The name belongs to another directory now.
         ("/srv/data", "254:0", "/srv/other", False),
         ("/srv/data", "8:1", "/srv/data", False),
         ("/", "254:0", "/", True),

@@ -1,4 +1,4 @@
-"""Mounts of the real kernel, in a mount namespace of their own with a copy of /etc."""
+"""Real mounts, in a mount namespace with its own copy of /etc."""
 
 import os
 import re
@@ -26,7 +26,10 @@ NOBODY = 65534
 
 
 class Namespace:
-    """Scripts run in it as root; ``apply OPTIONS… <<EOF`` applies the resources of a YAML list below /mnt."""
+    """A mount namespace for scripts run by root.
+
+    ``apply OPTIONS… <<EOF`` applies a YAML list of resources below /mnt.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -55,7 +58,7 @@ class Namespace:
 
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
-    """Outside of what other users own or can write."""
+    """Create a namespace outside of directories that other users own or can write."""
     with tempfile.TemporaryDirectory(prefix="puller-mounts-", dir="/root") as name:
         yield Namespace(Path(name))
 
@@ -138,7 +141,7 @@ def test_an_overlay_of_other_directories_is_mounted_anew(namespace: Namespace) -
 
 
 def test_a_part_of_another_tmpfs_is_not_the_tmpfs(namespace: Namespace) -> None:
-    """Its options would change for the file system that it is a part of."""
+    """A remount would change the options of the whole file system behind the bind mount."""
     tmpfs = {"device": "tmpfs", "kind": "tmpfs"}
     output = namespace.run(
         DATA

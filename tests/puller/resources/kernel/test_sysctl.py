@@ -1,4 +1,4 @@
-"""The sysctl resource: every state of the kernel and of the file, on a kernel that behaves as the real one does."""
+"""The sysctl resource: every state of kernel and file, on a simulated kernel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYS = {
 
 
 class Kernel(LocalSystem):
-    """A kernel below a directory: it takes words, refuses 999, rounds one parameter, and resets one with another."""
+    """A simulated kernel that accepts words, rejects 999, rounds one parameter, and resets one with another."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Kernel(LocalSystem):
 
 
 class Machine:
-    """One that manifests are applied on; ``conf`` is the file of the boot."""
+    """A simulated machine. ``conf`` is the file read at boot."""
 
     def __init__(self, load: Callable[..., Any], directory: Path) -> None:
         self._load, self._directory = load, directory
@@ -258,7 +258,7 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(machine: Machine,
     ]
     with pytest.raises(KeyboardInterrupt):
         machine.apply(*entries, dies_after=step)
-    assert not machine.conf.exists()  # no value is kept for the next boot that the kernel has not taken
+    assert not machine.conf.exists()  # A value is kept for the next boot after the kernel accepts it.
     machine.apply(*entries)
     assert machine.conf.read_text().count("\n") == 3
     assert {event.state for event in machine.apply(*entries).values()} == {"stable"}
@@ -327,7 +327,7 @@ def test_a_file_that_nothing_reads_at_boot_is_a_warning(machine: Machine, tmp_pa
 def test_the_old_file_counts_where_a_link_among_the_others_leads_to_it(
     machine: Machine, tmp_path: Path
 ) -> None:
-    """As on Debian 12; systemd reads no other, and Debian 13 has neither."""
+    """Debian 12 has this link, and systemd reads the file only through it. Debian 13 has neither."""
     old = tmp_path / "sysctl.conf"
     old.write_text("-vm.swappiness = 30\n")
     entry = sysctl("vm.swappiness", 10)
@@ -359,7 +359,7 @@ def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
     assert events[FORWARD].notes == []
 
 
-# When the manifest is read
+# Errors at load
 
 
 @pytest.mark.attack("data-names.kernel")
@@ -411,7 +411,7 @@ def test_of_a_sensitive_one_no_value_is_shown(machine: Machine) -> None:
         assert not {"77", "60"} & set(values)
 
 
-# What is left behind, and the way back
+# Leftovers and rollback
 
 
 def test_only_the_paths_that_a_change_touches_are_kept_of_a_trial(

@@ -1,4 +1,4 @@
-"""Files of kernel parameters: what they say, and what an edit leaves as it was."""
+"""Files of kernel parameters: how their lines are read, and edits that keep all other text."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from puller.resources.kernel.sysctl_files import (
 from puller.system.local import LocalSystem
 
 N = 1_000_000
-"""Characters of a long line."""
+"""The length of a long line."""
 
 FILE = """\
 # Kept by hand.
@@ -175,7 +175,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
 _AS_A_PATTERN = re.compile(
     r"(?P<start>\s*-?\s*)(?P<key>[^\s=#;-][^=]*?)(?P<between>\s*=[^\S\n]*)(?P<value>[^\n]*?)(?P<end>\s*)"
 )
-"""Lines in the words of a pattern, which takes the square of the time on long ones."""
+"""The parser of a line as a regular expression, which takes quadratic time on long lines."""
 
 
 @given(st.text("ab=-#; \t\r\f\x1c", max_size=12), st.sampled_from(["", "\n"]))
@@ -192,7 +192,7 @@ def test_a_line_has_the_parts_that_a_pattern_would_find(line: str, end: str) -> 
     ids=["blanks after a key", "blanks", "blanks in a value", "dashes", "letters", "a dash among blanks"],
 )
 def test_a_long_line_takes_no_longer_than_it_has_characters(line: str) -> None:
-    """The square of its length would be hours, and no test would end."""
+    """Quadratic time would mean hours, and the test would exceed its timeout."""
     text = f"{line}\na.b = 1\n"
     assert parse(text)["a/b"] == "1"
     assert edited(text, [Edit("a.b", "2")]) == f"{line}\na.b = 2\n"

@@ -1,4 +1,4 @@
-"""Values of ini and keyvalue files that continue over several lines: read by the rule of the program, or refused."""
+"""Multi-line values in ini and keyvalue files: read by the program's own rule, or rejected."""
 
 from configparser import Error, RawConfigParser
 
@@ -43,7 +43,7 @@ JAVA = "list = a,\\\n    b,\\\n    c\nb = 2\n"
 
 
 def edit(format_: str, text: str, key: str, value: str | None, **more: str) -> str:
-    """The text with the value, or without the key."""
+    """Return the text with the value set, or with the key removed."""
     setting = {"key": key, **more}
     if value is None:
         return format_named(format_).without(text, Setting(**setting))
@@ -51,7 +51,7 @@ def edit(format_: str, text: str, key: str, value: str | None, **more: str) -> s
 
 
 def edit_again(format_: str, text: str, key: str, value: str | None, **more: str) -> str:
-    """The text after an edit that the second time changes nothing."""
+    """Return the edited text, and check that a second edit changes nothing."""
     new = edit(format_, text, key, value, **more)
     assert edit(format_, new, key, value, **more) is new
     return new
@@ -63,7 +63,7 @@ SERVICE = {"continuation": "backslash", "section": "Service"}
 
 
 def lines(text: str, *numbers: int) -> str:
-    """Some lines of a text, counted from 1."""
+    """Return the lines with these numbers, counted from 1."""
     every = text.splitlines(keepends=True)
     return "".join(every[number - 1] for number in numbers)
 
@@ -167,7 +167,7 @@ CONFIG_LINES = st.builds(
 
 
 def parsed(text: str) -> dict[str, dict[str, str]]:
-    """All values that configparser reads."""
+    """Return all values that configparser reads."""
     parser = RawConfigParser(strict=False, delimiters=("=",), allow_no_value=True)
     parser.read_string(text)
     return {name: dict(parser[name]) for name in parser.sections()}

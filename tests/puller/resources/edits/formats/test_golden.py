@@ -1,4 +1,4 @@
-"""What real implementations make of settings: every case of tests/cases/edits.json, asked of the formats alone."""
+"""Settings as real implementations write them: every case of tests/cases/edits.json, with the formats alone."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,10 @@ CASES = [
 
 
 def edit(properties: dict[str, Any], before: str | None) -> str | None:
-    """The text after the setting was applied; ``None`` for no file. Raises ``FormatError`` for what is refused."""
+    """Return the text after the setting is applied, or ``None`` for no file.
+
+    Raises ``FormatError`` if the edit is rejected.
+    """
     key, absent = properties["key"], properties.get("ensure") == "absent"
     setting = Setting(
         key=tuple(key) if isinstance(key, list) else key,

@@ -1,4 +1,4 @@
-"""What holds for every setting of every format, whatever the text and the value."""
+"""Laws of all formats, for arbitrary texts, settings and values."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def accepted(format_: Format, setting: Setting) -> bool:
 
 
 def set_and_prove(format_: Format, text: str, setting: Setting) -> str:
-    """Sets a value, and holds what is true of every one that was set."""
+    """Set a value, and check the laws of all settings."""
     new = format_.with_value(text, setting)
     found = format_.find(new, setting)
     assert found.is_there
@@ -88,7 +88,7 @@ KEYVALUE = line_settings(None, "\t", "=", " = ", ": ")
 
 
 def other_lines(text: str, setting: Setting) -> list[str]:
-    """The lines that a setting can have no part in."""
+    """Return the lines that cannot belong to the setting."""
     return [line.rstrip("\r") for line in text.split("\n") if line.strip() and str(setting.key) not in line]
 
 
@@ -104,7 +104,7 @@ def test_a_line_is_set_once_and_all_others_stay(pair: tuple[Format, Setting], te
         new = set_and_prove(format_, text, setting)
         gone = remove_and_prove(format_, new, setting)
     except FormatError as error:
-        # A form feed begins or ends no value that could be read back.
+        # A value that begins or ends with a form feed cannot be read back.
         assert "backslash" in str(error) or str(setting.value).strip() != setting.value
         return
     header = f"[{setting.section}]"
@@ -167,7 +167,7 @@ SHELL_LINES = st.one_of(
 
 
 def value_in_shell(text: str, key: str) -> str | None:
-    """What a real shell has in a variable after it has read the text; ``None`` when it is not set."""
+    """Return a variable's value in a real shell that has read the text, or ``None`` if it is unset."""
     script = f'{text}\nif [ -n "${{{key}+x}}" ]; then printf "=%s" "${key}"; fi'
     completed = subprocess.run(
         ["/bin/sh", "-c", script],
@@ -233,7 +233,7 @@ WAYS = st.lists(NAMES, min_size=1, max_size=3).map(tuple)
 
 
 def as_toml(tree: dict[str, Any], draw: st.DrawFn) -> str:
-    """A document written by the format itself, key by key, from entries and tables."""
+    """Return a document that the format itself writes, key by key, from entries and tables."""
     text = ""
     for name, value in tree.items():
         text = toml_tree.with_value(text, Setting(key=(name,), value=value))

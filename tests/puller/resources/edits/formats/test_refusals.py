@@ -1,4 +1,4 @@
-"""What is refused: settings that no file could hold, and texts in which an edit would do harm."""
+"""Rejected edits: settings that no file can hold, and texts that an edit would damage."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def problems(format_: str, **setting: Any) -> list[str]:
 
 
 def refusal(format_: str, text: str, key: str | tuple[str, ...], value: Any = "1", **more: Any) -> str:
-    """Why a text is refused, for setting and for taking out."""
+    """Return the reason why setting and removing a key are both rejected."""
     setting = Setting(key=key, value=value, **more)
     with pytest.raises(FormatError) as caught:
         format_named(format_).with_value(text, setting)

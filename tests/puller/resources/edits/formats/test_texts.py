@@ -1,4 +1,4 @@
-"""What an edit leaves as it is, character by character, where the golden cases have nothing to say."""
+"""Edits keep all other characters. These cases complement the golden cases."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ JSON = '{\n  "a": {"x": 1},\n  "b": []\n}\n'
 
 CASES: dict[str, list[tuple[str, str | tuple[str, ...], Any, str]]] = {
     "yaml": [
-        # a value becomes a mapping: its comment stays with the key, and lists are indented as others are
+        # The value becomes a mapping. Its comment stays with the key, and its lists are indented like existing ones.
         (
             YAML,
             "a.b",
