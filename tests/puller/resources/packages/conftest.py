@@ -1,4 +1,4 @@
-"""A Debian and a Fedora in memory, and jobs for their package managers."""
+"""Simulated Debian and Fedora machines, and jobs for their package managers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MakePackage = Callable[..., Package]
 
 @pytest.fixture
 def log() -> list[str]:
-    """The lines that jobs log."""
+    """Collect the lines that jobs log."""
     return []
 
 
 @pytest.fixture
 def job(log: list[str]) -> NewJob:
-    """``job(machine, "tool", …, noop=…)``: for a run that declares these packages."""
+    """Return a function that makes a job for declared packages: ``job(machine, "tool", …, noop=…)``."""
 
     def build(machine: Machine, *declared: str, noop: bool = False, **limits: Any) -> Job:
         times = {"timeout": 60.0, "lock_timeout": 10.0, **limits}
@@ -42,7 +42,10 @@ def job(log: list[str]) -> NewJob:
 
 @pytest.fixture
 def package(make: Make) -> MakePackage:
-    """``package(machine, "tool", ensure=…)``; ``others`` are declared beside it, ``shared`` is the run's."""
+    """Return a function that makes a package: ``package(machine, "tool", ensure=…)``.
+
+    ``others`` are the other declared packages, and ``shared`` is the shared state of the run.
+    """
 
     def build(
         machine: Machine,

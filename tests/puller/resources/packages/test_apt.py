@@ -1,4 +1,4 @@
-"""apt and dpkg: what they are told, what they answer, and what is done about their problems."""
+"""apt and dpkg: commands, parsed output, and reactions to problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INSTALL = [
 
 @pytest.fixture
 def debian() -> Debian:
-    """``tool`` is offered in two versions."""
+    """Return a Debian that offers ``tool`` in two versions."""
     machine: Debian = packages.Debian(repository={"tool": ["1.0-1", "2.0-1"], "other": ["3.0"]})
     return machine
 
@@ -70,7 +70,7 @@ def test_nothing_is_ever_asked(debian: Debian, job: NewJob) -> None:
 @pytest.mark.attack("apt.lock")
 @pytest.mark.parametrize(("seconds", "option"), [(0, "0"), (0.5, "1"), (120.0, "120")])
 def test_the_wait_for_the_lock_is_bounded(debian: Debian, job: NewJob, seconds: float, option: str) -> None:
-    """The reference knew of no other package manager than itself."""
+    """The reference ignored other package managers."""
     debian.is_locked = True
     with pytest.raises(ResourceError, match="Unable to acquire the dpkg frontend lock"):
         Apt().install(job(debian, lock_timeout=seconds), [Wanted("tool")], downgrades=False)
@@ -89,7 +89,7 @@ def test_a_failure_shows_the_end_of_stderr(debian: Debian, job: NewJob) -> None:
     )
 
 
-# Failures with a remedy
+# Failures that Puller repairs
 
 
 @pytest.mark.attack("apt.interrupted")
@@ -134,7 +134,7 @@ def test_a_repair_that_fails_is_the_failure(
 def test_package_lists_are_fetched_when_a_package_is_not_in_them(
     debian: Debian, job: NewJob, log: list[str]
 ) -> None:
-    """A fresh machine has none."""
+    """A fresh machine has no package lists."""
     debian.repository, debian.published = {}, debian.repository
     Apt().install(job(debian), [Wanted("tool")], downgrades=False)
     assert [command[1] for command in debian.changed] == ["update", "install"]
@@ -189,7 +189,7 @@ def test_a_command_that_was_killed_has_no_remedy(
     assert len(debian.changed) == 1
 
 
-# Looking
+# Queries
 
 
 def test_noop_leaves_apts_caches_as_they_are(debian: Debian, job: NewJob) -> None:
@@ -203,7 +203,7 @@ def test_noop_leaves_apts_caches_as_they_are(debian: Debian, job: NewJob) -> Non
 
 @pytest.mark.attack("data-names.package")
 def test_names_never_reach_apt_as_options_or_patterns(debian: Debian, job: NewJob) -> None:
-    """Without the second, ``apt-get install python3.`` installs whatever the expression matches."""
+    """Without ``Pattern-Only``, ``apt-get install python3.`` installs every package that matches the expression."""
     apt = Apt()
     apt.candidate(job(debian, "tool", "other"), "tool")
     apt.install(job(debian), [Wanted("tool")], downgrades=True)
@@ -227,7 +227,7 @@ install\tinstalled\tmulti\ti386\t1.0\t
 
 
 def test_the_records_of_dpkg_are_read() -> None:
-    """The reference read one package at a time, and nothing but *installed* or not."""
+    """The reference read one package at a time, and only whether it was installed."""
     database = parse_database(ANSWER)
     assert database.installed == {
         "dpkg": [Installed("1.21.22", "amd64")],
@@ -304,7 +304,7 @@ def test_a_database_that_cannot_be_read_is_not_an_empty_one(
 
 
 def test_the_answer_is_kept_whole(debian: Debian, job: NewJob) -> None:
-    """A machine may have more packages than fit into the output that commands keep."""
+    """The list of packages may exceed the default limit of output."""
     limits: list[int] = []
     plain = debian.query
 
@@ -312,6 +312,6 @@ def test_the_answer_is_kept_whole(debian: Debian, job: NewJob) -> None:
         limits.append(command.output_limit)
         return plain(command)
 
-    debian.query = query  # type: ignore[method-assign]  # to see what the command asks for
+    debian.query = query  # type: ignore[method-assign]  # records the limit of output
     Apt().installed(job(debian, "tool"), "tool")
     assert limits[0] >= 16 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""dnf and rpm: what they are told, what they answer, and what is done about their problems."""
+"""dnf and rpm: commands, parsed output, and reactions to problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NewJob = Callable[..., Job]
 
 @pytest.fixture
 def fedora() -> Fedora:
-    """``tool`` is offered in two versions, and with another epoch."""
+    """Return a Fedora that offers ``tool`` in two versions, and in one with another epoch."""
     versions = ["1.0-1.el9", "2.0-1.el9", "1:1.5-1.el9"]
     machine: Fedora = simulator.Fedora(repository=[simulator.Rpm("tool", version) for version in versions])
     return machine
@@ -51,7 +51,7 @@ def test_a_package_is_removed_with_all_its_versions(fedora: Fedora, job: NewJob)
 
 
 def test_a_dnf_that_does_not_know_the_end_of_options_is_asked_without(fedora: Fedora, job: NewJob) -> None:
-    """dnf 5 before 5.4.3. Once refused, ``--`` is not tried again in the run."""
+    """dnf 5 before 5.4.3 rejects ``--``. After the first error, Puller omits it for the whole run."""
     fedora.generation = 5
     fedora.packages = [simulator.Rpm("tool", "2.0-1.el9")]
     dnf = Dnf()
@@ -84,7 +84,7 @@ def test_a_failure_shows_the_end_of_stderr(fedora: Fedora, job: NewJob) -> None:
     assert str(failure.value) == "dnf install tool: exit code 1; it printed:\nError: Transaction failed: tool"
 
 
-# Looking
+# Queries
 
 
 def test_noop_downloads_nothing(fedora: Fedora, job: NewJob) -> None:
@@ -118,7 +118,7 @@ def test_a_name_that_rpm_also_reads_as_name_and_version_is_no_package(fedora: Fe
 def test_a_database_that_cannot_be_read_is_not_an_empty_one(
     fedora: Fedora, job: NewJob, monkeypatch: pytest.MonkeyPatch, answer: Completed, end: str
 ) -> None:
-    """Of a database that it cannot open rpm says that each package is not installed."""
+    """If rpm cannot open its database, it reports every package as not installed."""
     monkeypatch.setattr(fedora, "query", lambda command: answer)
     with pytest.raises(ResourceError) as failure:
         Dnf().installed(job(fedora, "tool"), "tool")

@@ -1,6 +1,6 @@
-"""The package resource: every state towards every other, on a Debian and a Fedora that are simulated.
+"""The package resource: every current state with every desired state, on a simulated Debian and Fedora.
 
-``tests/system/test_packages_apt.py`` and ``test_packages_dnf.py`` put the same table to the real tools.
+``tests/system/test_packages_apt.py`` and ``test_packages_dnf.py`` run the same table with the real tools.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OFFERED = ["1.0-1", "1.1-1", "2.0-1"]
 
 
 def a_debian(state: str = "absent") -> Debian:
-    """``tool`` in a state: a version, ``absent``, or dpkg's word for what is left of 1.1-1."""
+    """Return a Debian with ``tool`` at a version, ``absent``, or at 1.1-1 in a state of dpkg."""
     machine: Debian = simulator.Debian(repository={"tool": list(OFFERED)}, architecture={"tool": "all"})
     if state in ("config-files", "half-configured", "unpacked", "half-installed", "triggers-pending"):
         machine.packages["tool"] = Deb("1.1-1", state)
@@ -44,7 +44,7 @@ def a_debian(state: str = "absent") -> Debian:
 
 
 def a_fedora(state: str = "absent") -> Fedora:
-    """``tool`` in a state: ``absent``, or versions that are installed side by side."""
+    """Return a Fedora with ``tool`` absent, or with versions installed side by side."""
     machine: Fedora = simulator.Fedora(repository=[Rpm("tool", version) for version in OFFERED])
     if state != "absent":
         machine.packages = [Rpm("tool", version) for version in state.split(" and ")]
@@ -68,7 +68,7 @@ TABLE = [
     for actual, row in DECISIONS.items()
     for desired, says in row.items()
 ]
-# What only one of the two knows.
+# States that exist on one of the two families only.
 TABLE += [
     pytest.param(family, actual, desired, says, id=f"{family}: {actual}, wanted {desired}")
     for family, actual, row in [
@@ -132,7 +132,7 @@ def test_looking_never_changes(package: MakePackage) -> None:
         resource.change([], resource.look())
 
 
-# What is not offered
+# Missing packages and versions
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -174,7 +174,7 @@ def test_noop_asks_for_all_that_it_would_install_at_once_and_for_nothing_else(
 def test_noop_does_not_take_a_machine_that_knows_no_repository_for_one_without_packages(
     package: MakePackage, family: str
 ) -> None:
-    """A fresh one; the run itself fetches what they offer."""
+    """On a fresh machine, the run itself fetches the metadata."""
     machine: Any = FAMILIES[family]()
     if family == "Debian":
         machine.repository, machine.published = {}, machine.repository
@@ -204,7 +204,7 @@ def test_noop_believes_in_repositories_that_the_run_would_add(
         assert predict(resource) == f"Would have installed version present{UNKNOWN}"
 
 
-# One query for all
+# One query for all packages
 
 
 @pytest.mark.parametrize(("family", "tool"), [("Debian", "dpkg-query"), ("RedHat", "rpm")])
@@ -221,7 +221,7 @@ def test_one_process_looks_at_all_packages(package: MakePackage, family: str, to
 def test_one_process_asks_for_the_latest_versions_of_all(
     package: MakePackage, family: str, candidates: str
 ) -> None:
-    """The reference ran the package manager for each, also when there was nothing newer."""
+    """The reference started a package manager for each package, even without updates."""
     machine, shared = FAMILIES[family]("2.0-1"), dict[type, Any]()
     for name in ("tool", "tool", "missing"):
         resource = package(machine, name, others=("tool", "missing"), shared=shared, ensure="latest")
@@ -284,7 +284,7 @@ def test_what_differs_in_kind_does_not_share_a_transaction(package: MakePackage)
      ("foreign", "absent"), ("foreign:i386", "3.0"), ("everywhere:amd64", "4.0"), ("everywhere", "4.0")],
 )  # fmt: skip
 def test_packages_of_several_architectures_are_told_apart(package: MakePackage, name: str, seen: str) -> None:
-    """The reference could not read two records of one package, and took it for absent."""
+    """The reference could not read two records of one package, and treated it as absent."""
     machine = a_debian()
     machine.architecture["everywhere"] = "all"
     machine.packages |= {
@@ -305,7 +305,7 @@ def test_a_package_of_another_architecture_is_installed_on_fedora(
 
 
 def test_several_installed_versions_are_all_seen(package: MakePackage) -> None:
-    """The reference could not read the answer of ``rpm -q kernel``."""
+    """The reference could not read the output of ``rpm -q kernel``."""
     machine = a_fedora("1.0-1 and 2.0-1")
     machine.side_by_side.add("tool")
     assert str(package(machine).look()) == "2.0-1, 1.0-1"
@@ -323,7 +323,7 @@ def test_a_version_of_several_architectures_is_said_once(package: MakePackage) -
 def test_the_documents_own_example_is_reached_and_stays(
     package: MakePackage, converge: Callable[..., list[str]]
 ) -> None:
-    """The reference installed ``1.24.0-1.el9``, then failed: it compared it with the version without the release."""
+    """The reference installed ``1.24.0-1.el9``, then failed, because it expected the version without the release."""
     machine: Fedora = simulator.Fedora(
         repository=[Rpm("nginx", "1:1.24.0-1.el9"), Rpm("nginx", "1:1.26.0-1.el9")]
     )
@@ -356,12 +356,12 @@ def test_a_held_package_that_is_as_wanted_is_stable(package: MakePackage) -> Non
     assert predict(package(machine, ensure="1.0")) == "stable"
 
 
-# Who does the work
+# Choice of the provider
 
 
 @pytest.mark.parametrize(("family", "provider"), [("Debian", "apt"), ("RedHat", "dnf")])
 def test_the_provider_is_what_manages_this_machine(package: MakePackage, family: str, provider: str) -> None:
-    """The reference asked which tools there are: on a machine with both it chose one at random."""
+    """The reference looked for the tools. On a machine with both it chose one at random."""
     assert package(a_debian(), family=family).provider == provider
 
 
@@ -378,7 +378,7 @@ def test_a_machine_that_neither_manages_is_refused(package: MakePackage) -> None
 
 
 def test_a_tool_that_is_missing_is_a_failure_and_not_an_absent_package(make: Make) -> None:
-    """On the real machine, where neither of these is a program."""
+    """Uses the class of the real system, without either program."""
     resource = make(Package, {"name": "tool", "provider": "apt"})
 
     class Bare(type(resource.context.system)):  # type: ignore[misc]  # the class of the real machine
@@ -392,7 +392,7 @@ def test_a_tool_that_is_missing_is_a_failure_and_not_an_absent_package(make: Mak
         resource.look()
 
 
-# What is refused at load
+# Errors at load
 
 
 GOOD_NAMES = ["nginx", "g++", "libstdc++6:i386", "python3.11", "glibc.i686", "0ad", "R-core", "a_b", "x~y"]
@@ -422,7 +422,7 @@ def test_names_of_packages_are_accepted(make: Make, name: str) -> None:
 @pytest.mark.attack("data-names.package")
 @pytest.mark.parametrize(("name", "sentence"), BAD_NAMES.items())
 def test_options_and_patterns_are_no_names(make: Make, name: str, sentence: str) -> None:
-    """The reference let a name begin with a hyphen and did not end the options before it."""
+    """The reference accepted names with a leading hyphen, and did not end the options before them."""
     with pytest.raises(PropertyError, match=r"^name ") as failure:
         make(Package, {"name": name})
     assert sentence in str(failure.value)
@@ -451,7 +451,7 @@ def test_no_time_to_work_is_refused(make: Make) -> None:
         make(Package, {"name": "tool", "timeout": 0})
 
 
-# The page about it
+# Documentation
 
 
 PAGE = (Path(__file__).parents[4] / "docs" / "resources" / "package.md").read_text()

@@ -1,6 +1,6 @@
-"""What a package may be beside installed or not: purged, held, provided by another, from a file, with answers.
+"""Further properties of packages: purged, held, provided by another package, from a file, debconf answers.
 
-Every state towards every other, on a Debian and a Fedora that are simulated; ``tests/system`` has the real tools.
+Every current state with every desired state, on a simulated Debian and Fedora. ``tests/system`` runs the real tools.
 """
 
 from __future__ import annotations
@@ -283,11 +283,11 @@ def test_options_of_apt_are_no_releases(make: Make, release: str) -> None:
         make(Package, {"name": "tool", "options": {"release": release}})
 
 
-# Names that others provide
+# Virtual names
 
 
 def provided(family: str, *, is_installed: bool) -> Any:
-    """A machine on which ``server`` provides ``virtual``."""
+    """Return a machine on which ``server`` provides ``virtual``."""
     if family == "Debian":
         installed = {"server": Deb("1.0")} if is_installed else {}
         return simulator.Debian({"server": ["1.0"]}, installed, provides={"server": "mail, virtual"})
@@ -501,7 +501,7 @@ def test_another_content_than_the_checksum_says_is_never_given_to_the_package_ma
     package: MakePackage, tmp_path: Path
 ) -> None:
     machine = a_debian()
-    machine.dpkg_deb = None  # type: ignore[method-assign, assignment]  # nothing is parsed
+    machine.dpkg_deb = None  # type: ignore[method-assign, assignment]  # no file may be parsed
     source = a_file(tmp_path, "Debian")
     for noop in (True, False):
         with pytest.raises(ResourceError, match=f"source {source} has sha256 [0-9a-f]{{64}}, wanted 0000"):
@@ -519,7 +519,7 @@ def test_another_content_than_the_checksum_says_is_never_given_to_the_package_ma
 def test_package_manager_parses_only_bytes_that_were_checked(
     package: MakePackage, converge: Converge, tmp_path: Path
 ) -> None:
-    """The file is exchanged after it was compared, and before it is parsed and installed."""
+    """The file is replaced after the comparison, and before it is parsed and installed."""
     machine = a_debian()
     path = tmp_path / a_file(tmp_path, "Debian")
     content, parsed, parse = path.read_bytes(), [], machine.dpkg_deb
@@ -725,7 +725,7 @@ def test_a_lock_is_on_all_architectures_of_a_package_and_on_no_other(
 
 
 class Killed(BaseException):
-    """Power goes off."""
+    """Raised at a simulated power failure."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)

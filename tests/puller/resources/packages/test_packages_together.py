@@ -1,4 +1,4 @@
-"""Packages that exclude or need each other: a run never takes a declared package away, and its dry run agrees."""
+"""Conflicting and dependent packages: a run never removes a declared package, and its dry run agrees."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEPENDENCY_ABSENT = "resources: [{package: [app, {liba: {ensure: absent}}]}]"
 
 @pytest.fixture
 def debian() -> Debian:
-    """``aaa`` and ``bbb`` exclude each other, and ``app`` depends on ``liba``."""
+    """Return a Debian where ``aaa`` and ``bbb`` conflict, and ``app`` depends on ``liba``."""
     names = ("aaa", "bbb", "app", "liba", "other", "g++")
     machine: Debian = simulator.Debian(
         repository={name: ["1.0"] for name in names},
@@ -47,7 +47,10 @@ def debian() -> Debian:
 
 @pytest.fixture
 def run(load: Callable[..., Any], tmp_path: Path) -> Run:
-    """``run(machine, text, noop=…)`` gives the events by name; each URL has the content ``remote``."""
+    """Return a function that applies a manifest and returns events by name: ``run(machine, text, noop=…)``.
+
+    Each URL has the content ``remote``.
+    """
 
     def apply(machine: Machine, text: str, *, noop: bool = False, remote: bytes = b"") -> dict[str, Event]:
         family = "Debian" if type(machine).__name__ == "Debian" else "RedHat"
@@ -65,7 +68,10 @@ def states(events: dict[str, Event]) -> list[str]:
 
 
 def expect_refusal(run: Run, machine: Machine, text: str, name: str, other: str) -> None:
-    """The dry run fails for the same resource as the run, both name the other one, and a second run changes nothing."""
+    """Check that run and dry run fail for the same resource, and that a second run changes nothing.
+
+    Both errors name the other package.
+    """
     predicted, first, second = run(machine, text, noop=True), run(machine, text), run(machine, text)
     for events in (predicted, first, second):
         assert events[name].state == "failed"
@@ -75,7 +81,7 @@ def expect_refusal(run: Run, machine: Machine, text: str, name: str, other: str)
     assert states(second) == [state.replace("changed", "stable") for state in states(first)]
 
 
-# Packages that exclude each other
+# Conflicting packages
 
 
 @pytest.mark.parametrize("text", [CONFLICT, APART])
@@ -196,7 +202,7 @@ def test_a_hold_of_a_missing_package_is_respected(run: Run, debian: Debian, stat
 
 
 def test_a_declared_dependency_is_marked_as_installed_by_request(run: Run, debian: Debian) -> None:
-    """Otherwise ``apt autoremove`` takes it away, and the next run installs it again."""
+    """Otherwise ``apt autoremove`` removes it, and the next run installs it again."""
     run(debian, "resources: [{package: [app]}]")
     assert debian.automatic == {"liba"}
     text = "resources: [{package: [liba]}]"
@@ -287,7 +293,7 @@ def test_lists_that_cannot_be_fetched_are_part_of_the_failure(run: Run, debian: 
 
 @pytest.fixture
 def fedora() -> Fedora:
-    """``app`` depends on ``liba``, and ``new`` replaces ``old``."""
+    """Return a Fedora where ``app`` depends on ``liba``, and ``new`` replaces ``old``."""
     rpm = simulator.Rpm
     machine: Fedora = simulator.Fedora(
         repository=[rpm(name, "1.0-1") for name in ("app", "liba", "new", "old")],

@@ -1,4 +1,4 @@
-"""A package manager is registered by one row of the table of providers."""
+"""One row in the table of providers registers a package manager."""
 
 import sys
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ class Zypper(Dnf):
 
 
 class ZypperLayout(DnfLayout):
-    """Its files."""
+    """The directories of this package manager."""
 
     root = "/etc/zypp/repos.d"
 
 
 @pytest.fixture
 def zypper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One new module, and one row."""
+    """Register the provider with one new module and one row."""
     module = ModuleType("zypper_of_test")
     module.Zypper, module.ZypperLayout = Zypper, ZypperLayout  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -1,6 +1,6 @@
-"""The repository resource: every found state towards every wanted one, in directories of a test.
+"""The repository resource: every current state with every desired state, in directories of a test.
 
-The package managers are recorded and answer as the tests say; ``tests/system`` has the real ones.
+Package managers are recorded, and answer as the test specifies. ``tests/system`` runs the real ones.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ REPO = "[web]\nname=web\nbaseurl=https://rpm.example.com/9\nenabled=1\ngpgcheck=
 
 
 class Killed(BaseException):
-    """Power goes off."""
+    """Raised at a simulated power failure."""
 
 
 class Machine(LocalSystem):
-    """This machine, of which package managers are only recorded, with what they were given to read."""
+    """This machine, with recorded commands and input files of its package managers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Machine(LocalSystem):
         return self.answer
 
     def query(self, command: Command) -> Completed:
-        """apt reads all sources together, as ``verdict`` decides."""
+        """Return ``verdict``, and record the sources that apt would read together."""
         self.asked += 1
         assert "--print-uris" in command.arguments, f"{command.arguments} was started to look"
         (parts,) = (
@@ -133,7 +133,7 @@ class LookingOnly(NoopSystem):
 
 
 class Directories:
-    """The directories of both package managers, as a fresh machine has them, and the files of ``web``."""
+    """The directories of both package managers on a fresh machine, and the files of ``web``."""
 
     def __init__(self, root: Path) -> None:
         for name in ("apt/sources.list.d", "apt/preferences.d", "yum.repos.d", "pki/rpm-gpg"):
@@ -167,7 +167,7 @@ def machine() -> Machine:
 
 @pytest.fixture
 def repository(make: Make, machine: Machine, etc: Directories) -> MakeRepository:
-    """``repository(**properties)``: ``web``, on a Debian unless ``family`` says otherwise."""
+    """Return a function that makes the repository ``web`` for a ``family``: ``repository(**properties)``."""
 
     def build(*, family: str = "Debian", noop: bool = False, **properties: Any) -> Repository:
         resource = make(Repository, {"name": "web", **(properties or WEB)})
@@ -186,7 +186,7 @@ def predict(resource: Resource[Any, Any]) -> str:
     return resource.noop_message(differences, actual) if differences else "stable"
 
 
-# What is written
+# Written files
 
 
 def test_a_source_of_apt_has_its_key_in_it(
@@ -241,7 +241,7 @@ def test_a_repository_of_dnf_is_a_file_and_a_key(
     assert command[-2:] == ["makecache", "--refresh"]
 
 
-# Every found state towards every wanted one
+# Every current state with every desired state
 
 
 def put(path: Path, text: str, mode: int = 0o644, owner: int = 0, beside: Path | None = None) -> None:
@@ -335,7 +335,7 @@ def test_the_key_of_another_source_is_left_to_it(
     assert list(etc.files()) == ["web.gpg"]
 
 
-# What it offers is fetched once, before it is in place
+# Metadata are fetched once, before the repository is in place
 
 
 def test_only_what_has_changed_is_fetched_and_from_a_place_of_its_own(
@@ -407,7 +407,7 @@ def test_a_run_that_is_killed_anywhere_is_made_good_by_the_next(
                     resource.change(differences, actual)
                 break
             except Killed:
-                # Whatever makes it known has a key that is there.
+                # A source file that names a key needs the key.
                 if etc.source.exists() and str(etc.keyring) in etc.source.read_text():
                     assert etc.keyring.exists()
                 if etc.repo.exists() and "gpgkey" in etc.repo.read_text():
@@ -576,7 +576,7 @@ def test_sources_that_go_come_before_those_that_replace_them(make: Make) -> None
     )
     files = [make(File, {"name": f"/etc/apt/sources.list.d/{name}", **rest}) for name, rest in FILES.items()]
     by_type = {"repository": [new.properties, old.properties], "file": [file.properties for file in files]}
-    declared: Any = by_type.__getitem__  # without the spellings, for which nobody asks
+    declared: Any = by_type.__getitem__  # without spellings, which this test does not need
     references = [str(one) for one in Repository.follows(new.properties, declared)]
     assert references == ["repository#old", "file#/etc/apt/sources.list.d/gone.list"]
     assert list(Repository.follows(old.properties, declared)) == []
@@ -673,7 +673,7 @@ def test_noop_foretells_a_key_that_cannot_be_used(repository: MakeRepository) ->
         predict(repository(noop=True, **{**WEB, "key": "gone.asc"}))
 
 
-# What is refused
+# Rejected repositories
 
 
 @pytest.mark.attack("data-names.repository")
@@ -739,7 +739,7 @@ def test_what_only_one_package_manager_knows_is_a_failure_on_the_other(repositor
         repository(family="Suse").look()
 
 
-# What it says of itself
+# Descriptions and dry runs
 
 
 def test_what_is_there_and_what_would_change_is_shown(
@@ -777,7 +777,7 @@ def test_a_machine_without_the_tool_says_so_and_keeps_what_it_has(
     def missing(command: Command) -> Completed:
         raise FileNotFoundError(2, f"no executable {command.arguments[0]!r} in /usr/bin")
 
-    machine.execute = missing  # type: ignore[method-assign]  # as where it is not installed
+    machine.execute = missing  # type: ignore[method-assign]  # the package manager is missing
     resource = repository(
         family=family, **({"url": "https://x", "key": "web.asc"} if family == "RedHat" else WEB)
     )

@@ -1,4 +1,4 @@
-"""The plans in recorded output of real package managers, and output that is not understood."""
+"""Plans in recorded output of real package managers, and unknown output."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_output_without_its_numbers_is_an_error(case: dict[str, Any]) -> None:
     without = "".join(
         line for line in text.splitlines(keepends=True) if "ackage" not in line or line.startswith("Pack")
     ).replace(" to remove ", " ")
-    if "Reinstalling" not in text:  # dnf 4 does not count these
+    if "Reinstalling" not in text:  # dnf 4 does not count these packages.
         with pytest.raises(ResourceError, match="is not understood"):
             parse(case, without)
 
@@ -125,7 +125,7 @@ def test_output_of_apt_that_is_not_understood_is_an_error(text: str) -> None:
 
 
 def test_apt_may_remove_a_package_for_a_moment() -> None:
-    """It does so to resolve a loop of conflicts, and its summary does not count it."""
+    """apt does so to resolve a loop of conflicts, and its summary does not count it."""
     summary = "2 upgraded, 0 newly installed, 0 to remove and 0 not upgraded.\n"
     lines = "Remv a [1]\nInst b [1] (2 x [all])\nInst a [1] (2 x [all]) []\nConf b (2 x [all])\n"
     plan = simulations.parse_apt_simulation(summary + lines, "amd64")

@@ -1,4 +1,4 @@
-"""Packages that follow each other in a manifest are installed together, and each has its own outcome."""
+"""Successive packages of a manifest are installed together, and each has its own outcome."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_package_of_two_manifests_is_installed_with_the_others(
 def test_a_refresh_stays_on_record_while_what_a_transaction_has_not_changed_is_tried_alone(
     load: Callable[..., Any], tmp_path: Path, debian: Debian, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill between two writes of the record must not lose the refresh of what was changed half."""
+    """A kill between two writes of the record must not lose the refresh of a half-changed package."""
     text = (
         PACKAGES
         + "      - exec: [{reload: {command: 'true', refreshonly: true, subscribe: ['package#b']}}]\n"

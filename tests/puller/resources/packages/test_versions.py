@@ -1,4 +1,4 @@
-"""Versions: what the documents say of the two orders, and what the real dpkg and rpm say of thousands of pairs."""
+"""Version comparison, tested with documented examples and with thousands of pairs from the real dpkg and rpm."""
 
 import itertools
 import os
@@ -42,7 +42,7 @@ RED_HAT = [
 
 
 def pairs_of(chains: list[str]) -> list[tuple[str, int, str]]:
-    """``a < b = c`` as every pair that it orders."""
+    """Return every ordered pair in chains such as ``a < b = c``."""
     pairs = []
     for chain in chains:
         words = chain.split()
@@ -54,18 +54,18 @@ def pairs_of(chains: list[str]) -> list[tuple[str, int, str]]:
 
 @pytest.mark.parametrize(("first", "relation", "second"), pairs_of(DEBIAN))
 def test_debian_versions_compare_as_documented(first: str, relation: int, second: str) -> None:
-    """The reference compared them in its own way, wrong in a fifth of the cases, and clamped numbers at 64 bits."""
+    """The reference's own order was wrong for a fifth of the pairs, and clamped numbers at 64 bits."""
     assert DPKG.compare(first, second) == relation
 
 
 @pytest.mark.parametrize(("first", "relation", "second"), pairs_of(RED_HAT))
 def test_rpm_versions_compare_as_documented(first: str, relation: int, second: str) -> None:
-    """The reference had one comparison for everything, without tilde, epoch or release."""
+    """The reference used one order for all systems, without tilde, epoch or release."""
     assert RPM.compare(first, second) == relation
 
 
 def test_upper_and_lower_case_differ() -> None:
-    """To the reference, versions that differ only in case were equal, whatever came after."""
+    """The reference treated versions that differ only in case as equal, whatever followed."""
     assert DPKG.compare("1.0a-2", "1.0A-1") == 1
     assert RPM.compare("1.0a-2", "1.0A-1") == 1
 
@@ -92,7 +92,7 @@ def test_upper_and_lower_case_differ() -> None:
 def test_a_request_without_epoch_or_release_matches_any(
     order: Order, installed: str, requested: str, relation: int
 ) -> None:
-    """The reference compared a request with the version alone, so that ``1.24.0-1.el9`` was never reached."""
+    """The reference compared requests with the bare version, so ``1.24.0-1.el9`` was never in sync."""
     assert order.compare_to_request(installed, requested) == relation
 
 
@@ -134,7 +134,7 @@ def test_a_very_long_number_compares() -> None:
     assert RPM.compare("9" * 5000, "9" * 4999) == 1
 
 
-# Against the real tools. Most pairs are near misses: a version and the same with a character or two exchanged.
+# Comparisons with the real tools. Most pairs are near misses: a version, and a copy with a few changed characters.
 
 
 def generated_pairs(count: int, digits: str, characters: str) -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def test_rpm_agrees_on_thousands_of_pairs(tmp_path: Path) -> None:
 
 
 def rpm_compares(pairs: list[tuple[str, str]], directory: Path) -> list[int]:
-    """One process for all: a script for rpm's own interpreter."""
+    """Compare all pairs in one process, with a script for rpm's own interpreter."""
     script = directory / "compare.lua"
     script.write_text(
         "".join(f'print(rpm.vercmp("{first}", "{second}") .. "\\n")\n' for first, second in pairs)

@@ -1,4 +1,4 @@
-"""A bench for scaffolds: templates, a target, and the resource between them, below a temporary directory."""
+"""A bench for scaffolds: templates, a target, and the resource, below a temporary directory."""
 
 import os
 import stat
@@ -20,16 +20,16 @@ from puller.templates.functions import bundle_functions
 
 
 class Done(NamedTuple):
-    """What a run of one scaffold came to."""
+    """The result of one scaffold run."""
 
     differences: list[str]
-    """The sentences before the change; empty is stable."""
+    """The differences before the change. Empty if in sync."""
     noop: str
-    """What a dry run said just before."""
+    """The message of the dry run before."""
 
 
 class Bench:
-    """Templates go into ``source``, files come out in ``target``."""
+    """A test bench: templates in ``source``, generated files in ``target``."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class Bench:
         return put(self.source / path, content, mode)
 
     def present(self, path: str, content: str | bytes = "x\n", mode: int = 0o644) -> Path:
-        """Something that is in the target already."""
+        """Create an existing file in the target."""
         return put(self.target / path, content, mode)
 
     def scaffold(
@@ -68,7 +68,7 @@ class Bench:
         return Scaffold(decoded, context)
 
     def predict(self, **properties: Any) -> str:
-        """What a dry run says: its message, ``stable``, or ``failure: …``."""
+        """Return the dry run's message, ``stable``, or ``failure: …``."""
         scaffold = self.scaffold(noop=True, **properties)
         try:
             actual = scaffold.look()
@@ -78,7 +78,7 @@ class Bench:
             return f"failure: {error}"
 
     def apply(self, **properties: Any) -> Done:
-        """Look, change, look again, as the engine does; and a second run, which must be stable."""
+        """Apply after a dry run, and check that a second run changes nothing."""
         before = self.snapshot()
         predicted = self.predict(**properties)
         assert self.snapshot() == before, "a dry run changes nothing"
@@ -94,7 +94,7 @@ class Bench:
         return Done([str(difference) for difference in differences], predicted)
 
     def fail(self, **properties: Any) -> str:
-        """The sentence of a run that fails; a dry run must say the same, and nothing may have changed."""
+        """Return the error of a run. Its dry run must raise the same error, and neither may change a file."""
         before, predicted = self.snapshot(), self.predict(**properties)
         with pytest.raises((ResourceError, OSError)) as failed:
             self._run(**properties)
@@ -108,11 +108,11 @@ class Bench:
         scaffold.change(scaffold.differences(actual), actual)
 
     def files(self) -> dict[str, str]:
-        """All that is in the target: text of files, ``-> …`` of links, ``/`` of directories that are empty."""
+        """Return the text of files, ``-> …`` for links and ``/`` for empty directories in the target."""
         return tree(self.target)
 
     def snapshot(self) -> dict[str, tuple[Any, ...]]:
-        """Everything below the directory, with all attributes that a change would show in."""
+        """Return content and all relevant attributes of every file below the directory."""
         found = {}
         for path in sorted(self.directory.rglob("*")):
             status = path.lstat()
@@ -155,7 +155,7 @@ def _no_network(url: str) -> bytes:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    """An empty bench."""
+    """Return an empty bench."""
     made = Bench(tmp_path)
     made.source.mkdir()
     return made

@@ -1,4 +1,4 @@
-"""Owner, group and mode: what is given is managed, what is not is left as it is."""
+"""Owner, group and mode: declared attributes are managed, and all others are preserved."""
 
 import os
 from typing import Any
@@ -16,7 +16,7 @@ def modes(bench: Any) -> dict[str, str]:
 
 
 def test_new_files_are_plain_or_executable_as_their_templates(bench: Any) -> None:
-    """A mode was never carried over by the reference."""
+    """The reference never copied modes."""
     bench.template("bin/run", "#!/bin/sh\n", mode=0o755)
     bench.template("plain.conf", '[[ write("bin/written", "w") ]]', mode=0o600)
     bench.apply()
@@ -24,7 +24,7 @@ def test_new_files_are_plain_or_executable_as_their_templates(bench: Any) -> Non
 
 
 def test_a_mode_that_is_given_is_repaired(bench: Any) -> None:
-    """The reference never saw that a mode had drifted."""
+    """The reference never detected a drifted mode."""
     bench.template("app.conf")
     bench.template("d/b.conf")
     bench.apply(mode="0640")
@@ -59,7 +59,7 @@ def test_a_mask_leaves_some_digits_as_they_are(bench: Any, mask: str, mode: str)
 
 
 def test_directories_that_were_there_keep_what_they_have(bench: Any) -> None:
-    """A target may be /etc, and a mode of 0600 is not meant for it."""
+    """A target may be /etc, which must not get mode 0600."""
     bench.template("old/a.conf")
     bench.template("new/b.conf")
     bench.target.mkdir(mode=0o751)
@@ -77,7 +77,7 @@ def test_a_setuid_bit_goes_with_a_managed_mode(bench: Any) -> None:
 
 @pytest.mark.root
 def test_owner_and_group_are_managed_when_they_are_given(bench: Any) -> None:
-    """The reference left owner and group to chance."""
+    """The reference ignored owner and group."""
     bench.template("d/app.conf")
     bench.apply(owner="nobody", group=12345)
     found = [(path.stat().st_uid, path.stat().st_gid) for path in (bench.target, *bench.target.rglob("*"))]

@@ -1,4 +1,4 @@
-"""A run that is killed between any two steps: every file is old or new, and the next run finishes the work."""
+"""Runs killed between any two steps: every file is old or new, and the next run converges."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,11 @@ from puller.system.local import LocalSystem
 
 
 class Killed(BaseException):
-    """Nobody catches this, as nobody catches SIGKILL."""
+    """Raised where the process is killed. Like SIGKILL, it is never caught."""
 
 
 class Mortal(LocalSystem):
-    """Dies before the step with this number."""
+    """The real system, killed after ``steps`` steps."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ for _name in ("replace_file", "make_directory", "set_attributes", "set_note", "r
 
 
 def kill_at_each_step(bench: Any, arrange: Callable[[], None], **properties: Any) -> list[dict[str, str]]:
-    """What is in the target after a run that was killed at step 0, 1, …; each is followed by one that is not."""
+    """Return the target's files after a run killed at step 0, 1, …, each followed by a complete run."""
     seen: list[dict[str, str]] = []
     while True:
         arrange()

@@ -1,11 +1,11 @@
-"""The decision tables of the scaffold type: what is stable, what changes, what a dry run says, and what stays."""
+"""The decision tables of the scaffold type: states, changes, messages of dry runs, and preserved files."""
 
 from hashlib import sha256
 from typing import Any
 
 import pytest
 
-# What each situation puts into the target of a scaffold with the templates ``app.conf`` and ``conf.d/a.conf``.
+# The files of each situation in the target of a scaffold with the templates ``app.conf`` and ``conf.d/a.conf``.
 RENDERED = {"app.conf": "host web01\n", "conf.d/a.conf": "a\n"}
 TEMPLATES = {"app.conf": "host [[ facts.hostname ]]\n", "conf.d/a.conf": "a\n", "_partials/p": "not rendered"}
 SITUATIONS: dict[str, dict[str, str] | None] = {
@@ -24,7 +24,7 @@ SITUATIONS: dict[str, dict[str, str] | None] = {
     "only foreign files": {"old.conf": "o\n", "conf.d/b": "b\n"},
 }
 
-# (ensure, purge, situation) → what a dry run says, and what is in the target afterwards (None: no target).
+# (ensure, purge, situation) → message of the dry run, and files in the target afterwards (None: no target).
 FOREIGN = {"old.conf": "o\n", "other.d/x": "x\n"}
 TABLE: list[tuple[str, bool, str, str, dict[str, str] | None]] = [
     ("present", False, "no target", "Would have changed 2 scaffold files", RENDERED),
@@ -154,7 +154,7 @@ def test_the_ensure_that_is_reported_is_that_of_the_target(bench: Any) -> None:
 
 
 def test_a_tree_of_which_nothing_is_left_is_stable(bench: Any) -> None:
-    """The reference called a scaffold without files unstable for ever."""
+    """The reference never considered a scaffold without files stable."""
     bench.template("app.conf", "[[ if data.on ]]on[[ end ]]\n")
     bench.data = {"on": False}
     bench.present("app.conf", "on\n")
@@ -170,7 +170,7 @@ def test_absent_needs_no_source_when_there_is_nothing_to_remove(bench: Any) -> N
 
 @pytest.mark.parametrize("purge", [False, True])
 def test_directories_that_become_empty_go_with_their_files(bench: Any, purge: bool) -> None:
-    """The reference left the directories of purged files, and those it had made empty kept the target from going."""
+    """The reference left directories of purged files, and such directories prevented removal of the target."""
     bench.template("a/b/c/file")
     bench.template("a/_partials/p")
     bench.template("e/_partials/only")

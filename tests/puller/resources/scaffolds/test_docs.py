@@ -1,4 +1,4 @@
-"""``docs/templates.md`` says what the engines do: its examples, its tables, its lists and its limits are tried."""
+"""``docs/templates.md`` is correct: the tests run its examples, tables, lists and limits."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ PROPERTIES = (ROOT / "docs" / "resources" / "scaffold.md").read_text()
 
 
 def rows(heading: str, columns: int) -> list[list[str]]:
-    """The rows of the first table below a heading, code without its backticks."""
+    """Return the rows of the first table below a heading, without backticks."""
     table = PAGE.split(f"\n## {heading}\n")[1].split("\n| --- |")[1].split("\n\n")[0]
     found = [re.split(r"(?<!\\)\|", row.replace("`", ""))[1:-1] for row in table.splitlines()[1:]]
     assert all(len(row) == columns for row in found)

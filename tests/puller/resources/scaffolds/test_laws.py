@@ -1,4 +1,4 @@
-"""Whatever is in source and target: one run converges, the second is stable, and a dry run has said so."""
+"""For any source and target, one run converges, a second run changes nothing, and a dry run predicts both."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ THINGS = st.one_of(
 
 
 def fits(path: Path_, others: dict[Path_, str]) -> bool:
-    """Whether nothing else is at the path, above or below it."""
+    """Return whether the path, its parents and its children are free."""
     return not any(other[: len(path)] == path or path[: len(other)] == other for other in others)
 
 
@@ -52,7 +52,7 @@ def build(root: Path, found: dict[Path_, str], outside: Path) -> None:
 
 
 def rendered(source: dict[Path_, str], *, skip_empty: bool) -> dict[str, str]:
-    """What should come out, worked out in another way than the program does."""
+    """Return the expected files, computed independently of the product."""
     out = {}
     for path, text in source.items():
         ended = [

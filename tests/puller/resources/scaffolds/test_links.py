@@ -1,4 +1,4 @@
-"""Links and other things in the way: nothing is read, written or removed outside of source and target."""
+"""Links and other obstacles: no file outside of source and target is read, written or removed."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from puller.system.protocol import Attributes
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory that no scaffold has to do with."""
+    """Create a directory that is unrelated to all scaffolds."""
     directory = tmp_path / "outside"
     (directory / "deep").mkdir(parents=True)
     (directory / "file").write_text("precious\n")
@@ -141,7 +141,7 @@ def fifo(path: Path) -> None:
 
 def bound_socket(path: Path) -> None:
     here = Path.cwd()
-    os.chdir(path.parent)  # a socket's address is shorter than most temporary paths
+    os.chdir(path.parent)  # The address of a socket is shorter than most temporary paths.
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(path.name)
@@ -218,7 +218,7 @@ def test_foreign_names_are_shown_on_one_line_and_can_be_reported(bench: Any, nam
     assert bench.files() == {"app.conf": "app\n"}
 
 
-# While somebody else works in the target
+# Concurrent changes of the target
 
 
 def test_a_directory_that_becomes_a_link_meanwhile_leads_nothing_outside(bench: Any, outside: Path) -> None:
@@ -262,7 +262,7 @@ def test_no_step_goes_through_a_link_below_its_directory(tmp_path: Path, outside
 
 
 def test_links_inside_of_the_source_are_followed(bench: Any) -> None:
-    """For the reference any link in a source was fatal."""
+    """The reference failed for every link in a source."""
     bench.template("app.conf", "app\n")
     bench.template("d/a.conf", "a\n")
     (bench.source / "same.conf").symlink_to("app.conf")

@@ -1,4 +1,4 @@
-"""Scaffolds in manifests: what is refused at load, what expressions may stand where, and a run from end to end."""
+"""Scaffolds in manifests: errors at load, allowed expressions, and complete runs."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Load = Callable[..., Manifest]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """``load(properties, data=…)``: a manifest with one scaffold, as an author writes it."""
+    """Return a function that loads a manifest with one scaffold: ``load(properties, data=…)``."""
 
     def from_properties(properties: dict[str, Any], name: str = "/target", **data: Any) -> Manifest:
         text = yaml.safe_dump({"data": data, "resources": [{"scaffold": [{name: properties}]}]})
@@ -86,7 +86,7 @@ def test_expressions_in_data_of_its_own_keep_their_type(load: Load) -> None:
     assert properties.data == {"a": 1}
 
 
-# From end to end
+# Complete runs
 
 
 MANIFEST = """\

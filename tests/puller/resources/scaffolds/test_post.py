@@ -1,4 +1,4 @@
-"""Post commands: run on files that really change, on a private copy, without a shell, and never in a dry run."""
+"""Post commands run only for changed files, on a private copy, without a shell, and never in a dry run."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from puller.system.local import LocalSystem
 
 @pytest.fixture
 def tool(tmp_path: Path) -> Any:
-    """``tool(script)``: an executable that notes its arguments and then runs ``script``; and what it noted."""
+    """Return a maker of executables that record their arguments, then run a script: ``tool(script)``."""
     return Tool(tmp_path)
 
 
@@ -35,7 +35,7 @@ class Tool:
         return str(self.path)
 
     def runs(self) -> list[list[str]]:
-        """The arguments of each run so far, paths by their last part."""
+        """Return the arguments of each run so far, with paths shortened to their names."""
         if not self.noted.exists():
             return []
         lines = self.noted.read_text().splitlines()
@@ -43,7 +43,7 @@ class Tool:
 
 
 def test_they_run_only_for_files_that_really_change(bench: Any, tool: Any) -> None:
-    """The reference ran them for every file while it looked, in dry runs, and three times for a change."""
+    """The reference ran them for every file during checks, in dry runs, and three times for each change."""
     for name in ("a.conf", "b.conf", "d/c.conf", "other"):
         bench.template(name)
     bench.present("b.conf")

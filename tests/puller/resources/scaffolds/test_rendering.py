@@ -1,4 +1,4 @@
-"""What comes out of a source, with each engine; and what is refused, with the place and the reason."""
+"""Rendered sources with each engine, and errors with place and reason."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ CASES = ROOT / "tests" / "cases" / "templates"
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_example_of_the_design_documents_gives_the_documented_result(bench: Any, engine: str) -> None:
-    """One line more than the document's listing, which has lost its blank line."""
+    """One line more than the document's listing, which lacks its blank line."""
     from hiera.text.yaml_text import load
 
     example = ROOT / "examples" / "scaffold"
@@ -53,7 +53,10 @@ def test_the_example_of_the_design_documents_gives_the_documented_result(bench: 
 
 
 def golden() -> list[Any]:
-    """All cases; a plain run takes every fifth, as the tests of the engines render each of them in memory."""
+    """Return all cases.
+
+    An ordinary run takes every fifth, since the tests of the engines render all of them in memory.
+    """
     cases = [case for name in ("jet", "go") for case in json.loads((CASES / f"{name}.json").read_text())]
     return [
         pytest.param(
@@ -93,7 +96,7 @@ def test_a_tree_comes_out_of_a_scaffold_as_from_the_go_implementations(
 
 
 def test_jet_is_the_engine_when_none_is_named(bench: Any) -> None:
-    """The reference refused a scaffold without the engine that its documents call optional."""
+    """The reference rejected scaffolds without the engine, although its documents call it optional."""
     bench.template("app.conf", "[[ facts.hostname ]] {{ kept }}\n")
     bench.apply()
     assert bench.files() == {"app.conf": "web01 {{ kept }}\n"}
@@ -139,7 +142,7 @@ def test_delimiters_that_cannot_be_are_refused(bench: Any) -> None:
     ],
 )
 def test_data_of_its_own_replaces_that_of_the_manifest(bench: Any, engine: str, text: str) -> None:
-    """Also: in the reference ``.data.x`` did not work with the Go engine, and a default broke Jet's ``lookup``."""
+    """In the reference, ``.data.x`` failed with the Go engine, and a default broke Jet's ``lookup``."""
     bench.template("app.conf", text)
     bench.data = {"port": 80, "other": "manifest's"}
     bench.apply(engine=engine, data={"port": 8080})
@@ -170,7 +173,7 @@ def test_files_that_come_out_blank_are_left_out_and_purged_where_they_were(bench
 
 
 def test_what_templates_share_is_below_partials(bench: Any) -> None:
-    """In the reference Jet's include, extends and import found nothing."""
+    """In the reference, Jet's include, extends and import found no template."""
     bench.template("_partials/layout", "<[[ block body() ]]nothing[[ end ]]>")
     bench.template("_partials/part", "part [[ data.n ]]")
     bench.template("page", '[[ extends "/_partials/layout" ]][[ block body() ]]page[[ end ]]')
@@ -181,7 +184,7 @@ def test_what_templates_share_is_below_partials(bench: Any) -> None:
 
 
 def test_a_map_is_walked_in_the_same_order_every_time(bench: Any) -> None:
-    """In the reference a loop over a map made another file in every run."""
+    """In the reference, a loop over a map produced a different file in every run."""
     bench.template("app.conf", "[[ range k, v := data.map ]][[ k ]]=[[ v ]] [[ end ]]")
     bench.data = {"map": {str(n): n for n in reversed(range(9))}}
     bench.apply()
@@ -189,14 +192,14 @@ def test_a_map_is_walked_in_the_same_order_every_time(bench: Any) -> None:
 
 
 def test_what_a_template_assigns_to_data_stays_in_its_scaffold(bench: Any) -> None:
-    """In the reference it changed the data of every resource that followed."""
+    """In the reference, it changed the data of all later resources."""
     bench.template("app.conf", '[[ data.list = 1 ]][[ data.map.k = "v" ]][[ data.map.k ]]')
     bench.data = {"list": [1], "map": {}}
     bench.apply()
     assert bench.data == {"list": [1], "map": {}}
 
 
-# What is not the same each time
+# Output that varies
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_what_a_template_assigns_to_data_stays_in_its_scaffold(bench: Any) -> No
 def test_a_tree_that_renders_differently_each_time_is_refused(
     bench: Any, engine: str, text: str, sentence: str
 ) -> None:
-    """The reference was content with it, and changed the files in every run."""
+    """The reference accepted such a tree, and changed its files in every run."""
     bench.template("app.conf", text)
     scaffold = bench.scaffold(engine=engine, noop=True)
     actual = scaffold.look()

@@ -1,4 +1,4 @@
-"""The cron resource: every state of its file towards every declaration, and what the file says."""
+"""The cron resource: every state of its file with every declaration, and the file's content."""
 
 import os
 import stat
@@ -33,7 +33,7 @@ WRITTEN, REMOVED = "Would have written the cron job", "Would have removed the cr
 
 @pytest.fixture(autouse=True)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the job; everything belongs to who runs the tests, and a cron is installed."""
+    """Return the path of the job. The test's user owns all files, and a cron is installed."""
     directory = tmp_path / "cron.d"
     directory.mkdir()
     monkeypatch.setattr(cron, "DIRECTORY", str(directory))
@@ -58,7 +58,7 @@ def to_elsewhere(path: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() takes no path as long as those of tests
+    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() accepts only shorter paths than those of tests.
 
 
 def make_full(path: Path) -> None:
@@ -84,7 +84,7 @@ FOUND: dict[str, Callable[[Path], object]] = {
 
 
 def said(found: str, wanted: Mapping[str, Any]) -> str:
-    """What is said in noop; nothing when it is stable, a reason when it is refused."""
+    """Return the dry run's message, an empty text if in sync, or the reason of a rejection."""
     if found in ("an empty directory", "a directory"):
         return "is a directory, and only a file is replaced or removed"
     if wanted is ABSENT:
@@ -164,7 +164,7 @@ def test_a_run_with_nothing_to_do_starts_no_process_and_writes_nothing(
     assert resource.notes == []
 
 
-# What the file says
+# The content of the file
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_what_changes_is_shown_unless_it_is_sensitive(make: Make, path: Path) ->
     assert "-31 4 * * * root" in (resource.diff(resource.look()) or "")
 
 
-# Who it runs as, and whether it runs
+# The user of a job, and whether it runs
 
 
 def test_a_user_that_there_is_not_is_a_failure_also_of_a_file_in_order(
     make: Make, converge: Converge, path: Path
 ) -> None:
-    """cron would skip it: a user that was removed since keeps nothing from being in order but the truth."""
+    """cron skips such a job, so a matching file is not enough."""
     write(path, TEXT.replace(" root ", " nobody-at-all "))
     for noop in (False, True):
         with pytest.raises(ResourceError, match="user is 'nobody-at-all', and there is no such user"):
@@ -278,11 +278,11 @@ def test_versions_follow_each_other_there_and_back(tmp_path: Path, path: Path) -
 
 
 class Killed(BaseException):
-    """What a test raises in the place of a kill."""
+    """Raised where a test simulates a kill."""
 
 
 class KilledSystem(LocalSystem):
-    """One that is killed at its change number ``at``, before or after it."""
+    """The real system, killed before or after change number ``at``."""
 
     def __init__(self, at: int, *, before: bool) -> None:
         super().__init__()
@@ -334,7 +334,7 @@ def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make,
     assert resource.describe(resource.look())["mode"] == "0644"
 
 
-# At load
+# Errors at load
 
 
 @pytest.mark.attack("data-names.cron")

@@ -1,4 +1,4 @@
-"""Schedules of cron: what is read, and what is refused with what was wanted."""
+"""Schedules of cron: valid schedules, and errors that state the expected values."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_what_cron_would_not_understand_is_refused(text: str, message: str) -> N
         ("0 0 1,15 * mon-fri", True),
         ("0 0 * * 1", False),
         ("0 0 1 * *", False),
-        ("0 0 */2 * 1", False),  # crontab(5): what begins with * has to be met, too
+        ("0 0 */2 * 1", False),  # crontab(5): a field that begins with * must match, too.
         ("0 0 1-7 * */2", False),
         ("@weekly", False),
     ],

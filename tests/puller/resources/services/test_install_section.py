@@ -1,4 +1,4 @@
-"""The ``[Install]`` section of units: which files are read for it, and how often."""
+"""The ``[Install]`` section of units: which files are read, and how often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from puller.system.local import LocalSystem
 
 
 class Counting(LocalSystem):
-    """This machine, with the paths that were read."""
+    """This machine, with a record of the paths read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Counting(LocalSystem):
 
 @pytest.fixture
 def directories(tmp_path: Path) -> list[Path]:
-    """Two directories of units, the first of which counts."""
+    """Create two directories of units. The first one has precedence."""
     for name in ("etc", "lib"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tool.service").write_text(f"[Install]\nWantedBy={name}.target\n")
@@ -34,7 +34,7 @@ def directories(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_only_the_first_unit_file_is_read(directories: list[Path], *, is_known: bool) -> None:
-    """Every run reads it for every enabled service."""
+    """Every run reads this file for every enabled service."""
     system = Counting()
     fragment = f"{directories[0]}/tool.service"
     sections = InstallSections(system, [*map(str, directories)])

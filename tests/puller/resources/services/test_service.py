@@ -1,6 +1,6 @@
-"""The service resource: every state towards every other, on a systemd that is simulated.
+"""The service resource: every current state with every desired state, on a simulated systemd.
 
-``tests/system/test_services.py`` runs the same states on a real one.
+``tests/system/test_services.py`` runs the same states on a real systemd.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def machine() -> SimulatedSystemd:
 
 @pytest.fixture
 def service(make: Make, machine: SimulatedSystemd, tmp_path: Path) -> Callable[..., Resource[Any, Any]]:
-    """``service("plain", enable=True, …)`` on the simulated machine; ``others`` are declared beside it.
+    """Return a function that makes a service on the simulated machine: ``service("plain", enable=True, …)``.
 
-    With ``new_run`` nothing is known but what earlier runs have kept.
+    ``others`` are the other declared services. With ``new_run``, only records of earlier runs are known.
     """
     shared: dict[type, Any] = {Systemd: {}}
     state = tmp_path / "state"
@@ -76,7 +76,7 @@ def service(make: Make, machine: SimulatedSystemd, tmp_path: Path) -> Callable[.
 
 
 def apply(resource: Resource[Any, Any], *, refresh: bool = False) -> list[str]:
-    """What the engine does: look, change, look again; gives what differed at first."""
+    """Apply the service as the engine does. Return the first differences."""
     actual = resource.look()
     differences = resource.differences(actual, refresh=refresh)
     if differences:
@@ -143,7 +143,7 @@ def test_noop_says_what_the_run_then_does_and_changes_nothing(
     try:
         done = apply(service(name, **desired))
     except ResourceError as error:
-        # That a process will fail is the one thing that cannot be known before.
+        # A dry run cannot predict that the process will fail.
         assert predicted == f"failure: {error}" or "exit code 1" in str(error)
     else:
         assert (predicted == "stable") == (done == [])
@@ -174,11 +174,11 @@ def test_noop_messages(
     assert predict(service(name, noop=True, **desired), refresh=refresh) == message
 
 
-# What is asked
+# Queries
 
 
 def test_one_question_answers_for_all_services(machine: SimulatedSystemd, service: Make) -> None:
-    """The reference starts three processes for a service that is in order."""
+    """The reference starts three processes for a service in sync."""
     names = tuple(f"app{number}" for number in range(100))
     machine.files |= {f"{name}.service": simulator.SLEEP for name in names}
     for name in names:
@@ -235,7 +235,7 @@ def test_without_systemd_the_failure_says_so(machine: SimulatedSystemd, service:
     def query(command: Command) -> Completed:
         raise FileNotFoundError(2, "no executable 'systemctl'")
 
-    machine.query = query  # type: ignore[method-assign]  # a machine without the program
+    machine.query = query  # type: ignore[method-assign]  # the program is missing
     with pytest.raises(ResourceError, match="systemctl cannot be started: no executable 'systemctl'"):
         service("plain").look()
 
@@ -255,7 +255,7 @@ def test_in_a_chroot_systemctl_answers_nothing_and_that_is_a_failure(
 def test_systemd_reads_its_files_once_and_only_when_it_says_that_it_has_to(
     machine: SimulatedSystemd, service: Make
 ) -> None:
-    """The reference reloads before every single command: three times for a service that is in order."""
+    """The reference reloads before every command: three times for a service in sync."""
     bring_into(machine, "running and enabled")
     assert apply(service("plain"), refresh=True) == ["restarted, because of a change in an earlier run"]
     assert machine.told() == ["restart plain.service"]
@@ -274,7 +274,7 @@ DROPIN = {"plain.service.d/first.conf": "[Service]\nEnvironment=A=1\n"}
 def test_a_first_dropin_is_read_before_the_restart_that_it_causes(
     machine: SimulatedSystemd, service: Make
 ) -> None:
-    """systemd 252 does not look for directories of drop-ins that are new: NeedDaemonReload says no."""
+    """systemd 252 ignores new directories of drop-ins, so NeedDaemonReload is "no"."""
     bring_into(machine, "running and enabled")
     machine.files |= DROPIN
     assert not machine.unit("plain").needs_reload
@@ -319,7 +319,7 @@ def test_what_somebody_else_has_let_systemd_read_is_not_read_again(
 def test_a_systemd_that_does_not_say_when_it_has_read_its_files_reads_them(
     machine: SimulatedSystemd, service: Make
 ) -> None:
-    """RHEL 8 has 239, which knows neither the property nor the option."""
+    """RHEL 8 has systemd 239, which lacks the property and the option."""
     bring_into(machine, "running and enabled")
     machine._show_manager = lambda: simulator.done("", 1, "unrecognized option")  # type: ignore[method-assign]
     for _ in range(2):
@@ -355,7 +355,7 @@ def test_what_is_kept_of_unit_files_may_be_damaged(
     ],
 )
 def test_of_two_clocks_the_earlier_answer_counts(time: str, monotonic: str, expected: float | None) -> None:
-    """One may have been set since, the other one stands still while the machine sleeps."""
+    """The wall clock may have been set since. The monotonic clock stops while the machine sleeps."""
     shown = f"UnitsLoadTimestamp={time}\nUnitsLoadTimestampMonotonic={monotonic}\n"
     assert parse_last_read(shown, now=200.0, monotonic=200.0) == expected
     assert parse_last_read("", now=200.0, monotonic=200.0) is None
@@ -364,7 +364,7 @@ def test_of_two_clocks_the_earlier_answer_counts(time: str, monotonic: str, expe
 def test_a_static_unit_that_got_an_install_section_is_enabled_in_the_same_run(
     machine: SimulatedSystemd, service: Make
 ) -> None:
-    """What systemd has read before still says *static*, and that counts as enabled."""
+    """systemd still reports *static* for the loaded unit, which counts as enabled."""
     bring_into(machine, "static and running")
     machine.files["static.service"] = simulator.SLEEP + simulator.INSTALL
     assert apply(service("static", enable=True)) == ["enable disabled → enabled"]
@@ -404,7 +404,7 @@ def test_the_template_of_an_instance_is_a_unit_file_of_it(machine: SimulatedSyst
     assert "/etc/systemd/system/instance@one.service" in unit.files()
 
 
-# States that pass
+# Transient states
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_a_state_that_passes_is_waited_for(
     desired: dict[str, Any],
     expected: list[str],
 ) -> None:
-    """The reference calls every such state an error, or takes a service that is starting for one that is stopped."""
+    """The reference treats every such state as an error, or a starting service as stopped."""
     unit = machine.unit("plain")
     unit.active, unit.sub, unit.loaded = passing, "start", True
     unit.passing = [(passing, "start"), (then, "dead" if then == "inactive" else "running")]
@@ -449,7 +449,7 @@ def test_a_state_that_does_not_pass_is_not_waited_for_for_ever(
         "ensure activating (start) → running"
     ]
     assert machine.pauses == 120
-    machine._start = lambda unit, where: hang(unit)  # type: ignore[method-assign]  # content, and not running
+    machine._start = lambda unit, where: hang(unit)  # type: ignore[method-assign]  # exits 0, does not run
     with pytest.raises(ResourceError, match=r"plain\.service is activating \(start\), though .*\nit is slow"):
         apply(resource)
 
@@ -458,7 +458,7 @@ def test_a_state_that_does_not_pass_is_not_waited_for_for_ever(
 
 
 def crash_loop(machine: SimulatedSystemd, *, restarts: int = 3) -> SimulatedUnit:
-    """``plain`` has ended with exit code 3, and waits for its next start."""
+    """Set ``plain`` to wait for its next start after exit code 3."""
     unit = machine.unit("plain")
     unit.active, unit.sub, unit.loaded = "activating", "auto-restart", True
     unit.restarts, unit.ended = restarts, ("1", "3")
@@ -501,7 +501,7 @@ def test_service_that_recovers_meanwhile_is_in_order(machine: SimulatedSystemd, 
 @pytest.mark.parametrize(
     ("seen", "is_failure"),
     [
-        # Each time: how often it was restarted, and for how many seconds its process has been running.
+        # Each pair: number of restarts, and seconds since the start of the process.
         ([(0, 99), (1, 9), (1, 99)], [False, False, False]),
         ([(3, 9), (3, 99)], [False, False]),
         ([(0, 9), (4, 9), (5, 9), (5, 9), (5, 99)], [False, True, True, True, False]),
@@ -569,7 +569,7 @@ def test_process_is_watched_for_a_bounded_time() -> None:
     assert systemd_units.ends_within(process.pid, 60)
 
 
-# What starts at boot
+# Start at boot
 
 
 def test_unit_that_a_started_unit_wants_is_enabled(machine: SimulatedSystemd, service: Make) -> None:
@@ -641,19 +641,19 @@ def test_init_script_is_enabled_by_its_links(machine: SimulatedSystemd, service:
         assert apply(service("odd", ensure="stopped", enable=enabled)) != []
         assert machine.told() == [f"{verb} odd.service", "daemon-reload"]
         assert apply(service("odd", ensure="stopped", enable=enabled)) == []
-        machine.files[f"{verb}.service"] = simulator.SLEEP  # a dry run leaves it unread
+        machine.files[f"{verb}.service"] = simulator.SLEEP  # A dry run does not reload systemd.
         dry_run = service("odd", ensure="stopped", enable=enabled, noop=True, new_run=True)
         assert dry_run.differences(dry_run.look()) == []
         assert apply(service("odd", ensure="stopped", enable=enabled)) == []
 
 
-# What fails
+# Failures
 
 
 def test_a_failure_carries_what_systemctl_and_the_journal_say(
     machine: SimulatedSystemd, service: Make
 ) -> None:
-    """The reference ignores exit codes and loses what was printed."""
+    """The reference ignores exit codes and loses the output."""
     with pytest.raises(ResourceError) as failure:
         apply(service("fails"))
     assert str(failure.value) == (
@@ -704,7 +704,7 @@ def test_a_service_that_was_started_as_often_as_systemd_allows_is_started_all_th
 def test_what_cannot_be_disabled_counts_as_enabled_and_says_why(
     machine: SimulatedSystemd, service: Make, state: str, why: str
 ) -> None:
-    """In the reference a static unit counts as enabled too, and disabling it fails without a reason."""
+    """In the reference, a static unit counts as enabled too, but disabling it fails without a reason."""
     name = {"static": "static", "indirect": "indirect"}.get(state, "odd")
     if name == "odd":
         machine.unit("odd").generated = state
@@ -756,7 +756,7 @@ def test_what_puller_has_masked_it_unmasks(
 
 
 def test_what_somebody_else_has_masked_stays_masked(machine: SimulatedSystemd, service: Make) -> None:
-    """Also where Puller wanted it masked and found it so, and where it has masked it once."""
+    """Also if Puller has found the unit masked as declared, or has masked it before."""
     bring_into(machine, "masked")
     assert apply(service("plain", **MASKED)) == []
     for _ in range(2):
@@ -776,7 +776,7 @@ def test_a_mask_until_the_next_boot_is_none_that_stays(machine: SimulatedSystemd
 
 
 class Killed(BaseException):
-    """What a test raises in the place of a kill."""
+    """Raised where a test simulates a kill."""
 
 
 @pytest.mark.parametrize("verb", ["stop", "mask", "unmask"])
@@ -854,7 +854,7 @@ def test_options_end_before_a_name(machine: SimulatedSystemd, service: Make) -> 
 
 
 def apply_reload(resource: Resource[Any, Any]) -> list[str]:
-    """What the engine does when only a resource of ``reload`` has changed."""
+    """Apply the service as the engine does if only a resource of ``reload`` has changed."""
     actual = resource.look()
     differences = resource.reload_differences(actual)
     if differences:
@@ -895,7 +895,7 @@ def test_what_a_reload_comes_to(
     told: list[str],
     message: str,
 ) -> None:
-    """One that has to be started has read everything then, and one that should be stopped reads nothing."""
+    """A service that must be started reads everything then, and a service that must be stopped needs no reload."""
     for step in steps:
         machine.execute(Command(["systemctl", step, "reloads"]))
     machine.ran.clear()
@@ -964,12 +964,12 @@ def test_a_service_that_ends_over_its_reload_has_failed(machine: SimulatedSystem
         apply_reload(service("reloads", **RELOAD))
 
 
-# Of a user
+# Services of a user
 
 
 @pytest.fixture
 def of_root(service: Make, machine: SimulatedSystemd, tmp_path: Path) -> Make:
-    """``of_root("plain", …)``: a service of the user who runs the tests, whose manager runs."""
+    """Return a function that makes a service of the test's user: ``of_root("plain", …)``. Its manager runs."""
     me = pwd.getpwuid(os.geteuid())
     here = tmp_path / "run"
     (here / "systemd").mkdir(parents=True)
@@ -1059,7 +1059,7 @@ def test_a_user_that_there_is_not_is_a_failure_unless_the_run_makes_it(service: 
     )
 
 
-# In a run
+# Complete runs
 
 
 BOTH = """
@@ -1075,7 +1075,7 @@ BOTH = """
 def run_both(
     load: Callable[..., Manifest], machine: SimulatedSystemd, tmp_path: Path
 ) -> Callable[..., State]:
-    """``run_both(unit, conf)``: what became of the service in a run in which its two files get these texts."""
+    """Return a function that runs with these texts of two files, and returns the state of the service."""
 
     def apply_all(unit: str, conf: str, more: str = "", *, noop: bool = False) -> State:
         ids = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
@@ -1105,7 +1105,7 @@ def test_a_change_restarts_or_reloads_as_its_service_says_and_a_restart_is_enoug
 
 
 class Ended(BaseException):
-    """What a test raises in the place of a kill."""
+    """Raised where a test simulates a kill."""
 
 
 @pytest.mark.parametrize(
@@ -1178,7 +1178,7 @@ MANIFEST = """
 
 @pytest.fixture
 def run(load: Callable[..., Manifest], machine: SimulatedSystemd, tmp_path: Path) -> Callable[[str], State]:
-    """``run(text)``: what became of the service in a run in which both files get this text."""
+    """Return a function that runs with this text of both files, and returns the state of the service."""
 
     def apply_all(text: str) -> State:
         ids = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
@@ -1211,13 +1211,13 @@ def test_a_restart_that_failed_is_made_up_for_in_the_next_run(
     machine: SimulatedSystemd, run: Callable[[str], State]
 ) -> None:
     bring_into(machine, "running and enabled")
-    machine._restart = lambda unit, where: simulator.done("", 1)  # type: ignore[method-assign]  # this once
+    machine._restart = lambda unit, where: simulator.done("", 1)  # type: ignore[method-assign]  # fails once
     assert run("new") is State.FAILED
     del machine._restart
     assert run("new") is State.REFRESHED
 
 
-# At load
+# Errors at load
 
 
 @pytest.mark.parametrize(
@@ -1262,7 +1262,7 @@ def test_properties_that_make_no_sense_are_refused_at_load(
     "name", ["httpd", "nginx.service", "my-app_v2", "getty@tty1", "a+b", "a~b", "a:b", "x.timer"]
 )
 def test_names(make: Make, name: str) -> None:
-    """The reference refuses instances of templates."""
+    """The reference rejects instances of templates."""
     assert make(Service, {"name": name}).properties.name == name
 
 

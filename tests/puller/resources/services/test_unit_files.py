@@ -1,4 +1,4 @@
-"""What counts as a change of unit files, on a real file system: the times of inodes, whatever else says."""
+"""Changes of unit files on a real file system are detected by the times of inodes."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ from puller.resources.services.unit_files import UnitFiles
 from puller.system.local import LocalSystem
 
 DIRECTORIES: list[str] = []
-"""Where units are, for the test that runs."""
+"""The directories of units in the current test."""
 
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """``etc`` and ``lib`` are the directories of units, and ``merged`` is another name of ``lib``."""
+    """Create the directories of units ``etc`` and ``lib``, and ``merged`` as a link to ``lib``."""
     for name in ("etc", "lib"):
         (tmp_path / f"{name}/a.service.d").mkdir(parents=True)
         (tmp_path / f"{name}/a.service").write_text("[Service]\n")
