@@ -15,7 +15,7 @@ from tests.puller.system.test_descent import make_deep
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Everything that was opened."""
+    """Record and return the arguments of each call of ``os.open``."""
     paths: list[object] = []
     original = os.open
 
@@ -60,7 +60,7 @@ def test_a_purge_opens_directories_in_proportion(
 def test_a_tree_deeper_than_the_stack_is_purged(
     tmp_path: Path, make: Callable[..., Any], kind: str, depth: int
 ) -> None:
-    """Deeper also than the paths of 4,095 bytes that Linux accepts."""
+    """The tree is also deeper than the paths of 4,095 bytes that Linux accepts."""
     top = tmp_path / "top"
     make_deep(top, depth)
     dry = purging(make, kind, top, noop=True)

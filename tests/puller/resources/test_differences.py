@@ -164,7 +164,7 @@ MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
 }
 
 
-# The texts of the table
+# The words of the table
 
 
 @pytest.fixture(scope="session")
@@ -192,7 +192,7 @@ def server(archives: dict[str, bytes]) -> Iterator[str]:
 def words(
     request: pytest.FixtureRequest, tmp_path: Path, type_name: str, archives: dict[str, bytes]
 ) -> dict[str, str]:
-    """What the capital words of the table mean."""
+    """Return the meaning of the table's words in capitals."""
     import grp
     import pwd
 
@@ -226,7 +226,7 @@ def make_remotes(tmp_path: Path) -> dict[str, str]:
 
 
 def filled(value: Any, words: Mapping[str, str]) -> Any:
-    """A value of the table with the words replaced."""
+    """Return a value of the table with its words replaced."""
     text = msgspec.json.encode(value).decode()
     for word, meaning in words.items():
         text = text.replace(word, msgspec.json.encode(meaning).decode()[1:-1])
@@ -237,7 +237,7 @@ def filled(value: Any, words: Mapping[str, str]) -> Any:
 
 
 class Bench:
-    """A machine, and the manifests of one type that are applied there."""
+    """A machine for the manifests of one type."""
 
     def __init__(self, type_name: str, tmp_path: Path, machine: Machine, load: Callable[..., Any]) -> None:
         self.type_name, self._directory, self._machine, self._load = type_name, tmp_path, machine, load

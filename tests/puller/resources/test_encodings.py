@@ -32,7 +32,7 @@ FIRST = {"fstab": "/dev/sda1 /mnt/a ext4 defaults 0 0\n", "sysctl": "kernel.a = 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA a"
 
 
-# Files of the system
+# System files
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -1,4 +1,4 @@
-"""The exec resource: when a command runs, in what, and how its end is judged."""
+"""The exec resource: when a command runs, its environment, and its outcome."""
 
 import os
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def test_a_command_that_would_run_again_in_the_next_run_has_failed(
     for refresh_first in (False, True):
         resource = make(Exec, {"name": "true", **guards})
         differences = resource.differences(resource.look(), refresh=refresh_first)
-        if refresh_first:  # the guards were not asked before, so nothing is asked after
+        if refresh_first:  # the refresh skips the guards before and after the command
             resource.change(differences, resource.look())
             continue
         with pytest.raises(ResourceError) as error:
@@ -133,7 +133,7 @@ def test_a_directory_that_is_missing_is_named_and_not_taken_for_a_missing_progra
 
 
 def test_in_noop_what_an_earlier_resource_would_bring_is_not_missed(make: Make, tmp_path: Path) -> None:
-    """A directory to run in, or the program that a guard asks."""
+    """A working directory, or the program of a guard."""
     expected = make(Exec, {"name": "true", "cwd": f"{tmp_path}/new", "onlyif": "true"}, noop=True)
     expected.context.system.expect(f"{tmp_path}/new", "directory")
     later = make(Exec, {"name": "true", "unless": "/no/such/program"}, noop=True, uncertain=True)
@@ -145,7 +145,7 @@ def test_in_noop_what_an_earlier_resource_would_bring_is_not_missed(make: Make, 
 
 
 def test_guards_after_the_one_that_decides_are_not_asked(make: Make, tmp_path: Path) -> None:
-    """The reference asks all of them, also when ``creates`` has decided."""
+    """The reference runs all guards, even after ``creates`` has decided."""
     assert not runs(make, {"creates": "/", "onlyif": f"touch {tmp_path}/asked"})
     assert not (tmp_path / "asked").exists()
 
@@ -171,7 +171,7 @@ def test_exit_codes_that_mean_success(make: Make, converge: Converge, returns: l
 
 
 def test_another_exit_code_is_a_failure_with_what_was_printed(make: Make, converge: Converge) -> None:
-    """The reference drops the output of a command that failed."""
+    """The reference discards the output of a failed command."""
     with pytest.raises(ResourceError) as error:
         converge(make(Exec, {**shell("echo out; echo err >&2; exit 9"), "returns": [0, 2]}))
     assert str(error.value) == "exit code 9, wanted 0, 2; it printed:\nout\nerr"
@@ -186,7 +186,7 @@ def test_of_a_sensitive_command_nothing_is_printed(make: Make, converge: Converg
 
 @pytest.mark.attack("commands.hang")
 def test_a_command_over_its_time_is_killed_and_failed(make: Make, converge: Converge) -> None:
-    """The reference passes the limit along and never kills anything."""
+    """The reference passes the timeout on, but never kills the command."""
     with pytest.raises(ResourceError, match=r"killed after 0\.\d s, its time limit, wanted 0"):
         converge(make(Exec, {"name": "sleep 60", "timeout": "200ms"}))
 
@@ -267,7 +267,7 @@ def test_properties_that_make_no_sense_are_refused_at_load(
     assert str(error.value) == message
 
 
-# As somebody else
+# Other users
 
 
 def whoami(directory: Path, **properties: Any) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def whoami(directory: Path, **properties: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def open_directory(tmp_path: Path) -> Path:
-    """One that every user can reach and write to."""
+    """Return a directory that every user can reach and write to."""
     for directory in (tmp_path, *tmp_path.parents):
         if directory.stat().st_uid == os.geteuid() and not directory.stat().st_mode & 0o001:
             directory.chmod(0o755)
@@ -300,7 +300,7 @@ def open_directory(tmp_path: Path) -> Path:
 def test_a_command_runs_as_a_user_with_their_groups_and_home(
     make: Make, converge: Converge, open_directory: Path, who: dict[str, Any], expected: str
 ) -> None:
-    """And so do its guards."""
+    """The guards run as the user, too."""
     guard = 'echo "$(id -un)" > guard; exit 1'
     converge(make(Exec, whoami(open_directory, **who, unless=guard, recheck=False)))
     assert (open_directory / "out").read_text() == f"{expected}\n"
@@ -353,7 +353,7 @@ def test_in_noop_a_user_that_the_run_would_remove_is_missed(
     with pytest.raises(ResourceError, match=f"{kind} is .*, which this run would have removed"):
         dry.noop_message(dry.differences(dry.look()), dry.look())
     dry.context.system.expect_account(kind, {"user": "nobody", "group": "nogroup"}[kind], 65534)
-    dry.differences(dry.look())  # it was made again
+    dry.differences(dry.look())  # the account is created again
 
 
 @pytest.mark.root
@@ -394,7 +394,7 @@ def test_the_input_of_a_command_is_in_no_command_line_while_it_runs(
 def test_a_directory_that_the_user_cannot_enter_is_a_failure(
     make: Make, converge: Converge, open_directory: Path, guards: dict[str, Any]
 ) -> None:
-    """Also where it stands open, and one above it does not."""
+    """Also if the directory itself is open to all, and its parent is not."""
     (open_directory / "closed/open").mkdir(parents=True)
     (open_directory / "closed").chmod(0o700)
     for cwd in ("closed", "closed/open"):

@@ -1,6 +1,6 @@
-"""The executable bit of a file in the bundle arrives on every host, whatever the host had before.
+"""The executable bit of a file in the bundle is set on every host, whatever the previous state.
 
-* A host with history ends like a fresh host, in both directions, also when a user of the host changed the bit.
+* A host with history ends in the same state as a fresh host, also if a user has changed the bit.
 * The dry run predicts the change, and a second run changes nothing.
 """
 
@@ -122,7 +122,7 @@ def test_new_content_and_a_new_bit_arrive_together(
 def test_a_private_program_is_not_opened_to_others(
     kind: Callable[..., dict[str, Any]], tmp_path: Path, apply: Callable[..., str]
 ) -> None:
-    """Only readers get the bit where the mode leaves readers alone."""
+    """If the mode leaves readers alone, only existing readers get the bit."""
     (tmp_path / "tree" / "run").chmod(0o755)
     resource = kind(tmp_path / "target", "o-w")
     apply(resource)

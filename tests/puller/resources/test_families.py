@@ -39,7 +39,7 @@ Entry = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def system_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directories of the system that types write to, in the directory of the test."""
+    """Redirect the system directories that types write to into the directory of the test."""
     directory = str(tmp_path / "dir")
     monkeypatch.setattr(cron, "DIRECTORY", directory)
     monkeypatch.setattr(unit_links, "DIRECTORY", directory)
@@ -55,7 +55,7 @@ def system_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def placed(value: Any, tmp_path: Path, path: str = "") -> Any:
-    """A value of the table with the directories of the test in it."""
+    """Return a value of the table with its placeholders replaced by directories of the test."""
     text = msgspec.json.encode(value).decode()
     for name, text_of in (
         ("DIR", str(tmp_path / "dir")),
@@ -74,7 +74,7 @@ def load(tmp_path: Path, *entries: Entry, bundle: str = "web") -> Manifest:
 
 
 def declared(type_name: str, tmp_path: Path, name: str = "", **more: Any) -> Entry:
-    """The entry of a row, with another name and further properties if they are given."""
+    """Return the resource of a row, optionally with another name and further properties."""
     ((own, properties),) = placed(ROWS[type_name]["resource"], tmp_path).items()
     return {type_name: [{placed(name, tmp_path) or own: {**properties, **placed(more, tmp_path)}}]}
 
@@ -96,7 +96,7 @@ def rows_with(column: str) -> list[str]:
 
 
 def make_owned(row: dict[str, Any], tmp_path: Path) -> list[str]:
-    """Make the owned paths of a row, relative to the purged directory."""
+    """Create the owned paths of a row. Return them relative to the purged directory."""
     paths = []
     for path in placed(row["owned"], tmp_path):
         place = Path(path, "inner") if path.endswith("/") else Path(path)
@@ -187,7 +187,7 @@ def references(manifest: Manifest | HostCatalog, type_name: str) -> list[str]:
 def test_two_spellings_are_one_resource(tmp_path: Path, type_name: str, spelling: str) -> None:
     first, second = declared(type_name, tmp_path), declared(type_name, tmp_path, spelling)
     assert len(references(load(tmp_path, first, second), type_name)) == 1
-    if type_name != "scaffold":  # rendered with the data of its bundle
+    if type_name != "scaffold":  # A scaffold is rendered with the data of its bundle.
         base = load(tmp_path, first, bundle="base")
         assert len(references(HostCatalog.of([base, load(tmp_path, second)]), type_name)) == 1
 
@@ -224,12 +224,12 @@ def pairs() -> list[Any]:
         for other in OTHERS
         if other not in row.get("unites", ())
         if not is_same_object(row, name, other, path)
-        if other != "archive" or other in row["refused"]  # the path is no name of an archive
+        if other != "archive" or other in row["refused"]  # the path is not a valid archive name
     ]
 
 
 def is_same_object(row: dict[str, Any], name: str, other: str, path: str) -> bool:
-    """Whether the other resource is a second declaration of the row."""
+    """Return whether the other resource is a second declaration of the row."""
     return [*OTHERS[other]] == [name] and path in row["resource"]
 
 
@@ -282,7 +282,7 @@ def test_subjects_of_the_type_are_as_listed(tmp_path: Path, type_name: str) -> N
     listed = placed(ROWS[type_name]["end"]["subjects"], tmp_path)
     subjects = {*kind.subjects(declaration.properties)}
     assert {*listed} <= subjects
-    # A later change at an owned path has the resource looked at again.
+    # A later change at an owned path causes another check of the resource.
     for path in placed(ROWS[type_name]["owned"], tmp_path) if type_name != "service" else ():
         above = (subject for subject in subjects if subject.endswith("/"))
         assert path.rstrip("/") in subjects or any(f"{path}/".startswith(one) for one in above)

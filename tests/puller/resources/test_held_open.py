@@ -1,6 +1,6 @@
-"""A user who has opened or mapped a file keeps the right to write to its inode, whatever owner and mode it gets later.
+"""A user with an open or mapped file can still write to its inode, whatever owner and mode it gets later.
 
-* A file that is taken from a user, closed to writers, or made a program is a new file with the compared bytes.
+* A file gets a new inode with the compared bytes if it is taken from a user, closed to writers, or made a program.
 * The dry run predicts the change, and a second run changes nothing.
 """
 
@@ -38,7 +38,7 @@ RUN = "run"
 
 
 class Place(NamedTuple):
-    """``home`` belongs to Joe, and the bundle to root."""
+    """A host where ``home`` belongs to Joe, and the bundle to root."""
 
     home: Path
     bundle: Path
@@ -46,11 +46,11 @@ class Place(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The managed file."""
+        """Return the managed file."""
         return self.home / "app" / RUN
 
     def put(self, uid: int, gid: int, mode: int) -> None:
-        """Put the expected content there before the run."""
+        """Create the managed file with the expected content before the run."""
         self.path.write_bytes(CONTENT)
         os.chown(self.path, uid, gid)
         self.path.chmod(mode)
@@ -77,7 +77,7 @@ def place(tmp_path: Path, execute: Callable[..., tuple[int, str]]) -> Place:
 
 @contextmanager
 def held_open(path: Path) -> Iterator[Callable[[], None]]:
-    """Open and map a file; gives a function that writes to it by both ways."""
+    """Open and map a file. Return a function that writes to it through both."""
     descriptor = os.open(path, os.O_RDWR)
     mapped = mmap.mmap(descriptor, 0)
 
@@ -214,7 +214,7 @@ def held_open_any(path: Path) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.attack("races.held-open")
 def test_a_restored_file_is_not_written_by_its_owner_of_the_trial(place: Place) -> None:
-    """A release on trial gave the program to a user. The rollback takes it away."""
+    """A trial release gave the program to a user. The rollback takes it back."""
     place.put(JOE, JOE, 0o755)
     copy = place.bundle / "copy"
     copy.write_bytes(CONTENT)
@@ -238,7 +238,7 @@ def context_of(place: Place) -> Context:
     return Context(LocalSystem(), BundleFiles.of(place.bundle), Scope({}, {}), fetch, {}, lambda _: [])
 
 
-# What the new file has
+# Attributes of the new file
 
 
 @pytest.mark.attack("races.held-open")
@@ -267,7 +267,7 @@ def test_a_new_file_keeps_the_time_of_its_content(place: Place) -> None:
 
 
 def test_other_changes_keep_the_inode(place: Place) -> None:
-    """A log file stays open to its daemon if only its readers change."""
+    """A log file stays open in its daemon if only its readers change."""
     place.put(0, 0, 0o644)
     inode = place.path.stat().st_ino
     assert place.apply(file(create=False)(place, "0640"))[0] == 0
@@ -321,7 +321,7 @@ def test_an_inode_is_kept_if_nobody_loses_the_right_to_write(
     assert requires_new_file(place.path.lstat(), Attributes(*after)) is is_new
 
 
-# Set-id bits are given to content that the publisher chose
+# Set-id bits require content chosen by the publisher
 
 SET_ID = ("4755", "2755", "u+s", "ug=rwxs", "a=rwXs", "g+s,u+x")
 
@@ -372,7 +372,7 @@ def test_a_scaffold_of_set_id_files_is_in_the_bundle(place: Place) -> None:
 
 @pytest.mark.attack("races.held-open")
 def test_a_forged_note_does_not_make_content_right(place: Place) -> None:
-    """A user copies the note of a post command to a file of another content."""
+    """A user copies the note of a post command to a file with other content."""
     resource = scaffold_with_commands(place, "0755")
     resource["scaffold"][str(place.path.parent)]["post"] = [{"*": "sed -i s/good/better/ {}"}]
     assert place.apply(resource)[0] == 0
@@ -407,12 +407,12 @@ def test_the_attributes_of_an_unknown_owner_are_refused(place: Place) -> None:
         system.set_attributes(path, Attributes(0, 0, 0o644), found)
 
 
-# Names that a user can exchange
+# Paths that a user can replace
 
 
 @pytest.mark.attack("races.swap")
 def test_a_copy_below_a_home_is_not_validated(place: Place) -> None:
-    """The directory is root's, and a user can put another one in its place."""
+    """The directory belongs to root, but a user can replace it."""
     os.chown(place.path.parent, 0, 0)
     resource = file(content=CONTENT.decode(), validate="true {}")(place, "0644")
     code, output = place.apply(resource)
@@ -433,7 +433,7 @@ def test_a_state_directory_of_a_user_is_not_used(name: str, place: Place) -> Non
 
 @pytest.mark.attack("races.swap")
 def test_a_file_that_is_exchanged_is_not_kept_for_a_trial(place: Place) -> None:
-    """A user moves a secret of root to a managed path, and would get it back as an own file."""
+    """A user moves a secret of root to a managed path, and would own its restored copy."""
     place.put(JOE, JOE, 0o644)
     system, path = LocalSystem(), str(place.path)
     found = system.lstat(path)

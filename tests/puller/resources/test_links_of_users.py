@@ -1,8 +1,9 @@
-"""What an ordinary user puts in the way of a run by root: links on the way to a managed path and at it, and hard links.
+"""Links that an ordinary user creates at or above a managed path, and hard links, in runs by root.
 
-* One rule for all types: nothing is written, changed, removed or run through a link where the user who can have put it
-  there may not write; the resource fails and names the link, and a dry run says the same.
-* A file that is somebody else's, too, is not given away.
+* One rule holds for all types: Puller never writes, changes, removes or runs files through a link if the user who can
+  have created it lacks write access to the target. The resource fails and names the link, and a dry run reports the
+  same error.
+* A file with several hard links, which may belong to another user, is never given away.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ ROOTS = Attributes(0, 0, 0o644)
 
 
 class Place(NamedTuple):
-    """``home`` belongs to Joe, ``victim`` to root."""
+    """A host where ``home`` belongs to Joe, ``victim`` to root."""
 
     home: Path
     victim: Path
     directory: Path
-    """Of the manifest."""
+    """The directory of the manifest."""
     execute: Callable[..., tuple[int, str]]
 
     def joe(self, *command: str | Path, group: int = JOE) -> None:
-        """What Joe does in ``home``."""
+        """Run a command as Joe in ``home``."""
         subprocess.run(command, cwd=self.home, user=JOE, group=group, extra_groups=[], check=True)
 
     def apply(self, resource: dict[str, Any], *options: str) -> tuple[int, str]:
@@ -61,7 +62,7 @@ class Place(NamedTuple):
 
 @pytest.fixture
 def place(tmp_path: Path, execute: Callable[..., tuple[int, str]]) -> Iterator[Place]:
-    """Nothing in ``victim`` may be created, changed or touched by a test."""
+    """Return the host, and check after the test that ``victim`` is unchanged."""
     place = Place(tmp_path / "home", tmp_path / "victim", tmp_path / "bundle", execute)
     for directory in (place.home, place.victim, place.directory):
         directory.mkdir()
@@ -92,7 +93,7 @@ def picture(directory: Path) -> list[tuple[Any, ...]]:
     ]
 
 
-# Every type that changes something at a path, with the path below a link ``site``, or the link itself.
+# Every type that changes a path, with a path below a link ``site``, or with the link itself.
 
 Declare = Callable[[Place], dict[str, Any]]
 
@@ -106,7 +107,7 @@ def scaffold(path: str, **properties: Any) -> Declare:
 
 
 def archive(name: str, parent: str) -> Declare:
-    """The archive is there already, so that nothing is fetched."""
+    """Return a declaration of an archive that exists already, so that no download is needed."""
 
     def declare(place: Place) -> dict[str, Any]:
         archive, data = place.directory.parent / name, (place.directory / "app-1.0.tar").read_bytes()
@@ -173,7 +174,7 @@ def test_a_users_link_leads_nothing_to_a_directory_of_somebody_else(declared: st
 @pytest.mark.parametrize("declared", EVERY)
 @pytest.mark.representatives(11)
 def test_so_does_one_of_roots_that_the_user_has_moved_into_place(declared: str, place: Place) -> None:
-    """Nothing but the directory that it is in tells it from one that root has put there."""
+    """Only its parent directory distinguishes it from a link created by root."""
     (place.home / "mine").symlink_to(place.victim)
     place.joe("mv", "mine", "site")
     message = "the link 'site' in a directory of user 65534 leads to a directory of user 0"
@@ -181,7 +182,7 @@ def test_so_does_one_of_roots_that_the_user_has_moved_into_place(declared: str, 
 
 
 def assert_refused(place: Place, resource: dict[str, Any], message: str) -> None:
-    """By a dry run and by the real one, in the same words."""
+    """Check that the dry run and the real run fail with the same message and change nothing."""
     before = picture(place.home)
     dry, foretold = place.apply(resource, "--noop")
     status, said = place.apply(resource)
@@ -193,7 +194,7 @@ def assert_refused(place: Place, resource: dict[str, Any], message: str) -> None
 
 @pytest.mark.attack("races.user-link")
 def test_a_link_of_roots_with_a_second_name_is_that_of_who_has_given_it_the_name(place: Place) -> None:
-    """Where hard links are not protected, anybody may give one to any link, also in a sticky directory."""
+    """If hard links are not protected, any user can hard-link any symbolic link, even in a sticky directory."""
     place.home.chmod(0o1777)
     os.chown(place.home, 0, 0)
     (place.directory / "link").symlink_to(place.victim)
@@ -231,7 +232,7 @@ def test_a_link_where_a_group_or_all_may_write_is_followed_only_to_what_they_may
 
 
 def test_links_that_only_root_can_have_put_there_are_followed(place: Place) -> None:
-    """Also where root's own group may write, as after a ``umask 002``."""
+    """Also if root's own group may write, as after a ``umask 002``."""
     for directory, link in ((place.directory, "site"), (place.home, "far")):
         (directory / link).symlink_to(place.directory / "real")
     os.chown(place.home, 0, 0)
@@ -256,7 +257,7 @@ def test_a_user_may_lead_to_what_is_theirs_and_to_all_that_is_below(place: Place
 @pytest.mark.attack("races.user-link")
 @pytest.mark.parametrize("key", ["source", "template"])
 def test_a_source_in_a_users_directory_leads_to_nothing_that_is_not_theirs(key: str, place: Place) -> None:
-    """Root could read it, and would write it to where the user can."""
+    """Root could read the target, and would copy it to a path that the user can read."""
     place.joe("ln", "-s", place.victim / "passwd", "motd")
     out = str(place.directory / "motd")
     resource = {"file": {out: {**ROOT, key: str(place.home / "motd")}}}
@@ -273,7 +274,7 @@ def assert_refused_as(place: Place, resource: dict[str, Any], message: str) -> N
 
 @pytest.mark.attack("races.user-link")
 def test_metrics_are_written_by_the_same_rule(place: Place, settled: Host) -> None:
-    """Their directory often belongs to the user that collects them."""
+    """The directory of metrics often belongs to the user that collects them."""
     place.joe("ln", "-s", place.victim, "site")
     settled.configure(reports={"textfile": str(place.home / "site" / "puller.prom")})
     outcome = settled.run()
@@ -322,7 +323,7 @@ WORK: dict[str, Declare] = {
 def test_a_directory_that_a_user_replaces_by_a_link_at_any_step_leads_nothing_outside(
     work: str, place: Place, monkeypatch: pytest.MonkeyPatch, sweep: Sweep
 ) -> None:
-    """Before each call to the system that has to do with it, in one run after the other."""
+    """The swap happens before each relevant system call, in one run after another."""
     resource = WORK[work](place)
 
     def is_swapped_at(step: int) -> bool:
@@ -332,7 +333,7 @@ def test_a_directory_that_a_user_replaces_by_a_link_at_any_step_leads_nothing_ou
 
 
 class Swap:
-    """Before one of the calls that a run makes for something in Joe's home, ``site`` becomes a link to the victim."""
+    """Replaces ``site`` by a link to the victim before one of the calls that a run makes in Joe's home."""
 
     def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         self.place = place
@@ -386,7 +387,7 @@ REAL_READLINK, REAL_RENAME = os.readlink, os.rename
 def test_a_new_directory_that_a_user_swaps_for_one_of_roots_is_not_given_away(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Joe may rename what root has in his home, but not look into it."""
+    """Joe may rename root's files in his home, but not read them."""
     secret = place.home / "secret"
     secret.mkdir(mode=0o700)
     (secret / "key").write_text("root's")
@@ -416,7 +417,7 @@ JOE_MAY_READ = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for e
 def test_the_access_control_list_of_a_file_of_somebody_else_is_not_kept(
     owner: str, is_kept: bool, place: Place
 ) -> None:
-    """Joe has put a file where root's will be, and has named himself in its list."""
+    """Joe creates a file at the path of root's file, with an access control list that includes him."""
     place.joe("touch", "secret")
     os.setxattr(place.home / "secret", "system.posix_acl_access", JOE_MAY_READ)
     assert place.apply(file("secret", content="for the group\n", mode="0640", owner=owner)(place))[0] == 0
@@ -443,16 +444,16 @@ def test_nor_is_that_of_a_directory_of_theirs_given_to_what_is_made_in_it(place:
     assert os.listxattr(place.home / "mine") == ["system.posix_acl_access"]
 
 
-# -- somebody else's file, under a name of the user's -----------------------------------------------
+# -- hard links to files of other users -------------------------------------------------------------
 
 
 @pytest.fixture
 def linked(place: Place) -> Iterator[Path]:
-    """A file of root's that has a second name in Joe's home, which its group may write; it stays what it is."""
+    """Hard-link a file of root in Joe's home, writable by Joe's group, and check that it stays unchanged."""
     shadow = place.directory / "shadow"
     shadow.write_text("root's secret\n")
     os.chown(shadow, 0, JOE)
-    shadow.chmod(0o660)  # so that Joe may give it a name even where hard links are protected
+    shadow.chmod(0o660)  # so that Joe may link it even if hard links are protected
     (place.directory).chmod(0o755)
     os.link(shadow, place.home / "app.log")
     yield shadow

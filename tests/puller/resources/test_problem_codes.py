@@ -1,4 +1,4 @@
-"""Problems of resources have the code of their kind, and not only the default of their class."""
+"""Problems of resources have the code of their kind, not the default of their class."""
 
 from __future__ import annotations
 

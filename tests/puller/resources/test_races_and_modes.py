@@ -1,7 +1,7 @@
-"""What others do with names, links and files while Puller changes them, and who could read a file in between.
+"""Concurrent changes of names, links and files by other users, and access to files during a change.
 
-* Nothing is changed but what was looked at, wherever links lead meanwhile.
-* At no instant may anybody do more with a managed file than with its final mode.
+* Only the checked file is changed, wherever links lead meanwhile.
+* At no instant does a managed file grant more access than its final mode.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOMEBODY = 65534
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[Path]:
-    """A directory in which nothing is created, changed or touched."""
+    """Create a directory, and check after the test that it is unchanged."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "x").write_text("precious")
@@ -57,7 +57,7 @@ def picture(directory: Path) -> list[tuple[Any, ...]]:
 
 
 def swap(directory: Path, outside: Path) -> None:
-    """The directory is now elsewhere, and a link to ``outside`` is in its place."""
+    """Move the directory away, and link its path to ``outside``."""
     directory.rename(directory.with_name("moved"))
     directory.symlink_to(outside)
 
@@ -125,7 +125,7 @@ def test_what_is_new_is_made_in_the_directory_in_which_it_was_missed(
 def test_a_parent_that_becomes_a_link_at_any_step_of_writing_leads_nothing_outside(
     step: str, tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file goes on being written in the directory that was opened, whatever its name means by then."""
+    """The file is written in the open directory, whatever its path leads to by then."""
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "x").write_text("old")
     system, path = LocalSystem(), str(tmp_path / "here" / "x")
@@ -183,7 +183,7 @@ def test_another_name_of_the_file_keeps_the_old_content_and_mode(tmp_path: Path)
 
 @pytest.mark.attack("races.writer")
 def test_readers_and_another_writer_see_old_or_new_and_never_a_part(tmp_path: Path) -> None:
-    """Another process replaces the file at the same time; whoever reads it sees what one of both has written."""
+    """Another process replaces the file concurrently. Readers see the content of one of both writers."""
     path = tmp_path / "x"
     contents = {bytes([letter]) * 300_000 for letter in b"ab"}
     path.write_bytes(min(contents))
@@ -231,7 +231,7 @@ def test_what_another_writer_has_put_there_after_the_look_is_not_lost(tmp_path: 
 def test_a_link_of_a_user_leads_nothing_to_a_directory_of_somebody_else(
     change: str, tmp_path: Path, outside: Path
 ) -> None:
-    """It was there before the look: nothing but its owner tells it from a link of the administrator's."""
+    """The link exists before the check. Only its owner distinguishes it from a link of the administrator."""
     link = tmp_path / "home"
     link.symlink_to(outside)
     os.chown(link, SOMEBODY, SOMEBODY, follow_symlinks=False)
@@ -310,7 +310,7 @@ CALLS = (
 def watched(
     directory: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]
 ) -> list[tuple[str, str, os.stat_result]]:
-    """After each call to the system during ``change``: the call, and what each path in ``directory`` then is."""
+    """Return each system call during ``change``, with the status of each path in ``directory`` after the call."""
     seen: list[tuple[str, str, os.stat_result]] = []
     real_lstat, real_listdir = os.lstat, os.listdir
 

@@ -1,4 +1,4 @@
-"""Files that many resources look at are read once, and again when they are others."""
+"""Files shared by many resources are read once, and read again after they are replaced."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from puller.resources.read_once import ReadOnce
 
 
 class Readings:
-    """A context with a count of changes, and the contents that were parsed."""
+    """A context with a count of changes, and the parsed contents."""
 
     def __init__(self, *paths: Path) -> None:
         self.changes = 0

@@ -1,4 +1,4 @@
-"""Remote sources: content that is empty or may be cut short needs a checksum."""
+"""Remote sources: empty or possibly truncated content needs a checksum."""
 
 from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""Commands end in time, whatever they do, and take their children along."""
+"""Commands end in time, and their child processes end with them."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ def shell(text: str, **options: object) -> Command:
 
 
 def is_alive(pid: int) -> bool:
-    """A process that still runs: a zombie, waiting for its parent to collect it, does not."""
+    """Return whether a process runs. A zombie that waits for its parent does not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def wait_until_gone(pid: int) -> bool:
 
 
 def pid_in(path: Path) -> int:
-    """The process id that a command writes into a file, when it has."""
+    """Wait until a command has written its process id into a file, and return the id."""
     limit = time.monotonic() + 60
     while not (path.exists() and path.read_text().endswith("\n")):
         assert time.monotonic() < limit, f"{path} did not appear"
@@ -81,7 +81,7 @@ def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: p
     assert wait_until_gone(int((tmp_path / "pid").read_text()))
 
 
-# Each leaves a process that writes its id into the file ``child``, in a session of its own.
+# Each command leaves a process in its own session that writes its id into the file ``child``.
 STRAYS = {
     "in a session of its own": "setsid sh -c 'echo $$ > child; exec sleep 60' & sleep 60",
     "whose parent has ended": "(setsid sh -c 'echo $$ > child; exec sleep 60' &) ; sleep 60",
@@ -130,7 +130,7 @@ def test_processes_of_somebody_else_in_this_process_are_left_alone(tmp_path: Pat
         running.kill()
 
 
-# Each writes its id down, begins a session, starts the next, and ends.
+# Each process records its id, begins a session, starts the next process, and ends.
 HEIRS = """\
 import os, time
 if os.fork():
@@ -146,7 +146,7 @@ def test_a_process_that_multiplies_is_ended_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("puller.system.commands._GRACE", 0.2)
-    monkeypatch.setattr("puller.system.commands._LAST_WAIT", 60.0)  # others may use the machine, too
+    monkeypatch.setattr("puller.system.commands._LAST_WAIT", 60.0)  # the machine may be busy
     completed = run(Command([sys.executable, "-c", HEIRS], directory=str(tmp_path), timeout=0.5))
     assert completed.timed_out
     assert not any(is_alive(int(pid)) for pid in (tmp_path / "heirs").read_text().split())
@@ -220,7 +220,7 @@ def test_a_command_reads_nothing_from_our_terminal() -> None:
 
 
 def test_a_command_reads_its_input_to_the_end_whatever_its_size() -> None:
-    data = bytes(range(256)) * 4096  # more than a pipe holds
+    data = bytes(range(256)) * 4096  # more than the buffer of a pipe
     assert run(Command(["sha256sum"], input=data)).stdout.split()[0] == hashlib.sha256(data).hexdigest()
     assert run(Command(["cat"])).stdout == ""
 

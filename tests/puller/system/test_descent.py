@@ -1,4 +1,4 @@
-"""Removals below one directory share the way, and are led nowhere else."""
+"""Removals below one directory share open directories, and never leave it."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from puller.system.real_paths import RealPaths
 
 
 def make_deep(top: Path, depth: int) -> None:
-    """Make directories in one another, each with a file."""
+    """Create nested directories, each with a file."""
     top.mkdir()
     here = os.open(top, os.O_RDONLY)
     for _ in range(depth):

@@ -1,4 +1,4 @@
-"""Accounts that a dry run expects: as if an earlier resource had made or removed them."""
+"""Accounts that a dry run expects, as if an earlier resource had created or removed them."""
 
 import pwd
 

@@ -1,4 +1,4 @@
-"""A signal raises nothing by itself: it is noted, and whoever asks stops; and the old handlers come back."""
+"""Signals raise nothing. They are recorded, code that checks for them stops, and the old handlers are restored."""
 
 import io
 import os
@@ -100,7 +100,7 @@ def test_the_handlers_before_come_back() -> None:
 
 
 def test_what_a_handler_says_needs_no_lock_and_no_room() -> None:
-    """The stream may be in the middle of a line of its own, or its reader may have fallen asleep."""
+    """The stream may hold half a line, or its reader may be blocked."""
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as read, open(writer, "w", encoding="utf-8") as stream:
         stream.write("half a line")

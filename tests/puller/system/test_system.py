@@ -1,4 +1,4 @@
-"""The machine as resources see it, and what a dry run predicts of it."""
+"""The system interface of resources, and its predictions in a dry run."""
 
 import os
 import stat
@@ -158,7 +158,7 @@ def test_a_file_holds_its_content_and_no_other(tmp_path: Path, size: int) -> Non
 
 
 def test_what_took_the_place_of_a_file_does_not_hold_its_content(tmp_path: Path) -> None:
-    """Between being looked at and being read: nothing waits, no link is followed, and nothing endless is read."""
+    """Between check and read, Puller neither blocks, follows a link, nor reads endless content."""
     (tmp_path / "file").write_bytes(b"content")
     os.mkfifo(fifo := tmp_path / "fifo")
     assert not LocalSystem().holds(str(fifo), b"content")

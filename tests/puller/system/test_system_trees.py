@@ -1,4 +1,4 @@
-"""What the system offers for whole directories: looking into them, notes on files, and steps that stay below one."""
+"""Operations on whole directories: listings, notes on files, and steps confined to one directory."""
 
 import os
 from collections.abc import Callable

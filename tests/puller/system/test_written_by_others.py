@@ -1,4 +1,4 @@
-"""Files that root does as it is told by, when somebody else than root can write them: not believed, and said so."""
+"""Files that control root are ignored and reported if other users can write them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.root
 
 JOE = 65534
 Hand = Callable[[Path], str]
-"""Gives a path to somebody else, and says what is wrong with it then."""
+"""Makes a path writable by another user, and returns the expected problem."""
 
 
 def writable(path: Path) -> str:
@@ -159,7 +159,7 @@ def test_a_link_of_roots_to_a_file_of_roots_is_followed(settled: Host) -> None:
 
 
 def test_what_somebody_names_on_the_command_line_is_read(execute: Execute, tmp_path: Path) -> None:
-    """They have it before their eyes; and so is the manifest."""
+    """The caller has named these files and the manifest explicitly."""
     for name, text in {
         "data.yaml": "data: {port: 1}\n",
         "facts.yaml": "role: web\n",
@@ -173,7 +173,7 @@ def test_what_somebody_names_on_the_command_line_is_read(execute: Execute, tmp_p
 
 
 def test_an_ordinary_user_is_not_asked_whether_their_group_may_write(tmp_path: Path) -> None:
-    """With a ``umask 002`` it may, and consists of them."""
+    """With ``umask 002`` the group may write, and has no other member."""
     path = tmp_path / "config.yaml"
     path.write_text("site: /nowhere\nbundles: [{name: web}]\n")
     writable(path)
